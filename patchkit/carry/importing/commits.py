@@ -15,7 +15,7 @@ from patchkit.carry.placing.tree import REGULAR
 from patchkit.carry.series.treepath import fault_of_path
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Change as TreeChange
-from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.git import Git, GitTimeout, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
 from patchkit.carry.upstream.tags import list_tags
@@ -88,7 +88,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
         try:
             done = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
             failed = complaint(done.stderr) if done.status else None
-        except GitSilent as error:
+        except GitTimeout as error:
             failed = error.message
         if failed is not None:
             raise SourceError(

@@ -1,1 +1,1 @@
-"""git, and llama.cpp out of it: repositories, the cache, the pinned tree."""
+"""Access to llama.cpp by git: repositories, the cache, the pinned tree."""

@@ -1,4 +1,4 @@
-"""The cache folder: its bare repository, made, checked and mended; half-done downloads; one lock."""
+"""The cache folder: creating, checking and repairing its bare repository, partial downloads, and the lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.refs import drop_damaged_refs
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
 
-# What git leaves when it is killed. Not worktrees/*/index.lock: one run by hand in a checkout may hold it.
+# Files that git leaves when killed. Not worktrees/*/index.lock, which the user's own git may hold in a
+# checkout.
 _PATTERNS = (
     "*.lock",
     "refs/**/*.lock",
@@ -34,7 +35,7 @@ _PATTERNS = (
 
 
 def remove_remains(repository: Path) -> tuple[str, ...]:
-    """Remove what killed runs of git left; the paths, relative to the repository."""
+    """Remove what killed runs of git left; returns the paths, relative to the repository."""
     found = sorted({path for pattern in _PATTERNS for path in repository.glob(pattern)})
     with disk_errors(repository, "cleaning up the cache"):
         for path in found:
@@ -45,7 +46,7 @@ def remove_remains(repository: Path) -> tuple[str, ...]:
     return tuple(path.relative_to(repository).as_posix() for path in found)
 
 
-# Twice the time after which git gives up on a remote (http.lowSpeedTime of patchkit.carry.upstream.git).
+# Twice the time after which git gives up on a remote (http.lowSpeedTime in patchkit.carry.upstream.git).
 _LONGEST_S = 60.0
 
 
@@ -53,21 +54,21 @@ _LONGEST_S = 60.0
 def lock_against_orphans(path: Path, reporter: Reporter) -> Iterator[int]:
     """The descriptor of the locked file ``path``, for git processes to inherit.
 
-    If a git process of a killed patchkit does not end, it keeps its file, and a new one is locked. The caller
-    holds the cache's own lock, so no other patchkit waits for this one.
+    If a git process of a killed patchkit does not end, it keeps its file, and a new file is locked. The
+    caller holds the cache's own lock, so no other patchkit waits for this one.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
 
     def waiting() -> None:
-        reporter.info("waiting for a git process that a killed patchkit left running")
+        reporter.info("waiting for a git process left by a killed patchkit")
 
     with ExitStack() as stack:
         try:
             descriptor = stack.enter_context(locked(path, waiting=waiting, timeout_s=_LONGEST_S))
         except LockBusy:
-            reporter.warn("it does not end; going on without waiting for it")
+            reporter.warn("the git process does not end; continuing without waiting for it")
             with disk_errors(path, "locking the cache"):
                 path.unlink()
             descriptor = stack.enter_context(locked(path))
@@ -77,7 +78,7 @@ def lock_against_orphans(path: Path, reporter: Reporter) -> Iterator[int]:
 _MARK = "patchkit-cache"
 _MARK_TEXT = b"This bare repository belongs to patchkit: it is rewritten and repaired without asking.\n"
 
-# What git init writes, on any system: no process is needed to see that nothing was added.
+# What git init writes on any system. Comparing it shows without a process that nothing was added.
 _AS_MADE = re.compile(
     rb"\[core\]\n"
     rb"(?:\t(?:repositoryformatversion = 0|bare = true"
@@ -93,11 +94,11 @@ _NEUTRAL = re.compile(
 
 
 def _is_marked(path: Path) -> bool:
-    """Whether the folder has the mark; false for one that is absent or empty.
+    """Whether the folder has the mark; false if it is absent or empty.
 
     Raises:
         CACHE_FOREIGN: it has content and no mark.
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
     with disk_errors(path, "opening the cache"):
         if not path.is_dir():
@@ -111,28 +112,28 @@ def _is_marked(path: Path) -> bool:
         f"{path} was not made by patchkit",
         code="CACHE_FOREIGN",
         where=Location(path=str(path / content[0])),
-        why=f"patchkit leaves the file {_MARK} in a repository that it makes; nothing was touched",
-        hint="name another folder with --cache-dir, or move this one away",
+        why=f"it lacks the file {_MARK}, which patchkit puts into its repositories; nothing was touched",
+        hint="use another folder with --cache-dir, or move this one away",
     )
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a repository of any content has the mark."""
+    """Whether patchkit made the repository."""
     return (path / _MARK).is_file()
 
 
 def mark(path: Path) -> None:
-    """Make the folder patchkit's own; the caller has seen that nobody else's content is in it."""
+    """Mark the folder as patchkit's own; the caller has checked that it has no other content."""
     path.mkdir(exist_ok=True)
     (path / _MARK).write_bytes(_MARK_TEXT)
 
 
 def _check_as_made(path: Path, reporter: Reporter) -> None:
-    """Refuse attributes and settings that could change bytes or run programs.
+    """Refuse changed attributes and settings that could change bytes or run programs.
 
     Raises:
-        CACHE_ALTERED: with the settings that must go.
-        CacheError: the disk refused.
+        CACHE_ALTERED: with the settings to remove.
+        CacheError: the disk reported an error.
     """
     with disk_errors(path, "opening the cache"):
         attributes = path / "info" / "attributes"
@@ -141,18 +142,18 @@ def _check_as_made(path: Path, reporter: Reporter) -> None:
                 f"{attributes} is not as patchkit wrote it",
                 code="CACHE_ALTERED",
                 where=Location(path=str(attributes)),
-                why="attributes can change what git reads and writes, and run programs",
-                hint=f"rm {attributes}; the next patchkit apply writes it anew",
+                why="attributes can change the bytes that git reads and writes, and run programs",
+                hint=f"rm {attributes}; the next patchkit apply writes it again",
             )
         config = path / "config"
         if _AS_MADE.fullmatch(config.read_bytes()):
             return
-    # With --file git follows no include: a key that includes is seen, and refused, as a key.
+    # With --file git follows no includes, so an include is listed, and refused, like any other key.
     listed = Git(reporter=reporter).run("config", "--file", str(config), "--null", "--list")
     strange = sorted(set(_strange_keys(listed.decode("utf-8", "replace").split("\0"))))
     if strange:
         raise CacheError(
-            f"the settings of {path} were changed",
+            f"the git settings of {path} were changed",
             code="CACHE_ALTERED",
             where=tuple(Location(path=str(config), label=key) for key in strange),
             why="these settings can change what git reads and writes: " + ", ".join(strange),
@@ -161,7 +162,7 @@ def _check_as_made(path: Path, reporter: Reporter) -> None:
 
 
 def _strange_keys(entries: Iterable[str]) -> Iterable[str]:
-    """The keys of ``key newline value`` entries that are not neutral."""
+    """The keys of ``key newline value`` entries that may have an effect on patchkit."""
     return (entry.partition("\n")[0] for entry in entries if entry and not _NEUTRAL.fullmatch(entry))
 
 
@@ -169,14 +170,15 @@ _NEEDED = ("HEAD", "config", "objects", "refs", "info/attributes")
 
 
 def create_repository(path: Path, reporter: Reporter) -> Repository:
-    """Make the bare repository at ``path``, or complete one that was left half made.
+    """Create the bare repository at ``path``, or complete a partial one.
 
-    A new one is built beside its place and renamed there, so that a kill leaves nothing half made.
+    A new one is built under another name and renamed, so that a kill leaves no partial repository at
+    ``path``.
 
     Raises:
-        CACHE_FOREIGN: something that is not patchkit's is there; it was not touched.
-        CACHE_ALTERED: it is patchkit's, but its settings are not.
-        CacheError: the disk refused.
+        CACHE_FOREIGN: there is something that patchkit did not make; it was not touched.
+        CACHE_ALTERED: patchkit made it, but its settings were changed.
+        CacheError: the disk reported an error.
     """
     if path.exists() and not path.is_dir():
         raise disk_error(NotADirectoryError(errno.ENOTDIR, "Not a directory"), path, "opening the cache")
@@ -186,7 +188,7 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
     with disk_errors(path.parent, "creating the cache"):
         path.parent.mkdir(parents=True, exist_ok=True)
         mark(built)
-    # Formats are named: a later git may make repositories of another kind by default.
+    # The format is explicit, because later versions of git may have another default.
     Git(reporter=reporter).run(
         "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
     )
@@ -201,7 +203,7 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cache:
-    """The cache at ``root``. A holder may hold it again."""
+    """The cache at ``root``. Holding it is reentrant."""
 
     root: Path
     _held: list[Repository] = field(default_factory=list, repr=False, compare=False)
@@ -213,16 +215,16 @@ class Cache:
 
     @property
     def downloads(self) -> Path:
-        """Archives being downloaded."""
+        """The folder of archives being downloaded."""
         return self.root / "downloads"
 
     def peek(self, reporter: Reporter) -> Repository | None:
-        """The repository for reading, without the lock; None when it is not there, or not complete.
+        """The repository for reading, without the lock; None if it does not exist or is incomplete.
 
         Raises:
-            CACHE_FOREIGN: another repository, or anything else, is there.
-            CACHE_ALTERED: it is patchkit's, but its settings are not.
-            CacheError: the disk refused.
+            CACHE_FOREIGN: there is another repository, or other content.
+            CACHE_ALTERED: patchkit made it, but its settings were changed.
+            CacheError: the disk reported an error.
         """
         path = self.upstream
         if not _is_marked(path) or not all((path / name).exists() for name in _NEEDED):
@@ -232,17 +234,17 @@ class Cache:
 
     @contextmanager
     def hold(self, reporter: Reporter) -> Iterator[Repository]:
-        """The repository for writing, made or repaired if need be, for nobody else meanwhile.
+        """The repository for exclusive writing, created or repaired if necessary.
 
         Raises:
-            CACHE_FOREIGN, CACHE_ALTERED: the repository is not patchkit's, or not as patchkit made it.
-            CacheError: the disk refused.
-            GitError: git refused.
+            CACHE_FOREIGN, CACHE_ALTERED: patchkit did not make the repository, or it was changed.
+            CacheError: the disk reported an error.
+            GitError: git failed.
         """
         if self._held:
             yield self._held[0]
             return
-        _is_marked(self.upstream)  # before the first file: a folder of the user's stays as it is
+        _is_marked(self.upstream)  # before the first write, so that a folder of the user's is not touched
         with disk_errors(self.root, "creating the cache"):
             self.root.mkdir(parents=True, exist_ok=True)
         owner = self.root / "lock.owner"
@@ -257,14 +259,14 @@ class Cache:
             if os.path.lexists(owner):
                 removed = remove_remains(self.upstream)
                 if removed:
-                    reporter.info(f"removed what a killed run left: {', '.join(removed)}")
+                    reporter.info(f"removed files left by a killed run: {', '.join(removed)}")
             with disk_errors(owner, "locking the cache"):
                 owner.unlink(missing_ok=True)
                 owner.write_text(f"{os.getpid()}\n", encoding="ascii")
             repository = self.peek(reporter) or create_repository(self.upstream, reporter)
             damaged = drop_damaged_refs(repository)
             if damaged:
-                reporter.warn(f"removed what cannot be read: {', '.join(damaged)}")
+                reporter.warn(f"removed unreadable refs: {', '.join(damaged)}")
             self._held.append(replace(repository, keep_open=(descriptor,)))
             try:
                 yield self._held[0]
@@ -274,7 +276,7 @@ class Cache:
 
 
 def open_cache(root: Path) -> Cache:
-    """The cache at ``root``; nothing is made before it is held."""
+    """The cache at ``root``; nothing is created before it is held."""
     root = Path(os.path.abspath(root))  # noqa: PTH100  # resolve() would follow the user's links
     return Cache(root=root)
 

@@ -1,7 +1,8 @@
-"""Checking out a commit into a folder of the user's, as a repository of its own.
+"""Check out a commit into a folder of the user's, as a repository of its own.
 
-A new checkout is built beside its place and renamed there. An update touches a clean one only; it writes a
-note first, and after a kill the next run reads it and finishes, if every file is still as git left it.
+A new checkout is built under another name and renamed. An update requires a clean checkout. It first writes
+a note; if the update is killed, the next run reads the note and finishes, provided that every file is as git
+left it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NOTE = re.compile(r"(?P<old>[0-9a-f]{40}) (?P<new>[0-9a-f]{40}) (?P<branch>\S+)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """What is being done: from ``old`` to ``new``, which is to be on ``branch``."""
+    """An update in progress, from ``old`` to ``new``, which is to be on ``branch``."""
 
     path: Path
     old: str
@@ -37,20 +38,20 @@ class Note:
     branch: str
 
     def remove(self) -> None:
-        """The update is done, or has changed nothing."""
+        """Remove the note, because the update is complete or has changed nothing."""
         with disk_errors(self.path, "preparing the checkout"):
             self.path.unlink()
 
 
 def write_note(git_dir: Path, *, old: str, new: str, branch: str) -> Note:
-    """Leave a note in the repository of the checkout before the first file changes."""
+    """Write a note into the checkout's repository before the first file changes."""
     note = Note(path=git_dir / _NAME, old=old, new=new, branch=branch)
     write_whole(note.path, f"{old} {new} {branch}\n", "preparing the checkout")
     return note
 
 
 def read_note(git_dir: Path) -> Note | None:
-    """The note that an interrupted update left; None without one. Raises CHECKOUT_NOTE_BAD."""
+    """The note of an interrupted update; None if there is none. Raises CHECKOUT_NOTE_BAD."""
     path = git_dir / _NAME
     with disk_errors(path, "preparing the checkout"):
         if not path.exists():
@@ -66,9 +67,9 @@ def read_note(git_dir: Path) -> Note | None:
 
 
 def finish_update(work: Repository, directory: Path, note: Note) -> list[str]:
-    """Complete the update of the checkout ``work``; the paths a person touched, if any.
+    """Complete an interrupted update of the checkout ``work``; returns the paths that the user changed.
 
-    When that list is not empty, nothing was changed.
+    If there are any, nothing was changed.
     """
     changes = {each.path: each for each in work.git.changes(note.old, note.new)}
     touched = [path for path, each in changes.items() if not _is_ours(work, directory / path, each)]
@@ -81,7 +82,7 @@ def finish_update(work: Repository, directory: Path, note: Note) -> list[str]:
 
 
 def _changed_paths(work: Repository) -> list[str]:
-    """The files that are not as HEAD has them, and those that git does not know."""
+    """The files that differ from HEAD, and untracked ones."""
     out = work.git.run("status", "--porcelain=v1", "-z", "--no-renames", "--untracked-files=all")
     return [entry[3:] for entry in out.decode("utf-8", "surrogateescape").split("\0") if entry]
 
@@ -94,10 +95,10 @@ def _is_ours(work: Repository, place: Path, change: Change) -> bool:
     return data == old or new.startswith(data)
 
 
-PUT = "refs/patchkit/put/"  # and the name of the branch
+PUT = "refs/patchkit/put/"  # followed by the name of the branch
 _BRANCHES = "refs/heads/"
-_SHOWN = 5  # changed files named in a message
-# What git keeps while an operation of the user's waits for them.
+_SHOWN = 5  # changed files listed in a message
+# Files that git keeps during an unfinished operation of the user.
 _WAITING = (
     "MERGE_HEAD",
     "CHERRY_PICK_HEAD",
@@ -110,16 +111,16 @@ _WAITING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Put:
-    """What is checked out, and all commits that patchkit put there and are still kept."""
+class CheckoutState:
+    """The checked-out commit, and all commits put there by patchkit that are still kept."""
 
     branch: str
     commit: str
     known: tuple[str, ...]
 
 
-def find_put(work: Repository, directory: Path, *, landing: Note | None = None) -> Put:
-    """What patchkit put there, if HEAD still is that; ``landing``: or what an update was about to put.
+def find_state(work: Repository, directory: Path, *, landing: Note | None = None) -> CheckoutState:
+    """The state of the checkout, if HEAD is as patchkit left it, or as the update ``landing`` changed it.
 
     Raises:
         CHECKOUT_MOVED: HEAD is elsewhere.
@@ -134,18 +135,18 @@ def find_put(work: Repository, directory: Path, *, landing: Note | None = None) 
     if at is None or put != at:
         raise _moved(directory, branch, at, put, refs)
     known = tuple(sha for name, sha in refs.items() if name.startswith(PUT))
-    return Put(branch=branch, commit=at, known=known)
+    return CheckoutState(branch=branch, commit=at, known=known)
 
 
 def check_target(work: Repository, directory: Path, branch: str, *, landing: Note | None = None) -> None:
-    """Refuse to move a branch of the checkout that is not what patchkit put there.
+    """Refuse to move a branch of the checkout that is not as patchkit left it.
 
     Raises:
-        CHECKOUT_MOVED: it has commits of the user's, or another worktree has it checked out.
+        CHECKOUT_MOVED: it has commits of the user, or another worktree has it checked out.
     """
     refs = list_refs(work, _BRANCHES, PUT)
     listed = work.git.run("worktree", "list", "--porcelain").split(b"\n\n")
-    for block in listed[1:]:  # the first is the checkout itself; git 2.39 moves a branch under the others
+    for block in listed[1:]:  # skip the checkout itself; git 2.39 moves branches that other worktrees have
         fields = block.split(b"\n")
         if f"branch {_BRANCHES}{branch}".encode() in fields:
             place = os.fsdecode(fields[0].removeprefix(b"worktree "))
@@ -153,42 +154,42 @@ def check_target(work: Repository, directory: Path, branch: str, *, landing: Not
                 f"the branch {branch} of the checkout {directory} is checked out elsewhere",
                 code="CHECKOUT_MOVED",
                 where=Location(path=place),
-                why="it would move under the files there",
+                why="moving it would change it under the files there",
                 hint=f"git -C {shlex.quote(place)} switch --detach",
             )
     at, put = refs.get(_BRANCHES + branch), refs.get(PUT + branch)
     if at in (None, put) or (landing is not None and at == landing.new):
         return
     raise GitError(
-        f"the branch {branch} of the checkout {directory} is not what patchkit put there",
+        f"the branch {branch} of the checkout {directory} is not at the commit that patchkit put there",
         code="CHECKOUT_MOVED",
         where=Location(path=str(directory)),
-        why=f"it is at {at}, patchkit left " + (put or "no such branch"),
-        hint=f"give it another name: {_git(directory)} branch -m {branch} my-work",
+        why=f"it is at {at}, but patchkit left " + (put or "no such branch"),
+        hint=f"rename it: {_git(directory)} branch -m {branch} my-work",
     )
 
 
 def check_idle(directory: Path) -> None:
-    """Refuse while git works there, or waits for the user to go on with something.
+    """Refuse while git is running in the checkout, or has an unfinished operation of the user.
 
     Raises:
-        CHECKOUT_CHANGED: with the file that says so.
+        CHECKOUT_CHANGED: with the file that shows it.
     """
     folder = directory / ".git"
     with disk_errors(folder, "preparing the checkout"):
         found = next((name for name in (*_WAITING, "index.lock") if (folder / name).exists()), None)
     if found is not None:
         raise GitError(
-            f"git is in the middle of something in the checkout {directory}",
+            f"there is an unfinished git operation in the checkout {directory}",
             code="CHECKOUT_CHANGED",
             where=Location(path=str(folder / found)),
-            why=f"there is {folder / found}",
-            hint=f"see: {_git(directory)} status; end it, or name another folder with --checkout",
+            why=f"{folder / found} exists",
+            hint=f"see {_git(directory)} status; finish or abort it, or use another folder with --checkout",
         )
 
 
 def check_untouched(directory: Path, paths: Sequence[str]) -> None:
-    """Refuse when there are paths that the user changed.
+    """Refuse if the user changed any of these paths.
 
     Raises:
         CHECKOUT_CHANGED: naming the first of them.
@@ -200,7 +201,7 @@ def check_untouched(directory: Path, paths: Sequence[str]) -> None:
             code="CHECKOUT_CHANGED",
             where=tuple(Location(path=str(directory / path)) for path in paths[:_SHOWN]),
             why=f"changed, added or removed: {', '.join(paths[:_SHOWN])}{more}",
-            hint="keep them, and name another folder with --checkout; "
+            hint="keep them and use another folder with --checkout; "
             f"or set them aside: {_git(directory)} stash --include-untracked",
         )
 
@@ -209,17 +210,17 @@ def _moved(directory: Path, branch: str, at: str | None, put: str | None, refs: 
     ours = [name.removeprefix(PUT) for name in refs if name.startswith(PUT)]
     back = next((name for name in ours if refs.get(_BRANCHES + name) == refs[PUT + name]), None)
     if put is not None and at is not None:
-        why = f"the branch {branch} is at {at}, patchkit left {put}"
+        why = f"the branch {branch} is at {at}, but patchkit left {put}"
         hint = f"keep it as my-work: {_git(directory)} branch my-work && {_git(directory)} reset --keep {put}"
     else:
         why = f"it is on the branch {branch}, which patchkit did not make" if branch else "HEAD is detached"
-        hint = f"go back: {_git(directory)} switch {back}" if back is not None else "keep it"
+        hint = f"switch back: {_git(directory)} switch {back}" if back is not None else "keep it"
     return GitError(
-        f"the checkout {directory} is not at the commit patchkit put there",
+        f"the checkout {directory} is not at the commit that patchkit put there",
         code="CHECKOUT_MOVED",
         where=Location(path=str(directory)),
         why=why,
-        hint=f"{hint}; or name another folder with --checkout",
+        hint=f"{hint}; or use another folder with --checkout",
     )
 
 
@@ -232,7 +233,7 @@ _MARK_TEXT = (
     b"patchkit made this repository, and updates it on request as long as nothing in it was changed.\n"
 )
 _DOING = "preparing the checkout"
-_ELSEWHERE = "name a folder on another disk with --checkout"
+_ELSEWHERE = "use a folder on another disk with --checkout"
 _SUBMODULE, _LINK = "160000", "120000"
 
 
@@ -245,19 +246,19 @@ def check_out(
     origin: str | None = None,
     kept: Sequence[Path] = (),
 ) -> None:
-    """Have ``directory`` hold ``commit`` on ``branch``; the caller holds the cache's lock.
+    """Make ``directory`` a checkout of ``commit`` on ``branch``; the caller holds the cache's lock.
 
-    ``origin`` becomes the remote of that name in a new checkout. ``kept`` are folders that no checkout may be
-    in; the cache is one of them anyway.
+    In a new checkout ``origin`` becomes the remote of that name. ``kept`` are folders that must not contain a
+    checkout; the cache is always one of them.
 
     Raises:
-        PLACE_UNUSABLE: there can be no checkout there; nothing was touched.
-        CHECKOUT_FOREIGN, CHECKOUT_OLD: it has content that is not such a checkout; nothing was touched.
-        CHECKOUT_CHANGED, CHECKOUT_MOVED: it is one, but the user worked in it; nothing was touched.
+        PLACE_UNUSABLE: a checkout cannot be there; nothing was touched.
+        CHECKOUT_FOREIGN, CHECKOUT_OLD: the folder has other content; nothing was touched.
+        CHECKOUT_CHANGED, CHECKOUT_MOVED: it is a checkout, but the user worked in it; nothing was touched.
         CHECKOUT_DIFFERS: git wrote other bytes than the commit has.
-        ObjectDamaged: the cache does not hold the commit as it was; no file was touched.
-        CacheError: the disk refused.
-        GitError: git refused.
+        ObjectDamaged: the cache is damaged; no file was touched.
+        CacheError: the disk reported an error.
+        GitError: git failed.
     """
     directory = usable_place(directory, (repository.path.parent, *kept))
     with disk_errors(directory, _DOING, _ELSEWHERE):
@@ -277,7 +278,7 @@ def _create(repository: Repository, commit: str, directory: Path, branch: str, o
             (partial / ".git").mkdir(parents=True)
             (partial / ".git" / _MARK).write_bytes(_MARK_TEXT)
         work = replace(_repository_in(repository, partial), writes_to=directory.parent)
-        # Formats are named: a later git may make repositories of another kind by default.
+        # The format is explicit, because later versions of git may have another default.
         args = ("init", "--quiet", "--template=", "--object-format=sha1", f"--initial-branch={branch}")
         replace(work.git, git_dir=None, work_tree=None).run(*args, os.fspath(partial))
         _write_attributes(partial)
@@ -302,34 +303,34 @@ def _update(repository: Repository, commit: str, directory: Path, branch: str) -
         _finish(work, directory, note)
     check_idle(directory)
     _check_attributes(directory)
-    put = find_put(work, directory)
+    state = find_state(work, directory)
     check_untouched(directory, _changed_paths(work))
-    if (put.branch, put.commit) == (branch, commit):
+    if (state.branch, state.commit) == (branch, commit):
         return
     check_target(work, directory, branch)
-    carry(repository, work, commit, put.known)
-    note = write_note(work.path, old=put.commit, new=commit, branch=branch)
+    carry(repository, work, commit, state.known)
+    note = write_note(work.path, old=state.commit, new=commit, branch=branch)
     args = ("checkout", "--quiet", "--no-overwrite-ignore", "-B", branch, commit)
     finished = work.git.attempt(*args)
     if finished.status != 0:
-        # git looks at everything before it writes: refusing, it has changed nothing.
+        # git checks everything before it writes, so a refusal means that nothing was changed.
         if "would be overwritten" in finished.stderr:
             note.remove()
             raise GitError(
-                f"the checkout {directory} has files in the way of the new commit",
+                f"untracked files in the checkout {directory} would be overwritten",
                 code="CHECKOUT_CHANGED",
                 where=Location(path=str(directory)),
                 why=finished.stderr.strip(),
-                hint="move them away and run the command again",
+                hint="move them away, then run the command again",
             )
         raise work.git.failure(args, finished)
-    _check_written(work, directory, commit, since=put.commit)
+    _check_written(work, directory, commit, since=state.commit)
     _land(work, note)
 
 
 def _finish(work: Repository, directory: Path, note: Note) -> None:
-    """Complete an update that a kill cut in two, if nobody worked there since."""
-    find_put(work, directory, landing=note)
+    """Complete an update that was killed, unless the checkout was changed since."""
+    find_state(work, directory, landing=note)
     check_target(work, directory, note.branch, landing=note)
     check_untouched(directory, finish_update(work, directory, note))
     _land(work, note)
@@ -341,7 +342,7 @@ def _land(work: Repository, note: Note) -> None:
 
 
 def _check_written(work: Repository, directory: Path, commit: str, *, since: str | None = None) -> None:
-    """Refuse a file that is not as the commit has it, of all or of those that changed ``since``."""
+    """Refuse a file that differs from the commit; checks all files, or those changed ``since``."""
     entries = work.list_files(commit)
     if since is not None:
         before = set(work.list_files(since))
@@ -350,11 +351,11 @@ def _check_written(work: Repository, directory: Path, commit: str, *, since: str
         other = next((entry.path for entry in entries if not _is_as_committed(directory, entry)), None)
     if other is not None:
         raise GitError(
-            f"{other} came out as something else than the commit has",
+            f"{other} differs from the commit after the checkout",
             code="CHECKOUT_DIFFERS",
             where=Location(path=str(directory / other)),
-            why=f"the file system, or settings in {directory / '.git' / 'config'}, change what git writes",
-            hint="name another folder with --checkout",
+            why=f"the file system, or settings in {directory / '.git' / 'config'}, changed what git wrote",
+            hint="use another folder with --checkout",
         )
 
 
@@ -371,7 +372,7 @@ def _is_as_committed(directory: Path, entry: TreeEntry) -> bool:
 
 
 def _check_ours(repository: Repository, directory: Path) -> None:
-    """Refuse what is not a checkout of patchkit's."""
+    """Refuse a folder that is not a checkout made by patchkit."""
     mark = directory / ".git" / _MARK
     with disk_errors(directory, _DOING, _ELSEWHERE):
         if mark.is_file() and not mark.is_symlink() and not mark.parent.is_symlink():
@@ -380,27 +381,27 @@ def _check_ours(repository: Repository, directory: Path) -> None:
     if admin is not None and admin.parts[-3:-1] == (repository.path.name, "worktrees"):
         remove = shlex.join(["git", f"--git-dir={admin.parent.parent}", "worktree", "remove", str(directory)])
         raise GitError(
-            f"{directory} is a worktree of the cache, as earlier versions of patchkit made them",
+            f"{directory} is a worktree of the cache, made by an earlier version of patchkit",
             code="CHECKOUT_OLD",
             where=Location(path=str(directory)),
-            why="commits made in it lie in the cache; checkouts are repositories of their own now"
+            why="commits made in it are in the cache; checkouts are now repositories of their own"
             if admin.exists()
-            else f"{admin} is gone: the cache was deleted or moved",
-            hint=f"name a new folder with --checkout; if nothing in this one is yours: {remove}"
+            else f"{admin} no longer exists: the cache was deleted or moved",
+            hint=f"use a new folder with --checkout; if this one has no work of yours: {remove}"
             if admin.exists()
-            else "name a new folder with --checkout; the files of this one stay as they are",
+            else "use a new folder with --checkout; the files of this one are not touched",
         )
     raise GitError(
-        f"{directory} is not empty and is no checkout of patchkit's",
+        f"{directory} is not empty and not a checkout made by patchkit",
         code="CHECKOUT_FOREIGN",
         where=Location(path=str(directory)),
         why="patchkit writes only into folders that are new, empty or its own",
-        hint="name a new folder with --checkout",
+        hint="use a new folder with --checkout",
     )
 
 
 def _pointed_at(directory: Path) -> Path | None:
-    """The folder that a file ``.git`` names; None when there is none."""
+    """The folder that a ``.git`` file names; None if there is no such file."""
     try:
         text = os.fsdecode((directory / ".git").read_bytes())
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
@@ -410,7 +411,7 @@ def _pointed_at(directory: Path) -> Path | None:
 
 
 def _check_attributes(directory: Path) -> None:
-    """Attributes of the tree must not change a byte; see :data:`ATTRIBUTES`."""
+    """Refuse changed attributes, which could change bytes of files; see :data:`ATTRIBUTES`."""
     path = directory / ".git" / "info" / "attributes"
     with disk_errors(path, _DOING, _ELSEWHERE):
         is_there = path.exists()
@@ -422,8 +423,8 @@ def _check_attributes(directory: Path) -> None:
             f"{path} is not as patchkit wrote it",
             code="CHECKOUT_CHANGED",
             where=Location(path=str(path)),
-            why="attributes can change what git writes into the files",
-            hint=f"keep it, and name another folder with --checkout; or: rm {shlex.quote(str(path))}",
+            why="attributes can change the bytes that git writes",
+            hint=f"keep it and use another folder with --checkout; or: rm {shlex.quote(str(path))}",
         )
 
 
@@ -435,19 +436,19 @@ def _write_attributes(directory: Path) -> None:
 
 
 def _clear_remains(directory: Path) -> None:
-    """Remove what a killed run left of this checkout: the folder being built."""
+    """Remove the partial folder of this checkout that a killed run left."""
     partial = _partial(directory)
     if not partial.is_dir():
         return
-    # A kill may have come before the mark: then there is an empty folder .git at most.
+    # If the run was killed before it wrote the mark, there is at most an empty .git folder.
     found = [*partial.iterdir()]
-    begun = all(path.name == ".git" and path.is_dir() and not any(path.iterdir()) for path in found)
-    if not begun and not (partial / ".git" / _MARK).is_file():
+    is_empty = all(path.name == ".git" and path.is_dir() and not any(path.iterdir()) for path in found)
+    if not is_empty and not (partial / ".git" / _MARK).is_file():
         raise GitError(
-            f"{partial} is in the way and is not patchkit's",
+            f"{partial} is in the way and was not made by patchkit",
             code="CHECKOUT_FOREIGN",
             where=Location(path=str(partial)),
-            hint="move it away and run the command again",
+            hint="move it away, then run the command again",
         )
     shutil.rmtree(partial)
 

@@ -1,7 +1,7 @@
-"""The user's own repository: a commit is read from it, and one branch added. Nothing else of it is written.
+"""The user's own repository: patchkit reads a commit from it and adds one branch, and writes nothing else.
 
-It belongs to somebody else, so its settings may say anything. They run no program: hooks are off, no command
-talks to a remote, and files are read through patchkit's own repository, which borrows the objects.
+Its settings are not trusted. They cannot run programs: hooks are off, no command contacts a remote, and
+files are read through patchkit's own repository, which uses the clone's objects as alternates.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from patchkit.carry.upstream.repository import Repository, verify_objects
 _SHA = re.compile(r"[0-9a-f]{40}")
 _SHOWN = 5
 TAKEN_OUT = "Patchkit-Taken-Out"
-"""The trailer of a commit that takes patchkit's commits out, to apply them again above: one for each."""
+"""The trailer, one per removed commit, of a commit that removes patchkit's commits to reapply them on top."""
 _STATE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clone:
-    """``top`` is its work tree, or the folder itself of a bare one; refs and objects lie in ``common``.
+    """``top`` is the work tree, or the folder itself of a bare clone; refs and objects are in ``common``.
 
-    ``git_dir`` differs from ``common`` in a worktree, which has a HEAD of its own.
+    ``git_dir`` differs from ``common`` in a worktree, which has its own HEAD.
     """
 
     top: Path
@@ -45,42 +45,42 @@ class Clone:
     @property
     def git(self) -> Git:
         """Git in this clone, with its HEAD."""
-        return Git(reporter=self.reporter, git_dir=self.git_dir, writes_to=self.common, stranger=True)
+        return Git(reporter=self.reporter, git_dir=self.git_dir, writes_to=self.common, untrusted=True)
 
     @property
     def refs(self) -> Repository:
-        """Where its branches are."""
-        return Repository(path=self.common, reporter=self.reporter, stranger=True, writes_to=self.common)
+        """The repository with its branches."""
+        return Repository(path=self.common, reporter=self.reporter, untrusted=True, writes_to=self.common)
 
     @property
     def is_partial(self) -> bool:
-        """Whether it was cloned with a filter, so that files may be missing on purpose."""
+        """Whether it was cloned with a filter, so that files may be missing."""
         return any(self.objects.glob("pack/*.promisor"))
 
     @property
     def is_bare(self) -> bool:
-        """Whether it has no files to look at."""
+        """Whether it has no work tree."""
         return self.top == self.git_dir
 
     @property
     def command(self) -> str:
-        """How a person runs git there; for hints."""
+        """The git command for this clone, for hints."""
         return f"git -C {shlex.quote(str(self.top))}"
 
     def ask(self, *args: str) -> tuple[str, ...]:
-        """The lines of a command that only reads; none when git has no answer."""
+        """The output lines of a read-only command; none if git fails."""
         finished = self.git.attempt(*args)
         return tuple(finished.stdout.decode("utf-8", "surrogateescape").splitlines()) * (finished.status == 0)
 
     def count(self, *revisions: str) -> int:
-        """The number of commits in a set of revisions; 0 when git cannot tell."""
-        told = self.ask("rev-list", "--count", *revisions)
-        return int(told[0]) if told and told[0].isdigit() else 0
+        """The number of commits in a set of revisions; 0 if git fails."""
+        lines = self.ask("rev-list", "--count", *revisions)
+        return int(lines[0]) if lines and lines[0].isdigit() else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """One commit: ``raw`` is the object, ``date`` when it was committed, RFC 3339 with its zone."""
+    """One commit: ``raw`` is the object, ``date`` the committer date, RFC 3339 with its zone."""
 
     sha: str
     tree: str
@@ -90,7 +90,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OurBranch:
-    """What is at the branch to make: ``tip`` is None when nothing is."""
+    """The branch to create or move; ``tip`` is its current commit, None if it does not exist."""
 
     ref: str
     tip: str | None
@@ -102,15 +102,15 @@ class OurBranch:
 
 
 def open_clone(directory: Path, reporter: Reporter) -> Clone:
-    """The repository that a folder is in: its top or any folder below, a worktree, a submodule or a bare one.
+    """The repository that contains a folder; it may be a worktree, a submodule or bare.
 
     Raises:
-        CLONE_UNREADABLE: there is none, or git refuses.
-        CLONE_UNSUPPORTED: it names its objects by SHA-256.
+        CLONE_UNREADABLE: there is none, or git refuses to use it.
+        CLONE_UNSUPPORTED: it uses SHA-256 object ids.
     """
-    # Whose files they are does not matter: nothing in them can make patchkit run a program.
+    # Ownership of the files does not matter, as nothing in them can make patchkit run a program.
     there = ("-C", str(directory), "-c", "safe.directory=*", "rev-parse")
-    git = Git(reporter=reporter, stranger=True)
+    git = Git(reporter=reporter, untrusted=True)
     finished = git.attempt(
         *there, "--path-format=absolute", "--git-dir", "--git-common-dir", "--git-path", "objects",
         "--show-object-format", "--is-bare-repository",
@@ -118,19 +118,19 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     lines = finished.stdout.decode("utf-8", "surrogateescape").split("\n")
     if finished.status != 0 or len(lines) != 6:  # noqa: PLR2004 - one line for each question, and an end
         raise GitError(
-            f"{directory} is in no git repository that can be read",
+            f"{directory} is not in a git repository that can be read",
             code="CLONE_UNREADABLE",
             where=Location(path=str(directory)),
             why=finished.stderr.strip() or None,
-            hint="--repo DIR names your clone of llama.cpp; without it, the current folder is taken",
+            hint="name your clone of llama.cpp with --repo DIR; the default is the current folder",
         )
     git_dir, common, objects, algorithm, bare = lines[:5]
     if algorithm != "sha1":
         raise GitError(
-            f"{directory} names its objects by {algorithm}",
+            f"{directory} uses {algorithm} object ids",
             code="CLONE_UNSUPPORTED",
             where=Location(path=git_dir),
-            why="llama.cpp's own repository uses SHA-1, and so do the commits that patchkit makes",
+            why="llama.cpp's own repository and the commits that patchkit makes use SHA-1",
             hint=f"use a clone of llama.cpp itself: git clone {llama_cpp().url}",
         )
     if is_ours(Path(common)):
@@ -138,12 +138,12 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
             f"{directory} is patchkit's own repository",
             code="CLONE_UNSUPPORTED",
             where=Location(path=common),
-            why="the candidates of the lock's pins are kept there",
-            hint="--repo DIR names your clone of llama.cpp",
+            why="it contains the candidates of the lock's pins",
+            hint="name your clone of llama.cpp with --repo DIR",
         )
     found = git.attempt(*there, "--show-toplevel")
     top = os.fsdecode(found.stdout.removesuffix(b"\n")) if found.status == 0 and bare != "true" else git_dir
-    # core.worktree may name any folder: it counts only if git there finds this very repository.
+    # core.worktree may name any folder, so it is used only if git finds this same repository from there.
     seen = git.attempt(
         "-C", top, "-c", "safe.directory=*", "rev-parse", "--path-format=absolute", "--git-dir"
     )
@@ -159,23 +159,23 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
 
 
 def read_commit(clone: Clone, revision: str) -> Commit:
-    """The commit that ``revision`` names in the clone, as git reads revisions.
+    """The commit that ``revision`` names in the clone, in git's syntax for revisions.
 
     Raises:
         ONTO_NO_COMMIT: it names none.
-        CLONE_INCOMPLETE: the clone does not have the commit it names.
+        CLONE_INCOMPLETE: the clone lacks the commit.
     """
-    sha, said = _find_commit(clone, revision)
+    sha, message = _find_commit(clone, revision)
     if sha is None:
         unborn = revision == "HEAD"
         raise UsageError(
             f"{clone.top} has no commit '{revision}'",
             code="ONTO_NO_COMMIT",
             where=Location(path=str(clone.common)),
-            why=said or ("its HEAD has no commit yet" if unborn else None),
-            hint="git fetch origin, or another commit, tag or branch"
+            why=message or ("its HEAD has no commit yet" if unborn else None),
+            hint="run git fetch origin, or name another commit, tag or branch"
             if not unborn
-            else "git switch to a branch that has commits, or name a commit: --onto REV",
+            else "switch to a branch that has commits, or name a commit: --onto REV",
         )
     return read_object(clone.refs, sha)
 
@@ -189,7 +189,7 @@ def read_object(repository: Repository, sha: str) -> Commit:
             f"the commit {sha[:12]} in {repository.path} cannot be read",
             code="CLONE_INCOMPLETE",
             where=Location(path=str(repository.path)),
-            why=raw.stderr.strip() or "it names no committer with a date",
+            why=raw.stderr.strip() or "it has no committer with a date",
             hint=f"git -C {shlex.quote(str(repository.path))} fsck",
         )
     tree = raw.stdout[5:45].decode("ascii", "replace")
@@ -197,34 +197,34 @@ def read_object(repository: Repository, sha: str) -> Commit:
 
 
 def _find_commit(clone: Clone, revision: str) -> tuple[str | None, str]:
-    """The commit that is named, and what git says when there is none."""
+    """The named commit, or git's message if there is none."""
     if not revision or revision.startswith(("-", "^")) or not revision.isprintable():
-        return None, "that is no revision"
-    # A search such as ':/words' would take what follows for more words, so it is asked in two steps.
+        return None, "that is not a revision"
+    # In two steps, because a search such as ':/words' would include the suffix in its search text.
     first = clone.git.attempt("rev-parse", "--verify", f"{revision}^{{commit}}")
     if first.status != 0:
         named = clone.ask("rev-parse", "--verify", "--quiet", revision)
         if named:
             first = clone.git.attempt("rev-parse", "--verify", f"{named[0]}^{{commit}}")
     sha = first.stdout.decode("ascii", "replace").strip()
-    said = first.stderr.strip().removeprefix("fatal: ")
-    return (sha, "") if _SHA.fullmatch(sha) else (None, "" if "single revision" in said else said)
+    message = first.stderr.strip().removeprefix("fatal: ")
+    return (sha, "") if _SHA.fullmatch(sha) else (None, "" if "single revision" in message else message)
 
 
 def copy_commit(clone: Clone, sha: str, tree: str, cache: Repository) -> None:
-    """Put the commit ``sha`` and its whole ``tree`` into the cache, without its history; no ref names it yet.
+    """Copy the commit ``sha`` and its whole ``tree`` into the cache, without its history; no ref is created.
 
-    Only what the cache lacks is copied, and every object is hashed again on the way.
+    Only objects that the cache lacks are copied, and each is hashed again on the way.
 
     Raises:
         CLONE_INCOMPLETE: the clone lacks some of the files.
-        GitError, CacheError: git or the disk refused.
+        GitError, CacheError: git or the disk reported an error.
     """
     _copy(clone, sha, [tree], [sha], cache)
 
 
 def copy_trees(clone: Clone, sha: str, trees: Sequence[str], cache: Repository) -> None:
-    """Put whole trees of commits below ``sha`` into the cache; no ref names them.
+    """Copy whole trees of commits below ``sha`` into the cache; no ref is created.
 
     Raises as :func:`copy_commit`.
     """
@@ -240,27 +240,27 @@ def _copy(clone: Clone, sha: str, trees: Sequence[str], more: Sequence[str], cac
         if "missing" not in listed.stderr or not clone.is_partial:
             raise borrowing.failure(("rev-list",), listed)
         raise GitError(
-            f"{clone.top} does not have all files of {sha[:12]}",
+            f"{clone.top} lacks files of {sha[:12]}",
             code="CLONE_INCOMPLETE",
             where=Location(path=str(clone.common)),
-            why=f"it is a partial clone; git says: {listed.stderr.strip().splitlines()[-1]}",
-            hint=f"let git fetch them: {clone.command} sparse-checkout disable; or for another commit than "
+            why=f"it is a partial clone; git reports: {listed.stderr.strip().splitlines()[-1]}",
+            hint=f"let git fetch them: {clone.command} sparse-checkout disable; or, for a commit other than "
             f"HEAD: {clone.command} worktree add --detach DIR {sha[:12]}",
         )
-    # No search for better deltas: those of the clone are taken over, and the cache is read locally.
+    # Reuse the clone's deltas without searching for better ones, because the cache is only read locally.
     ids = listed.stdout + "".join(f"{each}\n" for each in more).encode()
     pack = borrowing.run("pack-objects", "--stdout", "--quiet", "--window=0", stdin=ids)
     cache.git.run("index-pack", "--stdin", stdin=pack)
-    # What another content stood for in the clone has another name now: then it is missing.
+    # If an object's content did not match its id, it now has another id, and the expected one is missing.
     whole = cache.git.attempt("rev-list", "--objects", "--quiet", *wanted, "--")
     if whole.status != 0:
-        raise damaged_clone(clone.common, (whole.stderr.strip().splitlines() or ["git says nothing"])[-1])
+        raise damaged_clone(clone.common, (whole.stderr.strip().splitlines() or ["git gives no reason"])[-1])
 
 
 def check_branch_name(name: str, reporter: Reporter) -> None:
-    """Whether git allows the name for a branch; raises ONTO_BRANCH_NAME."""
-    git = Git(reporter=reporter, stranger=True)
-    # --branch also takes @{-1}, which is another branch's name, and what commands take for another ref.
+    """Check that git allows the name for a branch; raises ONTO_BRANCH_NAME."""
+    git = Git(reporter=reporter, untrusted=True)
+    # --branch also accepts @{-1}, another branch, and names that commands would take for other refs.
     if (
         "@{" in name
         or name in {"@", "HEAD"}
@@ -270,30 +270,30 @@ def check_branch_name(name: str, reporter: Reporter) -> None:
         raise UsageError(
             f"git does not allow '{name}' as the name of a branch",
             code="ONTO_BRANCH_NAME",
-            hint="--branch patchkit/gfx1151, for example",
+            hint="use a name like patchkit/gfx1151: --branch patchkit/gfx1151",
         )
 
 
 def read_file(clone: Clone, commit: Commit, path: str) -> bytes | None:
-    """The bytes of a file of the commit; None when it is not there, or a partial clone lacks it."""
+    """The bytes of a file of the commit; None if it does not exist, or if a partial clone lacks it."""
     found = clone.git.attempt("cat-file", "blob", f"{commit.sha}:{path}")
     return found.stdout if found.status == 0 else None
 
 
 def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: bool) -> OurBranch:
-    """What stands where the branch ``name`` is to be made, at ``tip`` on the clone's own commit ``base``.
+    """The current state of the branch ``name``, which is to be at ``tip``, on the clone's commit ``base``.
 
     Raises:
-        ONTO_BRANCH_TAKEN: it would overwrite what is not patchkit's, or move files that are checked out.
+        ONTO_BRANCH_TAKEN: this would lose commits that are not patchkit's, or move a checked-out branch.
     """
     ref = f"refs/heads/{name}"
     _refuse_other_owner(clone)
     if clone.git.attempt("symbolic-ref", "--quiet", ref).status == 0:
         raise GitError(
-            f"the branch {name} is another name of a branch",
+            f"the branch {name} is a symbolic ref to another branch",
             code="ONTO_BRANCH_TAKEN",
             where=Location(path=str(clone.common), label=ref),
-            why="it is a symbolic ref, and moving it would move that one",
+            why="moving it would move the other branch",
             hint=f"{clone.command} symbolic-ref --delete {ref}; or --branch ANOTHER-NAME",
         )
     old = read_ref(clone.refs, ref)
@@ -305,55 +305,55 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
             f"the branch {name} is checked out",
             code="ONTO_BRANCH_TAKEN",
             where=Location(path=str(used)),
-            why="it would move under your files, or under a rebase or bisection that is not done; "
-            "your index and work tree are never touched",
-            hint="git switch - there, or --branch ANOTHER-NAME",
+            why="moving it would change it under your files, or under an unfinished rebase or bisection; "
+            "patchkit never touches your index and work tree",
+            hint="run git switch - there, or use --branch ANOTHER-NAME",
         )
     if old is None:
         return OurBranch(ref=ref, tip=None)
     where = Location(path=str(clone.common), label=f"{name} at {old[:12]}")
-    # What would be lost: commits that no other branch, tag or HEAD has.
+    # The commits that would be lost: those that no other branch, tag or HEAD contains.
     lost = _makers(clone, old, ["--not", base, f"--exclude={ref}", "--all"])
     foreign = [sha for sha, maker in lost if maker != IDENTITY_EMAIL]
-    if foreign:  # what the owner rebased is in the base as another commit with the same change
+    if foreign:  # ignore commits that were rebased: the base contains the same change
         args = ("rev-list", "--cherry-pick", "--right-only", f"{base}...{old}", "--")
         only_here = clone.git.run(*args).decode("ascii").split()
         foreign = [sha for sha in foreign if sha in only_here]
     top = _makers(clone, old, ["--max-count=1"])
     if foreign or not top or top[0][1] != IDENTITY_EMAIL:
         raise GitError(
-            f"the branch {name} is not only patchkit's",
+            f"the branch {name} has commits that patchkit did not make",
             code="ONTO_BRANCH_TAKEN",
             where=where,
-            why="commits that nothing else has: " + ", ".join(sha[:12] for sha in foreign[:_SHOWN])
+            why="commits that exist nowhere else: " + ", ".join(sha[:12] for sha in foreign[:_SHOWN])
             if foreign
-            else "its last commit was made by somebody else",
-            hint=f"keep it: {clone.command} branch -m {name} NEW-NAME; or --branch ANOTHER-NAME",
+            else "patchkit did not make its last commit",
+            hint=f"keep it: {clone.command} branch -m {name} NEW-NAME; or use --branch ANOTHER-NAME",
         )
     if not replace:
         raise GitError(
-            f"there is a branch {name} of another run",
+            f"the branch {name} exists already, from another run",
             code="ONTO_BRANCH_TAKEN",
             where=where,
-            why="the same command on another commit, or with other patches, made it",
-            hint="--replace moves it to the new commits; --branch ANOTHER-NAME keeps both",
+            why="it was made by the same command on another commit, or with other patches",
+            hint="move it to the new commits with --replace, or keep both with --branch ANOTHER-NAME",
         )
     return OurBranch(ref=ref, tip=old)
 
 
 def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str, tip: str) -> None:
-    """Copy the commits ``base..tip`` into the clone, then make or move the branch, by compare-and-swap.
+    """Copy the commits ``base..tip`` into the clone, then create or move the branch by compare-and-swap.
 
-    Until the branch moves, nothing of the clone is changed but its store of objects.
+    Until the branch moves, only objects are added to the clone.
 
     Raises:
-        REF_MOVED, REF_IN_THE_WAY: somebody else moved or made a branch meanwhile; nothing changed.
-        GitError, CacheError: git or the disk refused.
+        REF_MOVED, REF_IN_THE_WAY: another process created or moved a branch meanwhile; nothing changed.
+        GitError, CacheError: git or the disk reported an error.
     """
     ids = cache.git.run("rev-list", "--objects", "--no-object-names", tip, f"^{base}", "--")
     pack = cache.git.run("pack-objects", "--stdout", "--quiet", stdin=ids)
     clone.git.run("unpack-objects", "-q", stdin=pack)
-    # git does not write what is there by name, whatever its content is.
+    # git does not write objects whose id exists already, so check the content of those, too.
     try:
         verify_objects(clone.refs, ids.decode("ascii").split())
     except ObjectDamaged as error:
@@ -362,9 +362,9 @@ def put_branch(clone: Clone, branch: OurBranch, cache: Repository, *, base: str,
 
 
 def _where_used(clone: Clone, ref: str) -> Path | None:
-    """The work tree that has the branch checked out, also while it is rebased or bisected; None: none has.
+    """The work tree that has the branch checked out, also during a rebase or bisection; None without one.
 
-    HEAD is read as it stands: it may name a branch that has no commit yet.
+    HEAD is read as text, because it may name a branch that has no commit yet.
     """
     names = {b"ref: " + os.fsencode(ref), os.fsencode(ref), os.fsencode(ref.removeprefix("refs/heads/"))}
     for admin in (clone.common, *sorted(clone.common.glob("worktrees/*"))):
@@ -387,20 +387,20 @@ def _work_tree_of(clone: Clone, admin: Path) -> Path:
 
 
 def _refuse_other_owner(clone: Clone) -> None:
-    """Files that root makes in somebody's repository keep him from writing there himself."""
+    """Refuse to write as root into another user's repository: the owner could not change those files."""
     owner = clone.objects.stat().st_uid
     if os.geteuid() == 0 and owner != 0:
         raise GitError(
             f"{clone.top} belongs to another user",
             code="CLONE_UNSUPPORTED",
             where=Location(path=str(clone.objects)),
-            why="what root writes there its owner could not change any more",
-            hint=f"run the same command as its owner: sudo -u '#{owner}' ...",
+            why="its owner could not change files that root writes there",
+            hint=f"run the command as the owner: sudo -u '#{owner}' ...",
         )
 
 
 def _makers(clone: Clone, tip: str, revisions: Sequence[str]) -> list[tuple[str, str]]:
-    """Commit and the address of its committer, newest first; no address for one without our trailers."""
+    """Commit and committer address, newest first; the address is empty for commits without our trailers."""
     form = f"%H%x09%ce%x09%(trailers:key=Patchkit-Id,key={TAKEN_OUT},valueonly,separator=%x2C)"
     args = ("rev-list", f"--format={form}", "--encoding=UTF-8", tip, *revisions)
     out = clone.git.run(*args).decode("utf-8", "replace")

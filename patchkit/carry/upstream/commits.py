@@ -1,4 +1,4 @@
-"""New commits on a base: the same bytes give the same commit ids, on every machine."""
+"""Write new commits on a base; the same bytes give the same commit ids on every machine."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _ANSWER = re.compile(rb"([0-9a-f]{40})\n040000 tree ([0-9a-f]{40})\t\n")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A commit that now exists, and its tree."""
+    """A commit that was written, and its tree."""
 
     commit: str
     tree: str
 
 
 def git_date(date: str) -> str:
-    """Git's form (seconds and zone) of an RFC 3339 date with a zone.
+    """An RFC 3339 date with a zone in git's format (seconds and zone).
 
     Raises:
-        ValueError: no such date, or no zone.
+        ValueError: not a valid date, or no zone.
     """
     moment = dt.datetime.fromisoformat(date)
     if moment.tzinfo is None:
@@ -44,14 +44,15 @@ def git_date(date: str) -> str:
 
 @dataclass(slots=True)
 class CommitStream:
-    """Collects commits, then has git write them all. A context manager: the file goes with it."""
+    """Collects commits, then has git write them all. A context manager, which removes its temporary file."""
 
     repository: Repository
     _file: BinaryIO = field(init=False)
     _marks: int = field(init=False, default=0)
 
     def __enter__(self) -> Self:
-        # In the repository's own folder: /tmp may be small, and a full disk should name the cache.
+        # In the repository's own folder, because /tmp may be small, and an error should name the cache's
+        # disk.
         with disk_errors(self.repository.path, "preparing a commit"):
             self._file = tempfile.TemporaryFile(dir=self.repository.path)
             self._file.write(b"feature done\n")
@@ -66,15 +67,15 @@ class CommitStream:
         try:
             self._file.close()
         except OSError:
-            # The error of a full disk came with the write; closing flushes and would repeat it.
+            # A full disk was already reported by the write; closing flushes and would report it again.
             if error is None:
                 raise
 
     def begin(self, *, message: str, date: str, parent: str | None) -> None:
-        """Start a commit on top of ``parent``, or of the commit before when that is None.
+        """Start a commit on top of ``parent``, or of the preceding commit if that is None.
 
-        The first commit of the stream with no parent is a root commit. A message ends in exactly one
-        newline, whatever the caller's ends in.
+        If the first commit of the stream has no parent, it is a root commit. A message always ends in exactly
+        one newline.
         """
         self._marks += 1
         text = message.rstrip("\n").encode() + b"\n"
@@ -94,25 +95,25 @@ class CommitStream:
             self._put(b"from %s\n" % parent.encode())
 
     def put_file(self, path: str, mode: str, data: bytes) -> None:
-        """Set the bytes and mode of one file in the commit begun last."""
+        """Set the bytes and mode of one file in the commit started last."""
         self._put(b"M %s inline %s\ndata %d\n" % (mode.encode(), _quoted(path), len(data)))
         self._put(data)
         self._put(b"\n")
 
     def remove_file(self, path: str) -> None:
-        """Take a file out of the commit begun last."""
+        """Remove a file from the commit started last."""
         self._put(b"D %s\n" % _quoted(path))
 
     def copy_file(self, source: str, path: str) -> None:
-        """Make ``path`` the same file as ``source``, which the same commit has already."""
+        """Make ``path`` the same file as ``source``, which is already in the commit."""
         self._put(b"C %s %s\n" % (_quoted(source), _quoted(path)))
 
     def finish(self) -> tuple[Written, ...]:
-        """Have git write everything; what it wrote, in order.
+        """Have git write everything; returns the commits in order.
 
         Raises:
-            GitError: git refused the stream.
-            CacheError: the disk refused.
+            GitError: git rejected the stream.
+            CacheError: the disk reported an error.
         """
         for mark in range(1, self._marks + 1):
             self._put(b'get-mark :%d\nls :%d ""\n' % (mark, mark))
@@ -126,7 +127,7 @@ class CommitStream:
         )
         if len(written) != self._marks:
             raise InternalError(
-                f"git fast-import named {len(written)} of {self._marks} commits",
+                f"git fast-import reported {len(written)} of {self._marks} commits",
                 code="FAST_IMPORT_ANSWER",
                 where=Location(path=str(self.repository.path)),
                 why=repr(out[:200]),
@@ -165,9 +166,9 @@ _KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a fol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommit:
-    """A commit to make: its message and the new bytes of each file it touches.
+    """A commit to write: its message and the new bytes of each file that it changes.
 
-    Files that are ``gone`` go before others come. ``modes`` are those that files get; others keep theirs.
+    Files in ``gone`` are removed first. ``modes`` are the modes to set; other files keep theirs.
     """
 
     message: str
@@ -179,10 +180,10 @@ class NewCommit:
 def write_commits(
     repository: Repository, base: str, commits: Sequence[NewCommit], *, date: str
 ) -> tuple[Written, ...]:
-    """Write the commits, each on the one before, the first on ``base``. No ref moves.
+    """Write the commits, each on top of the preceding one, the first on ``base``. No ref moves.
 
     Args:
-        repository: where the base is and the commits go.
+        repository: has the base, and gets the commits.
         base: object id of a commit.
         commits: in order.
         date: RFC 3339 with a zone; author and committer date of all of them.
@@ -191,23 +192,23 @@ def write_commits(
         One entry per commit, in order.
 
     Raises:
-        COMMIT_PATH_BAD, COMMIT_TARGET_NOT_FILE, COMMIT_EMPTY: a commit that must not be made.
-        GIT_OBJECT_MISSING: the base is not here.
-        GitError, CacheError: git or the disk refused.
+        COMMIT_PATH_BAD, COMMIT_TARGET_NOT_FILE, COMMIT_EMPTY: a commit is invalid.
+        GIT_OBJECT_MISSING: the repository lacks the base.
+        GitError, CacheError: git or the disk reported an error.
     """
     for commit in commits:
         _check_commit(commit)
-    standing = _Standing(_existing_modes(repository, base, commits))
+    current = _TreeModes(_existing_modes(repository, base, commits))
     with CommitStream(repository) as stream:
         parent: str | None = base
         for commit in commits:
             stream.begin(message=commit.message, date=date, parent=parent)
             parent = None
             for path in sorted(commit.gone):
-                standing.take_out(path)
+                current.remove(path)
                 stream.remove_file(path)
             for path, data in sorted(commit.changes.items()):
-                stream.put_file(path, standing.put(path, commit.modes.get(path)), data)
+                stream.put_file(path, current.put(path, commit.modes.get(path)), data)
         return stream.finish()
 
 
@@ -227,9 +228,9 @@ def _check_commit(commit: NewCommit) -> None:
 
 
 def _existing_modes(repository: Repository, base: str, commits: Iterable[NewCommit]) -> dict[str, str]:
-    """Mode of every target and of every folder above one, where the base has something there.
+    """The modes of all target paths and the folders above them, as far as they exist in the base.
 
-    Of everything, where a commit takes files out: the folders above them may go, too.
+    If a commit removes files, the modes of all paths, because the folders above them may disappear.
     """
     if any(commit.gone for commit in commits):
         files = {entry.path: entry.mode for entry in repository.list_files(base)}
@@ -243,8 +244,8 @@ def _existing_modes(repository: Repository, base: str, commits: Iterable[NewComm
     return {path: entry.mode for path, entry in found.items()}
 
 
-class _Standing:
-    """What is at each path while commits are written; as far as ``modes`` has it in the beginning."""
+class _TreeModes:
+    """The mode of each path while commits are written, starting with ``modes``."""
 
     def __init__(self, modes: dict[str, str]) -> None:
         self._modes = modes
@@ -258,14 +259,14 @@ class _Standing:
         self._modes[path] = mode or self._modes.get(path, "100644")
         return self._modes[path]
 
-    def take_out(self, path: str) -> None:
-        """Forget a file, and each folder that nothing is left in; raises COMMIT_TARGET_NOT_FILE."""
+    def remove(self, path: str) -> None:
+        """Remove a file, and each folder that becomes empty; raises COMMIT_TARGET_NOT_FILE."""
         if self._modes.get(path) not in _REGULAR:
             raise GitError(
-                f"{path} cannot be taken out: there is no such file",
+                f"{path} cannot be removed: there is no such file",
                 code="COMMIT_TARGET_NOT_FILE",
                 where=Location(path=path),
-                why="a commit takes out regular files that the one before has",
+                why="a commit can only remove regular files of the preceding one",
             )
         del self._modes[path]
         for folder in _folders_above(path):
@@ -281,12 +282,12 @@ def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) ->
             f"{path} is {_KINDS.get(mode, mode)}, not a file",
             code="COMMIT_TARGET_NOT_FILE",
             where=Location(path=path),
-            why="a change replaces the bytes of a regular file or makes a new one",
+            why="a change replaces the bytes of a regular file or adds a new one",
         )
     for folder in _folders_above(path):
         if modes.get(folder, "040000") != "040000":
             raise GitError(
-                f"{path} cannot be made: {folder} is {_KINDS.get(modes[folder], 'a file')}, not a folder",
+                f"{path} cannot be created: {folder} is {_KINDS.get(modes[folder], 'a file')}, not a folder",
                 code="COMMIT_TARGET_NOT_FILE",
                 where=Location(path=folder),
             )
@@ -294,7 +295,7 @@ def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) ->
         below = f"{path}/"
         child = next(other for other in modes if other.startswith(below))
         raise GitError(
-            f"{path} cannot be made: {child} lies below it",
+            f"{path} cannot be created: {child} is below it",
             code="COMMIT_TARGET_NOT_FILE",
             where=Location(path=path),
         )

@@ -1,4 +1,4 @@
-"""Commits as patch files: a folder of them, or one file for ``git am``."""
+"""Write commits as patch files: a folder of them, or a single file for ``git am``."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
 _ELSEWHERE = "name a folder on another disk"
 
-# Everything a user's or a later git's defaults could change is named.
+# All options whose defaults a user's configuration or a later git could change.
 _OPTIONS = (
     "--quiet",
     "--binary",
@@ -57,22 +57,22 @@ _OPTIONS = (
 def format_patches(
     repository: Repository, base: str, tip: str, directory: Path, *, kept: Sequence[Path] = ()
 ) -> tuple[Path, ...]:
-    """Write one patch file per commit of ``base..tip`` into ``directory``; their paths in order.
+    """Write one patch file per commit of ``base..tip`` into ``directory``; returns their paths in order.
 
-    The files are made beside the folder, which takes their place in one step. ``kept`` are folders
-    that nothing may be exported into; the cache is one of them anyway.
+    The files are written to a temporary folder, which then replaces ``directory``. ``kept`` are folders that
+    must not be exported into; the cache is always one of them.
 
     Raises:
-        PLACE_UNUSABLE: there can be no export there; nothing was touched.
+        PLACE_UNUSABLE: an export cannot be there; nothing was touched.
         EXPORT_FOREIGN: the folder has other content; nothing was touched.
-        EXPORT_NOTHING: no commits to write.
-        CacheError: the disk refused.
-        GitError: git refused.
+        EXPORT_NOTHING: there are no commits to write.
+        CacheError: the disk reported an error.
+        GitError: git failed.
     """
     directory = usable_place(directory, (repository.path.parent, *kept))
     verify_range(repository, base, tip)
     with disk_errors(directory, "exporting", _ELSEWHERE):
-        directory.parent.mkdir(parents=True, exist_ok=True)  # a folder with foreign content has a parent
+        directory.parent.mkdir(parents=True, exist_ok=True)  # no-op if the folder has foreign content
         with _locked_if_possible(directory.parent):
             _refuse_foreign(directory)
             _clear_remains(directory)
@@ -85,7 +85,7 @@ def format_patches(
                     f"there are no commits between {base[:12]} and {tip[:12]}",
                     code="EXPORT_NOTHING",
                     where=Location(path=str(directory)),
-                    hint="patchkit apply makes the candidate branch first",
+                    hint="run patchkit apply first, which makes the candidate branch",
                 )
             sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in names)
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
@@ -96,12 +96,12 @@ def format_patches(
 
 
 def format_mailbox(repository: Repository, base: str, tip: str) -> bytes:
-    """The same patches in one file for ``git am``; commits that change no file are left out.
+    """The same patches in one file for ``git am``; commits that change no file are skipped.
 
     Raises:
-        ObjectDamaged: the cache does not hold the commits as they were.
-        CacheError: the disk refused.
-        GitError: git refused.
+        ObjectDamaged: the cache is damaged.
+        CacheError: the disk reported an error.
+        GitError: git failed.
     """
     verify_range(repository, base, tip)
     return repository.git.run("format-patch", *_OPTIONS, "--stdout", f"{base}..{tip}")
@@ -109,7 +109,7 @@ def format_mailbox(repository: Repository, base: str, tip: str) -> bytes:
 
 @contextlib.contextmanager
 def _locked_if_possible(folder: Path) -> Iterator[None]:
-    """Lock a folder against other exports; where the file system has no locks, two at once may fail."""
+    """Lock a folder against other exports; on file systems without locks, concurrent ones may fail."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(CacheError):
             stack.enter_context(locked(folder))
@@ -118,7 +118,7 @@ def _locked_if_possible(folder: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _partial_of(directory: Path) -> Iterator[Path]:
-    """A folder beside ``directory`` that no other run uses; locked, so that none takes it for remains."""
+    """A temporary folder next to ``directory``; locked, so that no other run removes it as left over."""
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.patchkit-partial-", dir=directory.parent))
     with _locked_if_possible(partial):
         try:
@@ -133,16 +133,16 @@ def _refuse_foreign(directory: Path) -> None:
     if found is not None:
         name, why = found
         raise GitError(
-            f"{directory} has content that is no export of patchkit's",
+            f"{directory} has content that patchkit did not export",
             code="EXPORT_FOREIGN",
             where=Location(path=str(directory / name)),
             why=why,
-            hint="name a new or empty folder",
+            hint="use a new or empty folder",
         )
 
 
 def _foreign_file(directory: Path) -> tuple[str, str] | None:
-    """A file that forbids to replace the folder, and why; None for one that is absent, empty or ours."""
+    """A file that forbids replacing the folder, and why; None if the folder is absent, empty or ours."""
     try:
         present = sorted(path.name for path in directory.iterdir())
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def _foreign_file(directory: Path) -> tuple[str, str] | None:
 
 
 def _read_sums(directory: Path) -> dict[str, str] | None:
-    """Digest by name; None when patchkit did not write such a file here."""
+    """Digest by name; None if patchkit did not write the file of checksums here."""
     path = directory / _SUMS
     if path.is_symlink() or not path.is_file():
         return None
@@ -172,19 +172,19 @@ def _read_sums(directory: Path) -> dict[str, str] | None:
 
 
 def _clear_remains(directory: Path) -> None:
-    """Remove what killed runs left of exports into this folder, and nothing that may be something else."""
+    """Remove temporary folders that killed exports into this folder left, and nothing else."""
     prefixes = tuple(f".{directory.name}.patchkit-{kind}-" for kind in ("partial", "old"))
     for path in sorted(directory.parent.iterdir()):
         if not path.name.startswith(prefixes) or path.is_symlink() or not path.is_dir():
             continue
-        # What cannot be locked or read belongs to another run.
+        # A folder that cannot be locked or read is in use by another run.
         with contextlib.suppress(CacheError, OSError), locked(path, timeout_s=0):
             if _foreign_file(path) is None or _read_sums(path) == {}:
                 _discard(path)
 
 
 def _discard(folder: Path) -> None:
-    """Remove the files that an export has, and the folder if that was all."""
+    """Remove the files of an export, and the folder if it had no others."""
     sums = _read_sums(folder)
     if sums is None:
         return
@@ -197,9 +197,9 @@ def _discard(folder: Path) -> None:
 
 
 def _replace(partial: Path, directory: Path) -> None:
-    """Put ``partial`` in the place of ``directory``, which is absent or an export of ours.
+    """Replace ``directory``, which is absent or an export of ours, by ``partial``.
 
-    Two folders cannot change places in one portable step: for an instant there is none, never a mix.
+    Two folders cannot be swapped atomically in a portable way: for an instant there is none, but never a mix.
     """
     _refuse_foreign(directory)
     old = partial.with_name(partial.name.replace(".patchkit-partial-", ".patchkit-old-"))

@@ -1,4 +1,4 @@
-"""Writes the files of a commit into a folder for tools that need files; made once and never changed."""
+"""Write the files of a commit into a folder, for tools that need files; written once and never changed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository, TreeEntry, git_path
 
-_BATCH = 256  # files read from git at once: bounds memory to a few tens of MB
+_BATCH = 256  # files read from git at once; limits memory to a few tens of MB
 
 _PLAIN, _EXECUTABLE, _LINK, _SUBMODULE = "100644", "100755", "120000", "160000"
 _MODES = {_PLAIN: 0o444, _EXECUTABLE: 0o555}
-_ANSWER_S = 10.0  # that a remote has for its first answer
+_ANSWER_S = 10.0  # time limit for a remote's first response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedTree:
-    """``root`` holds the files of the git tree ``tree`` of ``commit`` (40 hex digits each)."""
+    """``root`` contains the files of the git tree ``tree`` of ``commit`` (40 hex digits each)."""
 
     root: Path
     tree: str
@@ -35,28 +35,28 @@ class ExportedTree:
 
 
 def export_pin(pin: Pin, workspace: Workspace) -> ExportedTree:
-    """The files of a pin, in the cache folder.
+    """Export the files of a pin into the cache folder.
 
     Raises:
-        SourceError, GitError: the pin could not be had.
+        SourceError, GitError: the pin could not be obtained.
         The errors of :func:`export_tree`.
     """
     cache = open_cache(workspace.cache_root)
     commit = obtain(pin, cache=cache, reporter=workspace.reporter)
     repository = cache.peek(workspace.reporter)
     if repository is None:
-        raise AssertionError("the pin was obtained, and there is no repository")
+        raise AssertionError("the pin was obtained, but there is no repository")
     return export_tree(repository, commit, workspace.cache_root / "trees")
 
 
 def fetch_folder(
     url: str, commit: str, folder: str, scratch: Path, reporter: Reporter
 ) -> tuple[str | None, dict[str, bytes]]:
-    """One folder of a commit of a remote: git's hash of it, None where it is not there, and its plain files.
+    """One folder of a commit of a remote: its tree hash, None if it does not exist, and its regular files.
 
     Raises:
         SourceError: the remote cannot be reached, or lacks the commit.
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
     repository = create_repository(scratch / "fetched.git", reporter)
     fetch_commit(repository, url, commit, answer_s=_ANSWER_S)
@@ -70,15 +70,16 @@ def fetch_folder(
 def export_tree(
     repository: Repository, commit: str, directory: Path, *, like: ExportedTree | None = None
 ) -> ExportedTree:
-    """The files of ``commit`` in ``directory``/<tree hash>; a tree that is there already is taken as it is.
+    """Export the files of ``commit`` to ``directory``/<tree hash>; an existing folder is reused.
 
-    The folder appears whole or not at all: it is filled beside its place and renamed. Files of ``like`` are
-    linked, each if it still is what git says: 0.3 s instead of 1.7 (build 11549).
+    The folder appears complete or not at all, because it is filled under another name and renamed. Files of
+    ``like`` are hard-linked after checking that they are unchanged, which takes 0.3 s instead of 1.7 (build
+    11549).
 
     Raises:
-        GIT_OBJECT_MISSING: no such commit in the repository.
+        GIT_OBJECT_MISSING: the repository has no such commit.
         TREE_ENTRY_REFUSED: a path or link leads out of the folder, or an entry is a submodule.
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
     tree = repository.tree_of(commit)
     root = directory / tree
@@ -95,7 +96,7 @@ def export_tree(
         lacking = []
         for entry in entries:
             if like is None or entry not in same or not _link(like.root, partial, entry):
-                lacking.append(entry)  # noqa: PERF401 - what is linked is no list
+                lacking.append(entry)  # noqa: PERF401 - _link() has a side effect
         for start in range(0, len(lacking), _BATCH):
             batch = lacking[start : start + _BATCH]
             blobs = repository.read_blobs(tree, [entry.path for entry in batch])
@@ -105,7 +106,7 @@ def export_tree(
 
 
 def _link(other: Path, root: Path, entry: TreeEntry) -> bool:
-    """Give a file of another exported tree a name in this one; not where it no longer is what git says."""
+    """Hard-link a file of another exported tree into this one; False if its content is not git's any more."""
     source, target = _place(other, entry), _place(root, entry)
     if entry.mode == _LINK or source.is_symlink():
         return False
@@ -116,7 +117,7 @@ def _link(other: Path, root: Path, entry: TreeEntry) -> bool:
             return False
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target)
-    except OSError:  # gone, or the disk makes no links: it is written
+    except OSError:  # missing, or no hard links on this disk: write it instead
         return False
     return True
 
@@ -128,16 +129,16 @@ def _place(root: Path, entry: TreeEntry) -> Path:
 def _refuse_unsafe(entry: TreeEntry, root: Path) -> None:
     parts = entry.path.split("/")
     if entry.mode == _SUBMODULE or any(part in {"", ".", "..", ".git"} for part in parts):
-        raise _refused(entry, root, "it is a submodule, or its path is none that git would check out")
+        raise _refused(entry, root, "it is a submodule, or git would not check out its path")
 
 
 def _refused(entry: TreeEntry, root: Path, why: str) -> CacheError:
     return CacheError(
-        f"{entry.path} of tree {root.name[:12]} is not exported",
+        f"{entry.path} of tree {root.name[:12]} cannot be exported",
         code="TREE_ENTRY_REFUSED",
         where=Location(path=entry.path),
         why=why,
-        hint="patchkit status shows where the pin came from",
+        hint="patchkit status shows the source of the pin",
     )
 
 
@@ -147,7 +148,7 @@ def _write(root: Path, entry: TreeEntry, data: bytes) -> None:
     if entry.mode == _LINK:
         pointed = os.path.normpath(os.path.join(os.path.dirname(entry.path), os.fsdecode(data)))  # noqa: PTH118, PTH120 - lexical, on purpose
         if os.fsdecode(data).startswith("/") or pointed.split("/")[0] == "..":
-            raise _refused(entry, root, f"it is a link out of the tree, to {os.fsdecode(data)}")
+            raise _refused(entry, root, f"it is a link out of the tree: {os.fsdecode(data)}")
         target.symlink_to(os.fsdecode(data))
         return
     target.write_bytes(data)

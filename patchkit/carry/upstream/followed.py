@@ -1,8 +1,8 @@
-"""What remotes that a series follows had when they were last asked: their main line, branches, pull requests.
+"""The main line, branches and pull requests of remotes that a series follows, as last fetched.
 
-Commits and folders are kept between runs in a repository of its own in the cache, without the contents of
-files; those are had by name where somebody compares them. Nothing is asked by itself: without a network there
-is what the last answer left, with its date.
+Commits and folders are kept between runs in a separate repository in the cache, without file contents. These
+are fetched by object id when they are compared. Nothing is fetched implicitly: without a network, the last
+state is used, with its date.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.cache import Cache, remove_remains
-from patchkit.carry.upstream.git import Change, Git, GitSilent, redacted
+from patchkit.carry.upstream.git import Change, Git, GitTimeout, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint, is_disks
 
 MAIN = "HEAD"
 MAX_MIB = 1024
-"""Of one fetch. All of llama.cpp's history without the contents of files is below a tenth of it."""
+"""Limit for one fetch. All of llama.cpp's history without file contents is less than a tenth of it."""
 _MAX_OBJECTS = 5_000_000
 _ANSWER_S = 10.0
 _SILENCE_S = 60.0
 _SIZE = re.compile(rb"Receiving objects: [^\r\n]*?\((?:\d+)/(\d+)\)(?:, ([0-9.]+) (bytes|KiB|MiB|GiB))?")
 _MIB = {b"bytes": 2.0**-20, b"KiB": 2.0**-10, b"MiB": 1.0, b"GiB": 1024.0}
 _NO_REF = re.compile(r"couldn't find remote ref (\S+)")
-_AT_ONCE = 1000  # objects named on one command line
+_AT_ONCE = 1000  # objects on one command line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a remote said at ``asked`` (UTC, RFC 3339).
+    """The state of a remote at ``asked`` (UTC, RFC 3339).
 
-    ``refs`` has the commit of each ref that was asked for, by its full name or HEAD; None: it is not there.
-    ``merges``: whether it was ever seen to keep ``refs/pull/N/merge``, which not every host does. ``builds``
-    are the first builds that have commits of its main line, as far as somebody wanted to know.
+    ``refs`` has the commit of each requested ref, by full name or HEAD; None: it does not exist. ``merges``:
+    whether the remote was ever seen to have ``refs/pull/N/merge``, which not every host provides. ``builds``
+    are the first builds that contain commits of its main line, as far as they were looked up.
     """
 
     asked: str
@@ -50,13 +50,13 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedRemotes:
-    """The repository ``folder``. Only :meth:`ask` and :meth:`fetch_blobs` talk to a remote, and write."""
+    """The repository ``folder``. Only :meth:`ask` and :meth:`fetch_blobs` contact a remote and write."""
 
     folder: Path
     git: Git
 
     def last(self, url: str) -> Answer | None:
-        """The last answer; None when there is none that can be read."""
+        """The last answer; None if there is no readable one."""
         try:
             found = json.loads(self._note(url).read_text("utf-8"))
             return Answer(**found)
@@ -64,10 +64,10 @@ class FollowedRemotes:
             return None
 
     def ask(self, url: str, refs: Sequence[str], commits: Sequence[str], now: str) -> Answer:
-        """Fetch what ``refs`` are now, and ``commits`` where the remote still gives them.
+        """Fetch the current ``refs``, and ``commits`` if the remote still has them.
 
-        The caller holds the cache. Raises RemoteUrlBad; FOLLOW_UNREACHABLE, FOLLOW_TOO_LARGE: no answer, or
-        too much of it; GitError, CacheError.
+        The caller holds the cache. Raises RemoteUrlBad, FOLLOW_UNREACHABLE (no response), FOLLOW_TOO_LARGE,
+        GitError, CacheError.
         """
         where = checked_url(url)
         self._prepare()
@@ -86,7 +86,7 @@ class FollowedRemotes:
         found = {ref: self._commit(_kept(name, ref)) if ref not in missing else None for ref in refs}
         for commit in commits:
             if self._commit(commit) is None:
-                self._fetch(where, name, [commit])  # a head that was replaced: it may be gone, and is told so
+                self._fetch(where, name, [commit])  # a replaced head, which may be gone; callers report that
         before = self.last(url)
         answer = Answer(
             asked=now,
@@ -99,28 +99,28 @@ class FollowedRemotes:
         return answer
 
     def note_build(self, url: str, answer: Answer, commit: str, build: int) -> Answer:
-        """The answer, which now knows the first build that has a commit."""
+        """The answer with the first build that contains a commit added."""
         known = replace(answer, builds={**answer.builds, commit: build})
         self._write(url, known)
         return known
 
     def has(self, commit: str) -> bool:
-        """Whether the commit is here."""
+        """Whether the commit was fetched."""
         return self._commit(commit) is not None
 
     def merge_base(self, one: str, other: str) -> str | None:
-        """The commit from which two histories differ, if they share any."""
+        """The newest common commit of two histories, if there is one."""
         done = self.git.attempt("merge-base", one, other)
         return done.stdout.decode("ascii").split()[0] if done.status == 0 and done.stdout else None
 
     def is_ancestor(self, one: str, other: str) -> bool:
-        """Whether the history of ``other`` has ``one``."""
+        """Whether the history of ``other`` contains ``one``."""
         return self.git.attempt("merge-base", "--is-ancestor", one, other).status == 0
 
     def log(self, *revisions: str, most: int, paths: Sequence[str] = ()) -> tuple[Logged, ...]:
-        """Commits, newest first, at most so many; with ``paths`` those that change one of them.
+        """Commits, newest first, at most ``most``; with ``paths`` only those that change one of them.
 
-        A merge changes nothing by itself. Raises GitError.
+        Merges are not counted as changes. Raises GitError.
         """
         wanted = ["--no-merges", "--full-history", "--raw", "--no-abbrev", "--no-renames"] if paths else []
         out = self.git.run(
@@ -134,22 +134,22 @@ class FollowedRemotes:
         )
 
     def between(self, first: str, last: str) -> frozenset[str]:
-        """``first`` and every commit that has it and is in ``last``."""
+        """``first`` and every descendant of it in the history of ``last``."""
         out = self.git.run("rev-list", "--ancestry-path", f"{first}..{last}").decode("ascii")
         return frozenset([first, *out.split()])
 
     def changes(self, before: str, after: str) -> tuple[Change, ...]:
-        """What differs between two commits."""
+        """The differences between two commits."""
         return self.git.changes(before, after)
 
     def read(self, blobs: Iterable[str]) -> dict[str, bytes]:
-        """The contents that are here, by object id."""
+        """The file contents that were fetched, by object id."""
         wanted = sorted(set(blobs))
         found = self.git.objects(each.encode() for each in wanted)
         return {sha: blob.data for sha, blob in zip(wanted, found, strict=True) if blob is not None}
 
     def fetch_blobs(self, url: str, blobs: Iterable[str]) -> None:
-        """Have contents of files, those that are not here yet; raises as :meth:`ask`."""
+        """Fetch file contents that are missing; raises as :meth:`ask`."""
         wanted = "".join(f"{each}\n" for each in sorted(set(blobs)))
         listed = self.git.run("cat-file", "--batch-check", stdin=wanted.encode()).decode() if wanted else ""
         missing = [line.split(" ")[0] for line in listed.splitlines() if line.endswith("missing")]
@@ -163,51 +163,52 @@ class FollowedRemotes:
         return done.stdout.decode("ascii").strip() if done.status == 0 else None
 
     def _prepare(self) -> None:
-        with disk_errors(self.folder, "making room for what is followed"):
+        with disk_errors(self.folder, "creating the repository for followed remotes"):
             self.folder.mkdir(parents=True, exist_ok=True)
         remove_remains(self.folder)
-        with disk_errors(self.folder, "making room for what is followed"):
-            (self.folder / "config").unlink(missing_ok=True)  # of a run that was killed: it names a remote
+        with disk_errors(self.folder, "creating the repository for followed remotes"):
+            (self.folder / "config").unlink(missing_ok=True)  # left by a killed run; it names a remote
         self.git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
 
     def _fetch(self, where: str, name: str, wanted: Sequence[str], *, by_name: bool = False) -> str:
-        """What git complains of; nothing when it is done. ``by_name``: objects, and nothing they lead to.
+        """Git's error message; empty on success. ``by_name``: fetch objects without what they refer to.
 
-        Raises CacheError: the disk refused.
+        Raises CacheError: the disk reported an error.
         """
         self.git.run("config", f"remote.{name}.url", where)
-        # A server that knows no filter sends contents as differences from those it thinks are here. That is
-        # true of what it sent itself, and of nothing else; asked for contents alone, it must think of none.
+        # A server without filter support sends contents as deltas against contents that it assumes to be
+        # here. This holds for what it sent before, and for nothing else. So for contents alone, claim to
+        # have nothing.
         known = not by_name and self.git.run("for-each-ref", "--count=1", f"refs/followed/{name}")
-        told = (f"--negotiation-tip=refs/followed/{name}/*",) if known else ()
+        tips = (f"--negotiation-tip=refs/followed/{name}/*",) if known else ()
         args = (
             *(() if known else ("-c", "fetch.negotiationAlgorithm=noop")),
             "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--no-auto-maintenance", "--filter=blob:none", *told, name, *wanted,
+            "--no-auto-maintenance", "--filter=blob:none", *tips, name, *wanted,
         )  # fmt: skip
         try:
             done = self.git.watch(*args, on_text=limited(where), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
-        except GitSilent as error:
+        except GitTimeout as error:
             return error.message
         finally:
-            # What the address holds may be secret; and a remote that stays would be asked by git itself.
+            # The URL may contain a secret; and git itself would contact a remote that stays configured.
             self.git.attempt("config", "--remove-section", f"remote.{name}")
         if done.status == 0:
             return ""
         if is_disks(failure := self.git.failure(args, done), done.stderr):
             raise failure
-        return complaint(done.stderr) or "git does not say why"
+        return complaint(done.stderr) or "git gives no reason"
 
     def _note(self, url: str) -> Path:
         return self.folder / f"{_name(url)}.json"
 
     def _write(self, url: str, answer: Answer) -> None:
-        write_whole(self._note(url), json.dumps(asdict(answer)) + "\n", "keeping what a remote answered")
+        write_whole(self._note(url), json.dumps(asdict(answer)) + "\n", "saving the state of a remote")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """One commit; ``author`` with the date, which a rebase keeps. ``changes`` of the paths asked for."""
+    """One commit; ``author`` includes the date, which a rebase keeps. ``changes`` are of the given paths."""
 
     commit: str
     author: str
@@ -216,7 +217,7 @@ class Logged:
 
 
 def open_followed(cache: Cache, reporter: Reporter, keep_open: tuple[int, ...] = ()) -> FollowedRemotes:
-    """The repository of the cache; to be read, or with ``keep_open`` of the held one to be written."""
+    """The cache's repository, for reading; for writing, ``keep_open`` comes from the held cache."""
     folder = cache.root / "following.git"
     return FollowedRemotes(folder=folder, git=Git(reporter=reporter, git_dir=folder, keep_open=keep_open))
 
@@ -239,15 +240,15 @@ def _kept(name: str, ref: str) -> str:
 
 def _unreachable(url: str, why: str) -> SourceError:
     return SourceError(
-        f"{redacted(url)} could not be asked",
+        f"could not fetch from {redacted(url)}",
         code="FOLLOW_UNREACHABLE",
         why=redacted(why) or None,
-        hint="check the address and the network; what was fetched before still counts, with its date",
+        hint="check the URL and the network; the last fetched state is still used, with its date",
     )
 
 
 def limited(where: str) -> Callable[[bytes], None]:
-    """What reads git's progress, and ends a fetch that brings more than llama.cpp's history."""
+    """A callback that reads git's progress, and stops a fetch that is larger than llama.cpp's history."""
 
     def on_text(text: bytes) -> None:
         for count, size, unit in _SIZE.findall(text):
@@ -256,7 +257,7 @@ def limited(where: str) -> Callable[[bytes], None]:
                     f"{redacted(where)} sends more than {MAX_MIB} MiB or {_MAX_OBJECTS} objects",
                     code="FOLLOW_TOO_LARGE",
                     why="the history of llama.cpp is not that large",
-                    hint="look at the address",
+                    hint="check the URL",
                 )
 
     return on_text

@@ -1,7 +1,7 @@
-"""Running git: exact bytes in and out, in an environment that is the same for everyone.
+"""Run git with exact bytes in and out, in an environment that is the same for every user.
 
-GitPython only starts the process; it is ended like any other (base/process.py), and its output read here. Its
-``env`` is merged into the caller's, so every ``GIT_*`` variable is unset with ``env -u`` in front of git.
+GitPython only starts the process; it is ended like any other (base/process.py), and its output is read here.
+GitPython merges ``env`` into the caller's environment, so every ``GIT_*`` variable is unset with ``env -u``.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from patchkit.carry.upstream import gitpython
 IDENTITY_NAME = "patchkit"
 IDENTITY_EMAIL = "patchkit@localhost"
 
-# Which certificates to trust is a fact of the machine (company proxies), and cannot change what is
-# accepted: the tree hash decides that.
+# Which certificates to trust depends on the machine (company proxies). It cannot change which source is
+# accepted, because the tree hash is checked.
 _KEPT = frozenset({"GIT_SSL_CAINFO", "GIT_SSL_CAPATH"})
 
-# In the order of git's manual. A null device switches a file off; an empty helper clears the list.
+# In the order of git's manual. A null device disables a file; an empty helper clears the list of helpers.
 _CONFIG = {
     "advice.detachedHead": "false",
     "commit.gpgSign": "false",
     "core.askPass": "",
     "core.attributesFile": "/dev/null",
     "core.autocrlf": "false",
-    "core.compression": "1",  # the cache is written once and read locally: time matters, size does not
+    "core.compression": "1",  # the cache is written once and read locally: speed matters more than size
     "core.eol": "lf",
     "core.excludesFile": "/dev/null",
     "core.fsmonitor": "false",
@@ -67,13 +67,13 @@ _VARIABLES = {
     "GIT_COMMITTER_NAME": IDENTITY_NAME,
     "GIT_CONFIG_GLOBAL": "/dev/null",
     "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_GRAFT_FILE": "/dev/null/none",  # a file that is there, even an empty one, makes git warn
+    "GIT_GRAFT_FILE": "/dev/null/none",  # an existing file, even if empty, makes git warn
     "GIT_LITERAL_PATHSPECS": "1",
     "GIT_NO_LAZY_FETCH": "1",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_PAGER": "cat",
-    # A shared connection would leave a process behind that outlives the command.
+    # A shared connection would leave behind a process that outlives the command.
     "GIT_SSH_COMMAND": "ssh -oBatchMode=yes -oControlPath=none",
     "GIT_TERMINAL_PROMPT": "0",
     "LANGUAGE": "C",
@@ -83,7 +83,7 @@ _VARIABLES = {
 
 
 def fixed_environment() -> dict[str, str]:
-    """The variables to set. Configuration travels in them too, so that child processes see it."""
+    """The variables to set. Configuration is passed in them too, so that child processes inherit it."""
     environment = dict(_VARIABLES)
     environment["GIT_CONFIG_COUNT"] = str(len(_CONFIG))
     for number, (key, value) in enumerate(_CONFIG.items()):
@@ -93,18 +93,18 @@ def fixed_environment() -> dict[str, str]:
 
 
 def leaking_names(environ: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    """The names to unset: all of git's own that ``ours`` does not overwrite."""
+    """The names to unset: all of git's variables that ``ours`` does not overwrite."""
     return sorted(
         name for name in environ if name.startswith("GIT_") and name not in ours and name not in _KEPT
     )
 
 
-# A token may stand in the place of the name, too; only ssh has names that are no secret.
+# The user name may be a token, too; only in ssh URLs it is not a secret.
 _SECRET = re.compile(r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]*)://(?P<who>[^/\s]*)@")
 
 
 def redacted(text: str) -> str:
-    """The text with ``***`` for what is secret in every URL of it."""
+    """The text with secrets in its URLs replaced by ``***``."""
     return _SECRET.sub(_hide, text)
 
 
@@ -115,11 +115,11 @@ def _hide(found: re.Match[str]) -> str:
     return f"{found['scheme']}://{shown}@"
 
 
-# GIT_CONFIG_GLOBAL came with git 2.32 (2021-06); without it a user's configuration leaks in.
+# GIT_CONFIG_GLOBAL was added in git 2.32 (2021-06); without it, a user's configuration has effect.
 MINIMUM_GIT = (2, 32)
 
 _ELSEWHERE = "name a folder on another disk"
-# What git writes (LC_ALL=C, git 2.32 to 2.50) of objects and files of its own that it cannot read.
+# git's messages (LC_ALL=C, git 2.32 to 2.50) about damaged objects and files of its own.
 _DAMAGE = re.compile(
     r".*(is corrupt|inflate: data|garbage at end of loose object|object file .* is empty"
     r"|unable to (unpack|parse) .*|hash mismatch|missing (blob|tree|commit|object)|packfile .* (cannot|does)"
@@ -129,20 +129,20 @@ _ALTERNATES = "GIT_ALTERNATE_OBJECT_DIRECTORIES"
 
 
 class ObjectDamaged(GitError):
-    """The repository does not hold what the names of its objects say."""
+    """The content of objects does not match their ids, or objects are missing."""
 
     code = "GIT_OBJECT_DAMAGED"
 
 
-class GitSilent(GitError):
-    """A git command that talks to a remote got no answer for too long, and was stopped."""
+class GitTimeout(GitError):
+    """A git command that talks to a remote produced no output for too long, and was stopped."""
 
     code = "GIT_SILENT"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """How a process ended: its exit status (negative: killed by that signal) and output."""
+    """The result of a process: its exit status (negative: killed by that signal) and output."""
 
     status: int
     stdout: bytes
@@ -151,7 +151,7 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredObject:
-    """An object as git gave it: ``id`` is the name that git has for it, which need not fit the content."""
+    """An object as git returned it; git does not check whether ``id`` matches the content."""
 
     id: str
     kind: str
@@ -159,15 +159,15 @@ class StoredObject:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the content is what the id says: git does not look."""
+        """Whether the content matches the id."""
         return object_id(self.kind, self.data) == self.id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One path that differs between two trees: git's letter for how (A, D, M, R, T), modes and object ids.
+    """One path that differs between two trees: git's status letter (A, D, M, R, T), modes and object ids.
 
-    ``source`` is the old path of one that was renamed.
+    ``source`` is the old path of a renamed file.
     """
 
     path: str
@@ -179,19 +179,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Git:
-    """git, bound to one repository: ``git_dir`` always, ``work_tree`` where files are involved.
+    """git, bound to one repository: ``git_dir`` always, ``work_tree`` if files are involved.
 
-    The repository is always named, never discovered, so that no ``.git`` above the current folder
-    takes part and git's ownership check of discovered repositories does not apply.
+    The repository is always given explicitly, never discovered. So a ``.git`` above the current folder has no
+    effect, and git's ownership check of discovered repositories does not apply.
 
-    ``keep_open`` are file descriptors that every process inherits: a lock on one of them lasts until
-    the last process is gone, even when patchkit itself was killed.
+    ``keep_open`` are file descriptors that every process inherits. A lock on one of them lasts until the last
+    process has ended, even if patchkit itself was killed.
 
-    ``writes_to`` is a folder of the user's that the command fills: a disk that refuses is that one.
+    ``writes_to`` is a folder of the user's that the command fills; disk errors name it.
 
-    ``borrows`` is a folder of objects that are read as if they were the repository's own. A ``stranger`` is a
-    repository that patchkit did not make: no command may talk to a remote there, because the settings of a
-    remote can name programs, and git fetches by itself what a partial clone lacks.
+    ``borrows`` is a folder of objects that are read as if they were in the repository. ``untrusted`` is for a
+    repository that patchkit did not make. No command may contact a remote there, because the settings of a
+    remote can name programs to run, and git by itself fetches objects that a partial clone lacks.
     """
 
     reporter: Reporter
@@ -200,15 +200,15 @@ class Git:
     keep_open: tuple[int, ...] = ()
     writes_to: Path | None = None
     borrows: Path | None = None
-    stranger: bool = False
+    untrusted: bool = False
 
     def run(self, *args: str, stdin: bytes | BinaryIO | None = None) -> bytes:
-        """Standard output of a git command that must succeed, every byte of it.
+        """The standard output of a git command that must succeed.
 
         Raises:
             GIT_MISSING: no git on PATH.
-            GIT_FAILED: it ended with another status than 0.
-            CacheError: it failed because the disk refused.
+            GIT_FAILED: the exit status is not 0.
+            CacheError: it failed because of a disk error.
         """
         finished = self.attempt(*args, stdin=stdin)
         if finished.status != 0:
@@ -216,7 +216,7 @@ class Git:
         return finished.stdout
 
     def objects(self, names: Iterable[bytes]) -> Iterator[StoredObject | None]:
-        """The objects of these names (no newline in them), read by one process; None for one not there."""
+        """The objects with these names (without newlines), read by one process; None for missing ones."""
         lines = [name + b"\n" for name in names]
         out = self.run("cat-file", "--batch", stdin=b"".join(lines)) if lines else b""
         at = 0
@@ -231,9 +231,9 @@ class Git:
                     yield None
 
     def changes(self, before: str, after: str) -> tuple[Change, ...]:
-        """What differs between two commits, by path; a file that moved is one gone and one new.
+        """The differences between two commits, by path; a moved file is one removed and one added.
 
-        Raises what :meth:`run` raises.
+        Raises the errors of :meth:`run`.
         """
         out = self.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
         fields = out.decode("utf-8", "surrogateescape").split("\0")
@@ -244,9 +244,9 @@ class Git:
         return tuple(sorted(found, key=lambda change: change.path))
 
     def renames(self, before: str, after: str) -> tuple[Change, ...]:
-        """The same, where a file that went and one that came with half of its lines are one that was renamed.
+        """The same, but a removed and an added file with half of their lines in common are one renamed file.
 
-        Raises what :meth:`run` raises.
+        Raises the errors of :meth:`run`.
         """
         out = self.run("diff-tree", "-r", "-z", "--find-renames=50%", "-l1000", "--raw", before, after)
         fields = iter(out.decode("utf-8", "surrogateescape").split("\0")[:-1])
@@ -261,14 +261,14 @@ class Git:
         return tuple(sorted(found, key=lambda change: change.path))
 
     def sizes(self, ids: Sequence[str]) -> dict[str, int]:
-        """The size of each object that is there, without reading it."""
+        """The size of each existing object, without reading it."""
         asked = "".join(f"{sha}\n" for sha in ids).encode()
         out = self.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=asked) if ids else b""
         rows = [line.split() for line in out.decode("ascii", "replace").splitlines()]
         return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}  # noqa: PLR2004 - name, size
 
     def attempt(self, *args: str, stdin: bytes | BinaryIO | None = None) -> Finished:
-        """Run a git command whose failure means something to the caller."""
+        """Run a git command and return its result, whatever its exit status."""
         fed, source = (stdin, subprocess.PIPE) if isinstance(stdin, bytes) else (None, stdin)
         with running(self._starting(args, stdin=source)) as process:
             stdout, stderr = process.communicate(fed)
@@ -277,29 +277,29 @@ class Git:
     def watch(
         self, *args: str, on_text: Callable[[bytes], None], answer_s: float, silence_s: float
     ) -> Finished:
-        """Run a git command that talks to a remote, handing on what it writes to stderr.
+        """Run a git command that talks to a remote, and pass on its stderr.
 
         Args:
-            args: the command; its stdout is dropped.
-            on_text: gets stderr piece by piece, as it comes.
-            answer_s: seconds until the first piece must have come.
-            silence_s: seconds of silence allowed after that.
+            args: the command; its stdout is discarded.
+            on_text: called with each piece of stderr as it arrives.
+            answer_s: seconds to wait for the first piece.
+            silence_s: seconds to wait for each later piece.
 
         Raises:
-            GitSilent: it stayed silent longer; it and its children are gone then.
+            GitTimeout: no output for longer than that; the process and its children were killed.
         """
         with running(self._starting(args, with_stdout=False)) as process:
             text = _listen(process, on_text, answer_s, silence_s)
             try:
                 status = process.wait(timeout=silence_s)
             except subprocess.TimeoutExpired as error:
-                raise GitSilent(f"git said nothing for {silence_s:g} s") from error
+                raise GitTimeout(f"git produced no output for {silence_s:g} s") from error
         return Finished(status=status, stdout=b"", stderr=redacted(_text(text)))
 
     def _starting(
         self, args: tuple[str, ...], *, stdin: int | BinaryIO | None = None, with_stdout: bool = True
     ) -> Callable[[], subprocess.Popen[bytes]]:
-        runner = gitpython.runner_in(self._cwd())  # here, where Ctrl-C is still answered at once
+        runner = gitpython.runner_in(self._cwd())  # here, where Ctrl-C is handled immediately
         return partial(
             gitpython.spawn,
             runner,
@@ -311,14 +311,14 @@ class Git:
         )
 
     def failure(self, args: tuple[str, ...], finished: Finished) -> PatchkitError:
-        """The error for a failed command: the disk's if the disk refused, else :class:`GIT_FAILED`."""
+        """The error for a failed command: a disk error if that is the cause, else :class:`GIT_FAILED`."""
         where = self.git_dir or self._cwd()
         refused = self._refusal(args[0], finished)
         if refused is not None:
             return refused
-        # With a work tree it is a repository of the user's: nothing of it is patchkit's to call damaged.
+        # With a work tree it is the user's repository, so it is not reported as a damaged cache.
         if self.git_dir is not None and self.work_tree is None and (found := _DAMAGE.search(finished.stderr)):
-            if self.stranger or self.borrows is not None:
+            if self.untrusted or self.borrows is not None:
                 return damaged_clone(self.borrows.parent if self.borrows else self.git_dir, found[0].strip())
             return damaged(self.git_dir, found[0].strip())
         if finished.status < 0:
@@ -339,7 +339,7 @@ class Git:
             return disk_error_from_text(text, self.git_dir or self._cwd(), f"git {name}")
         if "unable to write file" in text and is_full(self.writes_to):
             text = f"No space left on device\n{text}"  # git itself gives no reason
-        elsewhere = "name a clone on another disk with --repo" if self.stranger else _ELSEWHERE
+        elsewhere = "use a clone on another disk with --repo" if self.untrusted else _ELSEWHERE
         return disk_error_from_text(text, self.writes_to, f"git {name}", elsewhere)
 
     def _shown(self, args: tuple[str, ...]) -> list[str]:
@@ -357,20 +357,20 @@ class Git:
 
     def _environment(self) -> dict[str, str]:
         environment = fixed_environment()
-        if self.stranger:
-            environment["GIT_ALLOW_PROTOCOL"] = "none"  # no protocol has that name
+        if self.untrusted:
+            environment["GIT_ALLOW_PROTOCOL"] = "none"  # no protocol has this name, so all are disabled
         if self.borrows is not None:
             environment[_ALTERNATES] = _quoted(self.borrows)
         return environment
 
     def _cwd(self) -> Path:
-        if self.stranger:
-            return Path("/")  # programs by relative names in PATH must not be looked up among its files
+        if self.untrusted:
+            return Path("/")  # so that relative entries of PATH do not find programs in the clone
         return self.work_tree or self.git_dir or Path("/")
 
 
 def damaged(git_dir: Path, why: str) -> ObjectDamaged:
-    """The error for the cache's repository when it must be made anew."""
+    """The error for a damaged repository of the cache, which must be deleted and made again."""
     return ObjectDamaged(
         "the cache is damaged",
         where=Location(path=str(git_dir)),
@@ -380,16 +380,16 @@ def damaged(git_dir: Path, why: str) -> ObjectDamaged:
 
 
 def damaged_clone(git_dir: Path, why: str) -> ObjectDamaged:
-    """The error for a repository of the user that git cannot read: nothing of it is ours to remove."""
+    """The error for a damaged repository of the user, which patchkit must not delete."""
     return ObjectDamaged(
         "your repository is damaged",
         where=Location(path=str(git_dir)),
         why=why,
-        hint=f"git --git-dir={shlex.quote(str(git_dir))} fsck --full shows what; nothing of it was changed",
+        hint=f"for details: git --git-dir={shlex.quote(str(git_dir))} fsck --full; nothing was changed",
     )
 
 
-# By path, time and size of the program: each command asks, and each patch of an import.
+# Cached by path, time and size of the program, as each command and each imported patch checks the version.
 _VERSIONS: dict[tuple[str, int, int], str] = {}
 
 
@@ -412,7 +412,7 @@ def check_git(reporter: Reporter) -> tuple[int, int]:
         raise GitError(
             f"'{text}' is too old: patchkit needs git {MINIMUM_GIT[0]}.{MINIMUM_GIT[1]} or newer",
             code="GIT_TOO_OLD",
-            why="older ones cannot be kept from reading the user's configuration",
+            why="older versions cannot be prevented from reading the user's configuration",
             hint="install a newer git and run the command again",
         )
     return version
@@ -427,11 +427,11 @@ def _git_program() -> str:
             why=f"PATH is {os.environ.get('PATH', 'not set')}",
             hint="install git (Debian, Ubuntu: apt install git) and run the command again",
         )
-    return os.path.abspath(program)  # noqa: PTH100  # a relative PATH means another program elsewhere
+    return os.path.abspath(program)  # noqa: PTH100  # in another folder a relative PATH finds another program
 
 
 def _quoted(folder: Path) -> str:
-    """A path in a list that colons separate: git takes one in quotes as it takes a string in C."""
+    """A path in a colon-separated list: git accepts it in quotes, with the escapes of a C string."""
     text = os.fspath(folder)
     if ":" not in text and not text.startswith('"'):
         return text
@@ -462,7 +462,7 @@ def _listen(
         selector.register(process.stderr, selectors.EVENT_READ)
         while True:
             if not selector.select(allowed_s):
-                raise GitSilent(f"git said nothing for {allowed_s:g} s")
+                raise GitTimeout(f"git produced no output for {allowed_s:g} s")
             piece = os.read(process.stderr.fileno(), 65536)
             if not piece:
                 return bytes(text)

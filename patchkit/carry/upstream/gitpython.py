@@ -1,9 +1,9 @@
-"""The one call of GitPython that patchkit uses.
+"""The only use of GitPython in patchkit.
 
 Pitfalls (GitPython 3.2.1, see tests/unit/upstream and tests/contract): importing it fails without git unless
-told to be quiet; ``env`` is merged into the caller's environment; what it reads of the output itself loses a
-newline and is decoded; ``kill_after_timeout`` walks ``ps`` output, so timeouts are ours; its own readers of
-objects follow the caller's environment and do not hash what they read.
+it is set to quiet; ``env`` is merged into the caller's environment; output that it reads itself is decoded
+and loses a newline; ``kill_after_timeout`` uses ``ps``, so patchkit has its own timeouts; its object readers
+follow the caller's environment and do not hash what they read.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def spawn(
     with_stdout: bool,
     keep_open: tuple[int, ...],
 ) -> subprocess.Popen[bytes]:
-    """Start in a session of its own, stderr a pipe of bytes, and stdout where it is wanted.
+    """Start a process in a new session, with a pipe of bytes for stderr and, if requested, for stdout.
 
-    ``runner`` is what :func:`runner_in` gives for the folder to run in.
-    ``stdin`` is a file with a descriptor, a constant of subprocess, or empty.
+    ``runner`` comes from :func:`runner_in` for the folder to run in. ``stdin`` is a file with a descriptor, a
+    constant of subprocess, or None.
     """
     wrapped = runner.execute(
         argv,
@@ -46,14 +46,14 @@ def spawn(
     process = wrapped.proc
     if process is None:
         raise AssertionError("GitPython gave no process")
-    wrapped.proc = None  # else its finalizer would close and terminate what the caller still uses
+    wrapped.proc = None  # otherwise its finalizer would close and terminate the process that the caller uses
     return process
 
 
 def runner_in(cwd: Path) -> git.Git:
-    """GitPython's runner of commands in a folder. The first call imports GitPython, which runs git itself."""
+    """GitPython's command runner for a folder. The first call imports GitPython, which itself runs git."""
     if "git" not in sys.modules:
-        # Without a git program the import raises; patchkit says that in its own words instead.
+        # Without a git program the import would raise; patchkit reports that with its own message instead.
         before = os.environ.get("GIT_PYTHON_REFRESH")
         os.environ["GIT_PYTHON_REFRESH"] = "quiet"
         try:

@@ -1,4 +1,4 @@
-"""Upstream's commits between two pins, fetched into a repository that is removed after use."""
+"""Upstream's commits between two pins, fetched into a temporary repository."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.lock import Pin
-from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.git import Git, GitTimeout, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
 
-_MOST_BUILDS = 12000  # from build 1 on upstream has had fewer; more would be no two builds of it
-_MOST_CHANGES = 300  # commits of one file that are looked at, the newest
+_MOST_BUILDS = 12000  # more than upstream has had since build 1, so a larger difference is an error
+_MOST_CHANGES = 300  # only the newest commits of a file are read
 _ANSWER_S = 10.0
 _HISTORY_SILENCE_S = 60.0
 _NO_BLOB = "0" * 40
@@ -24,7 +24,7 @@ _NO_BLOB = "0" * 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangingCommit:
-    """One commit; ``blobs`` has for each path that it changed the object ids before and after, if any."""
+    """One commit; ``blobs`` maps each path that it changed to the object ids before and after, if any."""
 
     commit: str
     subject: str
@@ -42,7 +42,7 @@ class History:
     def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
         """The commits of the span that change one of ``paths``, newest first, at most 300.
 
-        A merge counts as what it brought to the main line. Raises GitError, CacheError.
+        A merge counts as one commit with all that it brought to the main line. Raises GitError, CacheError.
         """
         out = self.git.run(
             "log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames",
@@ -51,7 +51,7 @@ class History:
         return tuple(_change(text) for text in out.decode("utf-8", "replace").split("\0")[1:])
 
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
-        """The bytes of blobs, by object id; fetched first where the history came without them.
+        """The bytes of blobs, by object id; missing ones are fetched first.
 
         Raises HISTORY_UNAVAILABLE, GitError, CacheError.
         """
@@ -59,11 +59,11 @@ class History:
         if not wanted:
             return {}
         if self._missing(wanted):
-            # All at once: git itself would ask for one after the other.
+            # All in one fetch, because git itself would fetch them one by one.
             _fetch(self.git, ("upstream", *self._missing(wanted)), self.url)
         if left := self._missing(wanted):
             raise SourceError(
-                f"{redacted(self.url)} did not give {len(left)} of the files asked for",
+                f"{redacted(self.url)} did not send {len(left)} of the requested files",
                 code="HISTORY_UNAVAILABLE",
             )
         found = self.git.objects(each.encode() for each in wanted)
@@ -79,32 +79,32 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
     """The history from ``old`` to ``new``.
 
     Args:
-        root: the cache folder, held by the caller; ``history.git`` is made in it and removed again.
+        root: the cache folder, held by the caller; ``history.git`` is created in it and removed again.
         url: the git remote.
         old: a pin with a commit; the history must reach it.
         new: a newer pin with a commit.
-        reporter: hears about it.
+        reporter: receives progress.
 
     Raises:
-        RemoteUrlBad: no such kind of address.
-        HISTORY_UNAVAILABLE: the remote does not answer, or its history does not lead from one to the other.
-        GitError, CacheError: git or the disk refused.
+        RemoteUrlBad: the URL is of an unsupported kind.
+        HISTORY_UNAVAILABLE: the remote does not respond, or its history does not connect the two.
+        GitError, CacheError: git or the disk reported an error.
     """
     where = checked_url(url)
     depth = new.build - old.build + 1
     if old.commit is None or new.commit is None or not 1 < depth <= _MOST_BUILDS:
         raise SourceError(
-            f"there are no commits between {old.name} and {new.name} to ask for", code="HISTORY_UNAVAILABLE"
+            f"there are no commits to fetch between {old.name} and {new.name}", code="HISTORY_UNAVAILABLE"
         )
     folder = root / "history.git"
     git = Git(reporter=reporter, git_dir=folder)
     try:
-        with disk_errors(folder, "making room for the history"):
-            shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+        with disk_errors(folder, "creating a repository for the history"):
+            shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
             folder.mkdir(parents=True)
         git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
         git.run("config", "remote.upstream.url", where)
-        reporter.step(f"asking {redacted(url)} for the commits from {old.name} to {new.name}")
+        reporter.step(f"fetching the commits {old.name} to {new.name} from {redacted(url)}")
         options = (
             "--no-recurse-submodules",
             "--no-auto-maintenance",
@@ -112,12 +112,12 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
             "--filter=blob:none",
         )
         _fetch(git, (*options, "upstream", new.commit), url)
-        # From here on nothing is fetched that nobody asked for: git would do so one by one, without a limit.
+        # From here on git must not fetch missing objects by itself, one by one and without a limit.
         for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
             git.attempt("config", "--unset", name)
         if git.attempt("merge-base", "--is-ancestor", old.commit, new.commit).status != 0:
             raise SourceError(
-                f"the history of {redacted(url)} does not lead from {old.name} to {new.name}",
+                f"the history of {redacted(url)} does not connect {old.name} and {new.name}",
                 code="HISTORY_UNAVAILABLE",
             )
         yield History(git=git, url=url, span=f"{old.commit}..{new.commit}")
@@ -131,13 +131,13 @@ def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
         finished = git.watch(
             *command, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_HISTORY_SILENCE_S
         )
-    except GitSilent as error:
+    except GitTimeout as error:
         raise SourceError(
-            f"{redacted(url)} did not give its history: {error.message}", code="HISTORY_UNAVAILABLE"
+            f"could not fetch the history from {redacted(url)}: {error.message}", code="HISTORY_UNAVAILABLE"
         ) from error
     if finished.status != 0:
         raise SourceError(
-            f"{redacted(url)} did not give its history",
+            f"could not fetch the history from {redacted(url)}",
             code="HISTORY_UNAVAILABLE",
             why=complaint(finished.stderr) or None,
         )

@@ -1,4 +1,4 @@
-"""Getting the tree of a pin into the cache, from git, a source package or a clone, and checking its hash."""
+"""Get the tree of a pin into the cache, from git, a source package or a clone, and check its hash."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from patchkit.carry.upstream.packs import cut_where_missing
 from patchkit.carry.upstream.refs import read_ref, update_ref
 from patchkit.carry.upstream.remote import fetch_commit
 from patchkit.carry.upstream.repository import Repository
-from patchkit.carry.upstream.sources import AUTO, SourceName, asks_remotes, find_source, source_names
+from patchkit.carry.upstream.sources import AUTO, SourceName, find_source, source_names, uses_remotes
 
 SourceWanted = Literal["auto"] | SourceName
 
-_AUTO_ANSWER_S = 10.0  # then the sdist is tried
-_ONLY_ANSWER_S = 60.0  # with no other source to try
+_AUTO_ANSWER_S = 10.0  # after this the sdist is tried
+_ONLY_ANSWER_S = 60.0  # if there is no other source to try
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class _Task:
 
 
 def pin_ref(pin: Pin) -> str:
-    """The ref that keeps the verified base of a pin."""
+    """The ref that keeps the verified base commit of a pin."""
     return f"refs/patchkit/pin/{pin.name}"
 
 
 def find_pinned(repository: Repository, pin: Pin) -> str | None:
-    """The commit of a pin that patches stand on, if the repository holds it as the lock has it now."""
+    """The base commit of a pin, if the repository has it as the lock describes it now."""
     ref = pin_ref(pin)
     commit, tree, of_ref = repository.resolve(ref, f"{ref}^{{tree}}", f"{ref}^{{commit}}")
     base = object_id("commit", pin.commit_object or _root_commit(pin))
@@ -59,24 +59,24 @@ def obtain(
     fetched: str | None = None,
     reporter: Reporter,
 ) -> str:
-    """Have the pin's tree in the cache, and return the commit to build on; no network if it is there already.
+    """Get the pin's tree into the cache, and return the commit to build on; needs no network if it is there.
 
     Args:
         pin: from the lock.
-        cache: held for the time of the work; only read when the pin is there.
+        cache: held while working; only read if the pin is there.
         source: git, sdist, or the first of both that works.
-        upstream_url: a git remote to use in place of the lock's.
-        index_url: a package index to use in place of the usual one.
-        fetched: a commit that is in the cache with its whole tree; no source is asked if that is the pin's.
-        reporter: told about every step.
+        upstream_url: a git remote to use instead of the lock's.
+        index_url: a package index to use instead of the default one.
+        fetched: a commit that is in the cache with its whole tree; if it is the pin's, no source is used.
+        reporter: receives every step.
 
     Raises:
         GIT_MISSING, GIT_TOO_OLD: no usable git.
-        SOURCE_NOT_IN_LOCK, UPSTREAM_URL_UNUSED: the wish does not fit the lock.
-        TREE_MISMATCH: a source gave another tree.
-        SourceError: the source did not work; an ErrorGroup of them if several did not.
-        CLONE_UNREADABLE, CLONE_INCOMPLETE: the user's clone, for a pin that comes from one.
-        CacheError: the disk refused.
+        SOURCE_NOT_IN_LOCK, UPSTREAM_URL_UNUSED: the requested source does not fit the lock.
+        TREE_MISMATCH: a source has a different tree.
+        SourceError: the source failed; an ErrorGroup if several failed.
+        CLONE_UNREADABLE, CLONE_INCOMPLETE: from the user's clone, for a pin that comes from one.
+        CacheError: the disk reported an error.
     """
     check_git(reporter)
     ways = _ways(pin, source, upstream_url) if pin.clone is None else ()
@@ -85,11 +85,11 @@ def obtain(
     if found is not None:
         return found
     with cache.hold(reporter) as repository:
-        found = find_pinned(repository, pin)  # somebody else may have been at it meanwhile
+        found = find_pinned(repository, pin)  # another process may have fetched it meanwhile
         if found is not None:
             return found
         task = _Task(pin=pin, cache=cache, repository=repository, reporter=reporter, index_url=index_url)
-        # The ref may keep the same tree under another commit, as another list of pins has it.
+        # The ref may have the same tree under another commit, from another list of pins.
         for commit in (fetched, read_ref(repository, pin_ref(pin))):
             if commit is not None and repository.resolve(f"{commit}^{{tree}}") == (pin.tree,):
                 return _accept(task, pin.tree, commit)
@@ -101,13 +101,13 @@ def obtain(
 def _ways(pin: Pin, wanted: SourceWanted, upstream_url: str | None) -> tuple[Source, ...]:
     sources = [each for each in pin.sources if wanted in (AUTO, each.kind)]
     if upstream_url is not None:
-        if pin.commit is None or not asks_remotes(wanted):
-            unknown = "the lock does not know the commit of this pin" if pin.commit is None else None
+        if pin.commit is None or not uses_remotes(wanted):
+            unknown = "the lock has no commit for this pin" if pin.commit is None else None
             raise UsageError(
                 f"the remote {redacted(upstream_url)} cannot be used for {pin.title}",
                 code="UPSTREAM_URL_UNUSED",
-                why=unknown or f"only {find_source(wanted).told} is to be used",
-                hint="leave out --upstream-url" if pin.commit is None else f"leave out --source {wanted}",
+                why=unknown or f"--source {wanted} uses only {find_source(wanted).label}",
+                hint="remove --upstream-url" if pin.commit is None else f"remove --source {wanted}",
             )
         others = [each for each in sources if not find_source(each.kind).is_remote]
         sources = [GitSource(url=upstream_url), *others]
@@ -131,16 +131,16 @@ def _try_in_turn(task: _Task, ways: tuple[Source, ...]) -> str:
                 return _from_git(task, way, _ONLY_ANSWER_S if is_last else _AUTO_ANSWER_S)
             return _from_sdist(task, way)
         except CacheError:
-            raise  # the disk will not be better for the next source
+            raise  # a disk error would also affect the next source
         except (SourceError, GitError) as error:
             failures.append(error)
             if not is_last:
-                following = find_source(ways[number + 1].kind).told
+                following = find_source(ways[number + 1].kind).label
                 reason = f" ({error.why.splitlines()[0]})" if error.why else ""
                 task.reporter.warn(f"{error.message}{reason}; using {following}")
     if len(failures) == 1:
         raise failures[0]
-    raise ErrorGroup(f"no source gave the tree of {task.pin.title}", failures)
+    raise ErrorGroup(f"no source has the tree of {task.pin.title}", failures)
 
 
 def _from_clone(task: _Task, directory: Path) -> str:
@@ -155,7 +155,7 @@ def _from_clone(task: _Task, directory: Path) -> str:
 def _from_git(task: _Task, source: GitSource, answer_s: float) -> str:
     commit = task.pin.commit
     if commit is None:
-        raise AssertionError("the lock has git sources only for pins with a commit")
+        raise AssertionError("a pin with a git source has a commit")
     task.reporter.step(f"fetching {task.pin.title} from {redacted(source.url)}")
     fetch_commit(task.repository, source.url, commit, answer_s=answer_s)
     return _accept(task, task.repository.tree_of(commit), redacted(source.url))
@@ -164,7 +164,7 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> str:
 def _from_sdist(task: _Task, source: SdistSource) -> str:
     name = f"{source.package} {source.version}"
     task.reporter.step(f"getting {task.pin.title} from the sdist of {name}")
-    # Importing pypi_simple takes a quarter of a second, and only a cold cache has a use for it.
+    # Imported here: importing pypi_simple takes a quarter of a second and is only needed for a cold cache.
     from patchkit.carry.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
 
     archive = fetch_sdist(
@@ -188,19 +188,19 @@ def _from_sdist(task: _Task, source: SdistSource) -> str:
 
 
 def _accept(task: _Task, tree: str, name: str) -> str:
-    """Verify the tree, make the base, and only then write the ref that says so."""
+    """Verify the tree, write the base commit, and only then the ref."""
     pin, repository = task.pin, task.repository
     if tree != pin.tree:
         raise SourceError(
-            f"{name} gave the tree {tree}, the lock says {pin.tree}",
+            f"{name} has the tree {tree}, but the lock has {pin.tree}",
             code="TREE_MISMATCH",
             where=pin.where,
-            why="it is not the pinned upstream source; nothing of it is used",
+            why="it is not the pinned upstream source, so nothing of it is used",
             hint="use another --source; if the lock was edited by hand, restore it with git",
         )
     commit = repository.write_object("commit", pin.commit_object or _root_commit(pin))
     if pin.commit_object is not None:
-        cut_where_missing(repository, [commit])  # upstream's commit comes without its parents
+        cut_where_missing(repository, [commit])  # upstream's commit is stored without its parents
     ref = pin_ref(pin)
     update_ref(repository, ref, commit, read_ref(repository, ref))
     return commit

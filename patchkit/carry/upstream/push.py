@@ -1,4 +1,4 @@
-"""Pushing refs to a remote, all or none; what they would replace there is looked at first. Signed tags."""
+"""Push refs to a remote atomically, after checking what they would replace there; sign tags."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _ANSWER_S = 10.0
 
 
 def find_key(repository: Repository, environ: Mapping[str, str]) -> dict[str, str]:
-    """The settings of git that sign with the user's key, by name; none when the user has no key."""
+    """Git's settings for signing with the user's key, by name; none if the user has no key."""
     found = {name: value for name in _SETTINGS if (value := user_setting(repository, name, environ))}
     return found if _KEY in found else {}
 
 
 def user_setting(repository: Repository, name: str, environ: Mapping[str, str]) -> str | None:
-    """One setting of the user's own git configuration; every other run of git here ignores it."""
+    """One setting of the user's own git configuration, which all other calls of git ignore."""
     kept = {key: environ[key] for key in ("HOME", "XDG_CONFIG_HOME") if key in environ}
     done = run_tool(
         ["git", "config", "--global", "--includes", "--get", name],
@@ -43,11 +43,11 @@ def user_setting(repository: Repository, name: str, environ: Mapping[str, str]) 
 def write_signed_tag(
     repository: Repository, key: Mapping[str, str], *, name: str, commit: str, message: str
 ) -> str:
-    """Store a tag object signed with ``key``, of :func:`find_key`, and return its id. No ref moves.
+    """Store a tag object signed with ``key``, from :func:`find_key`, and return its id. No ref moves.
 
     Raises:
-        SIGNING_FAILED: the key is not there, or its agent refused.
-        CacheError: the disk refused.
+        SIGNING_FAILED: the key is missing, or its agent refused.
+        CacheError: the disk reported an error.
     """
     with tempfile.TemporaryDirectory(prefix="patchkit-tag-") as folder:
         scratch = Path(folder) / "tag.git"
@@ -62,23 +62,23 @@ def write_signed_tag(
         settings = [part for item in key.items() for part in ("-c", "=".join(item))]
         finished = git.attempt(*settings, "tag", "--sign", "-m", message, name, commit)
         data = git.attempt("cat-file", "tag", f"refs/tags/{name}").stdout
-        # git 2.39 ends with 0 when ssh-keygen did not sign, and makes a tag without a signature.
+        # If ssh-keygen does not sign, git 2.39 exits with 0 and makes a tag without a signature.
         if finished.status != 0 or b"\n-----BEGIN " not in data:
             raise GitError(
                 f"git could not sign with the key {key[_KEY]}",
                 code="SIGNING_FAILED",
-                why=finished.stderr.strip() or "it wrote nothing to stderr",
+                why=finished.stderr.strip() or "git wrote nothing to stderr",
                 hint="unlock the key or its agent and run the command again, or add --no-sign",
             )
     return repository.write_object("tag", data)
 
 
-_SHOWN = 10  # commits of what would be replaced
+_SHOWN = 10  # replaced commits listed in a message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """A ref of the remote that pointed, or points, elsewhere: ``old``, and what was lost with it."""
+    """A ref of the remote that points, or pointed, elsewhere: ``old``, and the commits lost with it."""
 
     ref: str
     old: str
@@ -97,19 +97,19 @@ def push_refs(
     force: bool,
     credential_helper: str | None,
 ) -> tuple[Replaced, ...]:
-    """Point the refs of the remote at these objects; what was replaced (only with ``force``).
+    """Point the refs of the remote to these objects; returns what was replaced (only with ``force``).
 
     Args:
         repository: has the objects.
         url: of the remote, or an absolute path.
-        refs: object id by full name; the same name here and there.
-        force: whether something may be replaced.
-        credential_helper: the user's, since the rest of their configuration takes no part.
+        refs: object id by full name, the same locally and on the remote.
+        force: whether refs may be replaced.
+        credential_helper: the user's; the rest of their configuration is ignored.
 
     Raises:
         PUSH_REMOTE_UNREAD: nothing was sent.
         PUSH_WOULD_REPLACE: nothing was sent; the message lists what would be lost.
-        PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: nothing changed there: the refs move together.
+        PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: nothing changed on the remote, as the push is atomic.
     """
     shown = redacted(url)
     settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
@@ -121,11 +121,11 @@ def push_refs(
     )
     if replaced and not force:
         raise GitError(
-            f"{shown} has something else under {counted(len(replaced), 'name')}; nothing was pushed",
+            f"{shown} has something else at {counted(len(replaced), 'ref')}; nothing was pushed",
             code="PUSH_WOULD_REPLACE",
             where=Location(path=shown),
             why="\n".join(str(one) for one in replaced),
-            hint="look at it; --force-push replaces exactly what is listed here, and nothing newer",
+            hint="check it; --force-push replaces exactly what is listed here, and nothing newer",
         )
     leases = [f"--force-with-lease={name}:{there.get(name, '')}" for name in refs]
     args = [*settings, "push", "--porcelain", "--atomic", "--no-verify", *leases, url]
@@ -146,10 +146,10 @@ def _take_back(
     there: Mapping[str, str],
     settings: Sequence[str],
 ) -> None:
-    """Point what went through where it was, as far as the remote lets us.
+    """Restore the refs that were updated by a failed push, as far as the remote allows.
 
-    A remote that refuses commits of a shallow history takes the other refs of an atomic push (git 2.39): the
-    evidence, which is a root commit, was there without its branch.
+    A remote that rejects commits of a shallow history still updates the other refs of an atomic push (git
+    2.39): the evidence, which is a root commit, was there without its branch.
     """
     now = _read(repository, url, tuple(refs), settings)
     went = [name for name, sha in now.items() if sha == refs[name] != there.get(name)]
@@ -163,11 +163,11 @@ def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequ
     finished = repository.git.attempt(*settings, "ls-remote", "--refs", url, *names)
     if finished.status != 0:
         raise GitError(
-            f"the refs of {redacted(url)} cannot be read; nothing was pushed",
+            f"could not read the refs of {redacted(url)}; nothing was pushed",
             code="PUSH_REMOTE_UNREAD",
             where=Location(path=redacted(url)),
-            why=finished.stderr.strip() or "it wrote nothing to stderr",
-            hint="check the address and your right to push there; ssh is never asked for a password here",
+            why=finished.stderr.strip() or "git wrote nothing to stderr",
+            hint="check the URL and your permission to push; ssh must work without asking for a password",
         )
     rows = (line.partition("\t") for line in finished.stdout.decode("utf-8", "replace").splitlines())
     return {name: sha for sha, _, name in rows if name in names}
@@ -181,7 +181,7 @@ def _contains(repository: Repository, new: str, old: str) -> bool:
 
 def _lost(repository: Repository, old: str, new: str) -> tuple[str, ...]:
     if not repository.has_object(old):
-        return ("which this cache does not have: somebody else pushed it",)
+        return ("commits that this cache does not have, pushed from elsewhere",)
     finished = repository.git.attempt("log", "--oneline", f"--max-count={_SHOWN}", f"{new}..{old}", "--")
     return tuple(finished.stdout.decode("utf-8", "replace").splitlines())
 
@@ -191,24 +191,24 @@ def _why(finished: Finished, shown: str) -> GitError:
     where = Location(path=shown)
     if "shallow update not allowed" in text:
         return GitError(
-            f"{shown} does not have the history of upstream; nothing was pushed",
+            f"{shown} lacks upstream's history; nothing was pushed",
             code="PUSH_SHALLOW",
             where=where,
-            why="the cache holds the pinned commit without its history, which the remote then needs to have",
+            why="the cache has the pinned commit without its history, so the remote must already have it",
             hint="push to a fork of llama.cpp, or push upstream's own branch there first",
         )
     if "[rejected]" in text or "[remote rejected]" in text:
         return GitError(
-            f"{shown} refused; nothing was changed there",
+            f"{shown} rejected the push; nothing was changed there",
             code="PUSH_REJECTED",
             where=where,
             why=text,
-            hint="what is published here stays; run the command again when the remote takes it",
+            hint="the local result is kept; run the command again when the remote accepts it",
         )
     return GitError(
         f"the push to {shown} failed; nothing was changed there",
         code="PUSH_FAILED",
         where=where,
         why=text or "git wrote nothing",
-        hint="what is published here stays; run the command again",
+        hint="the local result is kept; run the command again",
     )

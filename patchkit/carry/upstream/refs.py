@@ -17,36 +17,36 @@ _CLASH = re.compile(r"'(?P<other>refs/[^']+)' exists; cannot create")
 
 
 def read_ref(repository: Repository, name: str) -> str | None:
-    """Object id the ref points at, or None when there is no such ref."""
+    """Object id that the ref points to, or None if there is no such ref."""
     return list_refs(repository, name).get(name)
 
 
 def list_refs(repository: Repository, *prefixes: str) -> dict[str, str]:
-    """Every ref that is one of ``prefixes`` or below one, with the object id it points at, sorted by name."""
+    """Every ref that is one of ``prefixes`` or below one, with its object id, sorted by name."""
     out = repository.git.run("for-each-ref", "--format=%(refname) %(objectname)", *prefixes)
     lines = out.decode("utf-8", "surrogateescape").splitlines()
     return {name: sha for name, _, sha in (line.rpartition(" ") for line in lines)}
 
 
 def update_ref(repository: Repository, name: str, new: str, expected_old: str | None) -> None:
-    """Point the ref at ``new`` if it is at ``expected_old`` (None: if it does not exist).
+    """Point the ref to ``new`` if it points to ``expected_old`` (None: if it does not exist).
 
     Raises:
-        REF_MOVED: it is somewhere else; nothing changed.
+        REF_MOVED: it points elsewhere; nothing changed.
         REF_NAME_BAD: git does not allow the name.
         REF_IN_THE_WAY: there is a ref above or below it.
-        GitError, CacheError: git or the disk refused.
+        GitError, CacheError: git or the disk reported an error.
     """
     update_refs(repository, {name: (new, expected_old)})
 
 
 def delete_ref(repository: Repository, name: str, expected_old: str) -> None:
-    """Remove the ref if it is at ``expected_old``; raises as :func:`update_ref`."""
+    """Remove the ref if it points to ``expected_old``; raises as :func:`update_ref`."""
     update_refs(repository, {name: (None, expected_old)})
 
 
 def update_refs(repository: Repository, moves: Mapping[str, tuple[str | None, str | None]]) -> None:
-    """Move several refs, each ``name: (new, expected_old)``, all or none; raises as :func:`update_ref`.
+    """Move several refs atomically, each as ``name: (new, expected_old)``; raises as :func:`update_ref`.
 
     A ref whose ``new`` is None is removed.
     """
@@ -69,12 +69,12 @@ def update_refs(repository: Repository, moves: Mapping[str, tuple[str | None, st
 
 
 def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
-    """Remove refs of patchkit's own that name no object, as a cut of power leaves them; their names.
+    """Remove patchkit's own refs that contain no object id, as after a power failure; returns their names.
 
-    The caller holds the cache. What git cannot read as a ref says nothing, so nothing is lost.
+    The caller holds the cache. Such a ref contains no information, so nothing is lost.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: the disk reported an error.
     """
     dropped: list[str] = []
     with disk_errors(repository.path, "cleaning up the cache"):
@@ -89,25 +89,25 @@ def drop_damaged_refs(repository: Repository) -> tuple[str, ...]:
 
 
 def _explain(repository: Repository, name: str, finished: Finished, expected: str | None) -> None:
-    """Raise what a refused move of this ref means; nothing when it is not about where the ref is."""
+    """Raise the error for a failed move of this ref; return if the failure has another reason."""
     clash = _CLASH.search(finished.stderr)
     if clash is not None:
         raise GitError(
-            f"{name} cannot be made: {clash['other']} is in the way",
+            f"{name} cannot be created: {clash['other']} is in the way",
             code="REF_IN_THE_WAY",
             where=Location(path=str(repository.path)),
-            why="git keeps refs as files: one cannot be below another",
+            why="git stores refs as files, so one ref cannot be below another",
             hint=f"rename it: git --git-dir={repository.path} branch -m "
             f"{clash['other'].removeprefix('refs/heads/')} NEW-NAME",
         )
     found = read_ref(repository, name)
     if found != expected:
         raise GitError(
-            f"{name} moved while patchkit worked: expected {_shown(expected)}, found {_shown(found)}",
+            f"{name} moved while patchkit was running: expected {_shown(expected)}, found {_shown(found)}",
             code="REF_MOVED",
             where=Location(path=str(repository.path)),
-            why="somebody else moved it; nothing was changed",
-            hint="run the command again to start from where it is now",
+            why="another process moved it; nothing was changed",
+            hint="run the command again to start from its current commit",
         )
 
 

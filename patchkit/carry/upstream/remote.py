@@ -1,4 +1,4 @@
-"""A git remote: which one knows a pin, and what it is asked for: one commit, the pin of a build."""
+"""Git remotes: which one has a pin, and fetching a commit or the pin of a build from it."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from patchkit.base.reporter import Advance
 from patchkit.base.upstreams import build_name
 from patchkit.carry.series.git_object import commit_date
 from patchkit.carry.series.lock import GitSource, Lock, Pin
-from patchkit.carry.upstream.git import Finished, GitSilent, redacted
+from patchkit.carry.upstream.git import Finished, GitTimeout, redacted
 from patchkit.carry.upstream.repository import Repository
 
-_SILENCE_S = 60.0  # after the first answer; git writes its progress about every second
+_SILENCE_S = 60.0  # after the first response; git writes its progress about every second
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCHEMES = ("https", "http", "ssh", "git", "file")
 _COUNT = re.compile(rb"(?:Receiving|Counting|Compressing) objects:\s+\d+% \((\d+)/(\d+)\)")
 
-# What git writes (LC_ALL=C, git 2.32 to 2.50) when the remote is there and has its reasons.
+# git's messages (LC_ALL=C, git 2.32 to 2.50) if the remote responds, but does not send the commit.
 _UNKNOWN = ("not our ref", "couldn't find remote ref", "no such remote ref")
 _REFUSED = ("does not allow request for unadvertised object", "not allow request for")
 
 
 class RemoteUrlBad(SourceError):
-    """The remote is named in a way patchkit does not take."""
+    """The remote is given in an unsupported form."""
 
     code = "REMOTE_URL_BAD"
 
 
 def upstream_url(pin: Pin) -> str | None:
-    """Where upstream's history of a pin is to be had by git, as the lock says; None where it does not."""
+    """The git remote with upstream's history of a pin, according to the lock; None if it names none."""
     return next((source.url for source in pin.sources if isinstance(source, GitSource)), None)
 
 
 def remote_url(lock: Lock, wanted: str | None) -> str:
-    """The git remote to ask: the named one, else that of the newest pin that has one.
+    """The git remote to use: the given one, else that of the newest pin that has one.
 
     Raises BUMP_REMOTE_UNKNOWN.
     """
@@ -50,24 +50,24 @@ def remote_url(lock: Lock, wanted: str | None) -> str:
         "no git remote is known",
         code="BUMP_REMOTE_UNKNOWN",
         where=Location(path=lock.path),
-        hint="name one with --upstream-url, or take a build of patches/upstreams.toml",
+        hint="name one with --upstream-url, or use a build of patches/upstreams.toml",
     )
 
 
 def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: float = 60.0) -> None:
-    """Bring a commit and its tree into the repository.
+    """Fetch a commit and its tree into the repository.
 
     Args:
         repository: held by the caller.
-        url: of the remote; a relative path is taken from the current folder.
+        url: of the remote; a relative path is relative to the current folder.
         commit: 40 hex digits.
-        answer_s: seconds until the remote must have answered.
+        answer_s: seconds to wait for the remote's first response.
 
     Raises:
-        RemoteUrlBad: no such kind of address.
-        REMOTE_SILENT, REMOTE_UNREACHABLE: it cannot be asked.
-        REMOTE_COMMIT_UNKNOWN, REMOTE_REFUSES_COMMIT: it has no such commit, or does not give it.
-        CacheError: the disk refused.
+        RemoteUrlBad: the URL is of an unsupported kind.
+        REMOTE_SILENT, REMOTE_UNREACHABLE: it does not respond.
+        REMOTE_COMMIT_UNKNOWN, REMOTE_REFUSES_COMMIT: it lacks the commit, or refuses to send it.
+        CacheError: the disk reported an error.
     """
     where, url = checked_url(url), redacted(url)
     args = (
@@ -79,9 +79,9 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
             finished = repository.git.watch(
                 *args, on_text=_follow(advance), answer_s=answer_s, silence_s=_SILENCE_S
             )
-        except GitSilent as error:
+        except GitTimeout as error:
             raise SourceError(
-                f"no answer from {url}: {error.message}",
+                f"no response from {url}: {error.message}",
                 code="REMOTE_SILENT",
                 hint="check the network, or use --source sdist, or --upstream-url with a mirror",
             ) from error
@@ -90,13 +90,13 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
 
 
 def checked_url(url: str) -> str:
-    """The address as git gets it: an absolute path, or the URL. Raises RemoteUrlBad."""
+    """The URL as git gets it: an absolute path, or a URL. Raises RemoteUrlBad."""
     found = _SCHEME.match(url)
     if not url or url.startswith("-") or (found and (found[2] == "::" or found[1] not in _SCHEMES)):
         raise RemoteUrlBad(
-            f"'{redacted(url)}' is no remote that patchkit takes",
-            why=f"it takes a path, host:path, or a URL of {', '.join(_SCHEMES)}",
-            hint="give --upstream-url another value",
+            f"'{redacted(url)}' is not a supported remote",
+            why=f"supported are a path, host:path, or a URL with {', '.join(_SCHEMES)}",
+            hint="use another value for --upstream-url",
         )
     path = Path(url)
     return str(path.absolute()) if found is None and path.exists() else url
@@ -130,37 +130,37 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
         )
     if is_disks(failure, text):
         return failure
-    ownership = "another user owns it: git serves it only to that user" if "dubious" in text else None
+    ownership = "another user owns it, and git serves it only to that user" if "dubious" in text else None
     return SourceError(
         f"nothing could be fetched from {url}",
         code="REMOTE_UNREACHABLE",
         why=ownership or last or failure.why,
-        hint="check the address and the network, or use --source sdist",
+        hint="check the URL and the network, or use --source sdist",
     )
 
 
 def is_disks(failure: PatchkitError, stderr: str) -> bool:
-    """Whether a fetch failed because the disk here refused, and not the remote with the same words."""
+    """Whether a fetch failed because of the local disk, not of the remote with the same message."""
     return isinstance(failure, CacheError) and "unable to access" not in stderr and "publickey" not in stderr
 
 
 def complaint(stderr: str) -> str:
-    """The lines with which git and ssh end; the rest is progress and advice."""
+    """The error lines of git and ssh, without progress and advice."""
     return "\n".join(line for line in stderr.splitlines() if line.startswith(("fatal", "error", "ssh")))
 
 
 def read_pin(repository: Repository, url: str, build: int, commit: str, releases: Sequence[str] = ()) -> Pin:
-    """The pin of a build, which is ``releases``.
+    """The pin of a build that is tagged as ``releases``.
 
-    Its commit is fetched, and tree, date and commit object are read from it. The caller holds the cache.
-    Nothing but objects is written. Raises the errors of
-    :func:`patchkit.carry.upstream.remote.fetch_commit` and REMOTE_COMMIT_UNREADABLE.
+    Its commit is fetched, and its tree, date and commit object are read. The caller holds the cache. Only
+    objects are written. Raises the errors of :func:`patchkit.carry.upstream.remote.fetch_commit` and
+    REMOTE_COMMIT_UNREADABLE.
     """
     fetch_commit(repository, url, commit)
     read = repository.git.attempt("cat-file", "commit", commit)
     if read.status != 0:
         raise SourceError(
-            f"{build_name(build)} of {redacted(url)} is no commit", code="REMOTE_COMMIT_UNREADABLE"
+            f"{build_name(build)} of {redacted(url)} is not a commit", code="REMOTE_COMMIT_UNREADABLE"
         )
     committed = commit_date(read.stdout)
     if committed is None:

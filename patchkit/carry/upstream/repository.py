@@ -1,4 +1,4 @@
-"""A git repository: look objects up, read, verify and write them."""
+"""A git repository: find, read, verify and write its objects."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from patchkit.base.reporter import Reporter
 from patchkit.carry.series.git_object import object_id
 from patchkit.carry.upstream.git import Git, damaged
 
-# Attributes in an upstream tree could change bytes on their way through git (line ends, keyword
-# expansion, filters). info/attributes outranks every .gitattributes, for worktrees too.
+# Attributes in an upstream tree could change bytes in git (line endings, keyword expansion, filters).
+# info/attributes overrides every .gitattributes, also in worktrees.
 ATTRIBUTES = (
     b"* -text -eol -ident -filter -working-tree-encoding -export-ignore -export-subst"
     b" !diff !merge !whitespace\n"
@@ -21,12 +21,12 @@ ATTRIBUTES = (
 
 
 _WORD = re.compile(r"\w+|[^\w\s]")
-_HIT = re.compile(r"([^\0]+)\0([0-9]+)\0(.*)", re.DOTALL)  # a row of git grep -nz
+_HIT = re.compile(r"([^\0]+)\0([0-9]+)\0(.*)", re.DOTALL)  # an output line of git grep -nz
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeEntry:
-    """One file of a tree. ``mode`` is git's, as text: 100644, 100755, 120000 (link) or 160000."""
+    """One file of a tree. ``mode`` is git's, as text: 100644, 100755, 120000 (link) or 160000 (submodule)."""
 
     mode: str
     sha: str
@@ -37,14 +37,14 @@ class TreeEntry:
 class Repository:
     """A repository at ``path``; the other fields as in :class:`patchkit.carry.upstream.git.Git`.
 
-    ``parses`` is the folder beside it that keeps what clang saw in its files; None: nothing is kept.
+    ``parses`` is the folder next to it with cached clang parses of its files; None: no cache.
     """
 
     path: Path
     reporter: Reporter
     work_tree: Path | None = None
     keep_open: tuple[int, ...] = ()
-    stranger: bool = False
+    untrusted: bool = False
     writes_to: Path | None = None
     parses: Path | None = None
 
@@ -56,29 +56,29 @@ class Repository:
             git_dir=self.path,
             work_tree=self.work_tree,
             keep_open=self.keep_open,
-            stranger=self.stranger,
+            untrusted=self.untrusted,
             writes_to=self.writes_to,
         )
 
     def borrowing(self, objects: Path) -> Git:
-        """Git bound to this repository, which also reads the objects in another one's folder."""
+        """Git bound to this repository, which also reads the objects in another repository's folder."""
         return replace(self.git, borrows=objects)
 
     def resolve(self, *names: str) -> tuple[str | None, ...]:
-        """The object id of each name (``<commit>^{tree}`` and the like); None where there is none."""
+        """The object id of each name (``<commit>^{tree}`` and so on); None for those that do not exist."""
         out = self.git.run("cat-file", "--batch-check=%(objectname)", stdin=_lines(names))
         answers = out.decode("utf-8", "surrogateescape").splitlines()
         return tuple(None if " " in answer else answer for answer in answers)
 
     def has_object(self, name: str) -> bool:
-        """Whether the object is here."""
+        """Whether the repository has the object."""
         return self.resolve(name)[0] is not None
 
     def tree_of(self, commit: str) -> str:
         """Object id of a commit's tree.
 
         Raises:
-            GIT_OBJECT_MISSING: no such commit here.
+            GIT_OBJECT_MISSING: the repository has no such commit.
         """
         (tree,) = self.resolve(f"{commit}^{{tree}}")
         if tree is None:
@@ -86,23 +86,23 @@ class Repository:
         return tree
 
     def list_files(self, treeish: str, prefix: str = "") -> tuple[TreeEntry, ...]:
-        """The files of a tree in git's order: all of them, or those under a folder.
+        """The files of a tree in git's order: all of them, or those in a folder.
 
         Raises:
-            GIT_OBJECT_MISSING: no such tree here.
+            GIT_OBJECT_MISSING: the repository has no such tree.
         """
         selected = ("--", prefix) if prefix else ()
         return self._list_tree("-r", treeish, *selected)
 
     def find_entries(self, treeish: str, paths: Sequence[str]) -> dict[str, TreeEntry]:
-        """What stands at each of the paths, folders (mode 040000) included; absent ones left out.
+        """The entry at each of the paths, including folders (mode 040000); absent paths are omitted.
 
         Raises:
-            GIT_OBJECT_MISSING: no such tree here.
+            GIT_OBJECT_MISSING: the repository has no such tree.
         """
         if not paths:
             return {}
-        # Asked for a folder and a file below it, git lists the whole folder; -t keeps the folder itself.
+        # For a folder and a file in it, git lists the whole folder; -t includes the folder itself.
         wanted = frozenset(paths)
         listed = self._list_tree("-t", treeish, "--", *paths)
         return {entry.path: entry for entry in listed if entry.path in wanted}
@@ -111,12 +111,12 @@ class Repository:
         """The bytes of files of one tree, read by one process.
 
         Raises:
-            GIT_PATH_MISSING: a path is not there, or is no file.
-            ObjectDamaged: the content of a file is not what its id says.
+            GIT_PATH_MISSING: a path does not exist, or is not a file.
+            ObjectDamaged: the content of a file does not match its id.
         """
         wanted = tuple(dict.fromkeys(paths))
         for path in wanted:
-            if "\n" in path:  # would be two requests
+            if "\n" in path:  # would be read as two requests
                 raise _no_file(self.path, treeish, path)
         blobs: dict[str, bytes] = {}
         found = self.git.objects(git_path(f"{treeish}:{path}") for path in wanted)
@@ -127,14 +127,14 @@ class Repository:
                     raise damaged(self.path, f"the object {entry.sha} ({path}) cannot be read")
                 raise _no_file(self.path, treeish, path)
             if not blob.is_whole:
-                raise damaged(self.path, f"{path} has other content than its id {blob.id} says")
+                raise damaged(self.path, f"the content of {path} does not match its id {blob.id}")
             blobs[path] = blob.data
         return blobs
 
     def search(self, treeish: str, texts: Sequence[str]) -> dict[str, tuple[tuple[str, int], ...]]:
-        """The lines of a tree's files that have each of some texts: path and line number, from 1, by text.
+        """The lines in a tree's files that contain some texts: path and line number, from 1, by text.
 
-        Blanks between words do not count; the text of a whole line is found however far it is to the right.
+        Whitespace and indentation are ignored.
         """
         wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
         patterns = [option for words in wanted.values() if words for option in ("-e", _pattern(words))]
@@ -142,7 +142,7 @@ class Repository:
             return dict.fromkeys(texts, ())
         args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish)
         done = self.git.attempt(*args)
-        if done.status not in (0, 1):  # 1: there is none
+        if done.status not in (0, 1):  # 1: no match
             raise self.git.failure(args, done)
         found: dict[str, list[tuple[str, int]]] = {text: [] for text in texts}
         for row in done.stdout.decode("utf-8", "surrogateescape").split("\n"):
@@ -154,14 +154,14 @@ class Repository:
         return {text: tuple(places) for text, places in found.items()}
 
     def write_object(self, kind: str, data: bytes) -> str:
-        """Store one object and return its id; git checks that it is a well-formed ``kind``."""
+        """Store one object and return its id; git checks that it is a valid ``kind``."""
         out = self.git.run("hash-object", "-t", kind, "-w", "--stdin", stdin=data)
         return out.decode("ascii").strip()
 
     def missing(self, name: str) -> GitError:
-        """The error for an object that must be here."""
+        """The error for an object that the repository must have."""
         return GitError(
-            f"there is no object {name} in the cache",
+            f"the cache has no object {name}",
             code="GIT_OBJECT_MISSING",
             where=Location(path=str(self.path)),
             hint="patchkit doctor checks the cache",
@@ -180,21 +180,21 @@ def verify_objects(repository: Repository, ids: Iterable[str]) -> None:
     """Read and hash objects, in one process.
 
     Raises:
-        ObjectDamaged: one is not what its id says, or is not here.
+        ObjectDamaged: an object is missing or does not match its id.
     """
     wanted = tuple(dict.fromkeys(ids))
     for sha, found in zip(wanted, repository.git.objects(sha.encode() for sha in wanted), strict=True):
         if found is None:
             raise damaged(repository.path, f"the object {sha} is missing")
         if object_id(found.kind, found.data) != sha:
-            raise damaged(repository.path, f"the object {sha} has other content than its name says")
+            raise damaged(repository.path, f"the content of the object {sha} does not match its id")
 
 
 def verify_range(repository: Repository, base: str, tip: str) -> None:
-    """Verify everything that ``base..tip`` adds, and the files it replaces.
+    """Verify everything that ``base..tip`` adds, and the files that it replaces.
 
     Raises:
-        ObjectDamaged: an object is not what its id says.
+        ObjectDamaged: an object does not match its id.
     """
     added = repository.git.run("rev-list", "--objects", "--no-object-names", f"{base}..{tip}").decode()
     replaced = [each.ids[0] for each in repository.git.changes(base, tip) if each.letter != "A"]
@@ -203,14 +203,14 @@ def verify_range(repository: Repository, base: str, tip: str) -> None:
 
 
 def _pattern(words: str) -> str:
-    """An extended regular expression for words with any blanks between them."""
+    """An extended regular expression for words with any whitespace between them."""
     return "[[:space:]]*".join(
         re.sub(r"[.*+?(){|$]", r"[\g<0>]", re.sub(r"[\[\\^]", r"\\\g<0>", word)) for word in words.split(" ")
     )
 
 
 def git_path(path: str) -> bytes:
-    """The bytes of a path of a tree."""
+    """The path of a tree entry, as bytes."""
     return path.encode("utf-8", "surrogateescape")
 
 
@@ -219,7 +219,7 @@ def _no_file(repository: Path, treeish: str, path: str) -> GitError:
         f"there is no file {path} in {treeish[:12]}",
         code="GIT_PATH_MISSING",
         where=Location(path=path),
-        hint=f"git --git-dir={repository} ls-tree -r --name-only {treeish[:12]} lists its files",
+        hint=f"to list its files: git --git-dir={repository} ls-tree -r --name-only {treeish[:12]}",
     )
 
 

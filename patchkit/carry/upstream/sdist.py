@@ -1,6 +1,6 @@
-"""A source distribution of a package: downloaded by name, version and sha256, and its files read.
+"""A source distribution of a package: downloaded by name, version and sha256, then read.
 
-Nothing is opened before its sha256 is that of the lock, and nothing of the package is ever run.
+It is not opened unless its sha256 is that of the lock, and nothing in it is ever run.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ from patchkit.carry.series.lock import SdistSource
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an archive may grow to. The largest of the corpus: 38 MB, 4026 entries, 173 MB unpacked."""
+    """Limits for an archive. The largest of the corpus: 38 MB, 4026 entries, 173 MB unpacked."""
 
     total_bytes: int = 2 * 1024**3
     members: int = 50_000
     file_bytes: int = 256 * 1024**2
-    ratio: int = 100  # unpacked bytes per packed byte; source text packs to a fifth
+    ratio: int = 100  # unpacked bytes per packed byte; source text packs to about a fifth
     path_bytes: int = 1024
     header_bytes: int = 1024**2  # of one entry: long names, extended attributes
 
 
 LIMITS = Limits()
 
-_FREE_BYTES = 16 * 1024**2  # a ratio says nothing about less
+_FREE_BYTES = 16 * 1024**2  # the ratio is not checked below this size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One file. ``mode`` is git's; ``same_as`` names an earlier member whose bytes these are."""
+    """One file. ``mode`` is git's; ``same_as`` names an earlier member with the same bytes (a hard link)."""
 
     path: str
     mode: str
@@ -68,14 +68,14 @@ def read_archive(
     limits: Limits = LIMITS,
     on_bytes: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Iterator[Member]:
-    """The files of ``subdir``, below the one top folder of a source archive.
+    """The files of ``subdir``, below the single top folder of a source archive.
 
     Args:
         archive: a gzip-compressed tar file.
         subdir: the wanted folder, relative to the top folder.
-        omit: paths relative to ``subdir`` to leave out, with all below them.
-        limits: what is refused as too much.
-        on_bytes: called with packed bytes read and in all.
+        omit: paths relative to ``subdir`` to skip, with everything below them.
+        limits: an archive that exceeds them is rejected.
+        on_bytes: called with the packed bytes read so far and in total.
 
     Raises:
         SourceError: one of the errors of :mod:`patchkit.carry.upstream.sdist`, naming the entry.
@@ -90,7 +90,7 @@ def read_archive(
             with tarfile.open(fileobj=meter, mode="r|", encoding="utf-8") as entries:  # type: ignore[call-overload]
                 while (entry := entries.next()) is not None:
                     reader.check(entry)
-                    # The content of this entry, and what describes the next one.
+                    # The content of this entry, and the header of the next one.
                     meter.allow_to(entries.offset + limits.header_bytes)
                     member = reader.take(entry, entries)
                     if member is not None:
@@ -100,7 +100,7 @@ def read_archive(
             meter.check_end(entries.offset)
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise SourceError(
-            f"{archive.name} is damaged or cut short",
+            f"{archive.name} is damaged or truncated",
             code="ARCHIVE_DAMAGED",
             where=Location(path=str(archive)),
             why=str(error),
@@ -115,7 +115,7 @@ def read_archive(
 
 @dataclass(slots=True)
 class _Meter:
-    """Counts what comes out of the decompressor, and stops it."""
+    """Counts the decompressed bytes, and stops at a limit."""
 
     stream: gzip.GzipFile
     archive: Path
@@ -132,16 +132,16 @@ class _Meter:
         self.count += len(data)
         if self.count > self.allowed:
             raise SourceError(
-                f"{self.archive.name} unpacks to more than {self.allowed} bytes, as far as it was read",
+                f"{self.archive.name} unpacks to more than {self.allowed} bytes up to here",
                 code="ARCHIVE_BOMB",
                 where=Location(path=str(self.archive)),
-                why="a source tree is not that large, nor packs that well",
+                why="a source tree is not that large, and does not compress that well",
             )
         self.last = data or self.last
         return data
 
     def check_end(self, offset: int) -> None:
-        """From where the entries ended there are zeros only; else that was no end, but damage."""
+        """Check that only zeros follow the last entry; otherwise the archive is damaged."""
         rest = self.last[offset - (self.count - len(self.last)) :]
         if not rest:
             raise EOFError("it ends in the middle of an entry")
@@ -154,7 +154,7 @@ class _Meter:
 
 @dataclass(slots=True)
 class _Reader:
-    """Decides about one entry after the other, remembering those before."""
+    """Checks one entry after the other, with the preceding ones in mind."""
 
     archive: Path
     subdir: str
@@ -167,7 +167,7 @@ class _Reader:
     spelled: dict[str, str] = field(default_factory=dict)  # folded path -> path
 
     def check(self, entry: tarfile.TarInfo) -> None:
-        """What is refused of any entry, wanted or not."""
+        """Reject an invalid entry, whether it is wanted or not."""
         self.entries += 1
         name = entry.name
         if self.entries > self.limits.members:
@@ -182,7 +182,7 @@ class _Reader:
         if ".." in name.split("/"):
             raise self._error(name, "a path with '..'", code="ARCHIVE_PARENT_PATH")
         if "\0" in name:
-            raise self._error(name, "a path with a zero byte", code="ARCHIVE_DAMAGED")
+            raise self._error(name, "a path with a NUL byte", code="ARCHIVE_DAMAGED")
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
             raise self._error(name, "a device, a pipe or another special file", code="ARCHIVE_SPECIAL_FILE")
         if entry.size > self.limits.file_bytes:
@@ -190,10 +190,10 @@ class _Reader:
         top = _parts(name)[:1]
         self.top = self.top or "".join(top)
         if top and top[0] != self.top:
-            raise self._error(name, f"beside the top folder {self.top}", code="ARCHIVE_DAMAGED")
+            raise self._error(name, f"not in the top folder {self.top}", code="ARCHIVE_DAMAGED")
 
     def take(self, entry: tarfile.TarInfo, entries: tarfile.TarFile) -> Member | None:
-        """The member for an entry, if it is one of those asked for."""
+        """The member for an entry, if it is wanted."""
         path = self._path(entry.name)
         if path is None or entry.isdir():
             return None
@@ -210,11 +210,11 @@ class _Reader:
         stream = entries.extractfile(entry)
         if stream is None:
             raise self._error(entry.name, "no content", code="ARCHIVE_DAMAGED")
-        # Only the owner's execute bit means anything to git; all others are dropped.
+        # Git only uses the owner's execute bit; all others are dropped.
         return self._remember(path, "100755" if entry.mode & 0o100 else "100644", stream.read())
 
     def _path(self, name: str) -> str | None:
-        """Relative to the wanted folder; None outside of it, and for what is left out."""
+        """Relative to the wanted folder; None outside of it, and for omitted paths."""
         path = "/".join(_parts(name)[1:])
         if not path.startswith(f"{self.subdir}/"):
             return None
@@ -222,19 +222,19 @@ class _Reader:
         return None if any(path == left or path.startswith(f"{left}/") for left in self.omit) else path
 
     def _claim(self, path: str, name: str) -> None:
-        """Each path once, in one spelling, and no file where another has a folder."""
+        """Require that each path occurs once, in one spelling, and that no file has the path of a folder."""
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
             part = "/".join(parts[:depth])
             before = self.spelled.setdefault(_folded(part), part)
             is_file = depth == len(parts)
             if before != part or part in self.files or (is_file and part in self.folders):
-                raise self._error(name, f"it would take the place of {before}", code="ARCHIVE_DUPLICATE")
+                raise self._error(name, f"it conflicts with {before}", code="ARCHIVE_DUPLICATE")
             if not is_file:
                 self.folders.add(part)
 
     def _link_target(self, path: str, entry: tarfile.TarInfo) -> bytes:
-        """A link may climb, but only at first and not above the tree; so it cannot leave by detours."""
+        """The target of a link; '..' is allowed only at its start, and not above the tree."""
         parts = entry.linkname.split("/")
         climbs = len([part for part in parts if part == ".."])
         leading = parts[:climbs] == [".."] * climbs
@@ -251,7 +251,7 @@ class _Reader:
             f"{self.archive.name} has the entry {name!r}: {what}",
             code=code,
             where=Location(path=str(self.archive), label=name),
-            why="nothing of an archive with such an entry is used",
+            why="an archive with such an entry is rejected",
         )
 
 
@@ -260,13 +260,13 @@ def _parts(name: str) -> list[str]:
 
 
 def _folded(path: str) -> str:
-    """The same for paths that some file systems take for one: letter case, composed accents."""
+    """The same key for paths that some file systems treat as equal: letter case, composed accents."""
     return unicodedata.normalize("NFC", path).casefold()
 
 
 _TRIES = 3
 _TIMEOUT_S = (10.0, 30.0)  # to connect, and between two pieces
-_PIECE = 64 * 1024  # bytes; a cut loses less than one
+_PIECE = 64 * 1024  # bytes; an interruption loses less than one piece
 _LARGEST = 512 * 1024**2  # bytes; the corpus has up to 38 MB
 
 
@@ -276,9 +276,9 @@ def fetch_sdist(
     """The verified archive in the folder ``downloads``, downloaded if it is not there.
 
     Raises:
-        SDIST_MISSING, SDIST_INDEX_UNUSABLE, SDIST_NETWORK, SDIST_TOO_LARGE: it could not be had.
-        SDIST_DIGEST_MISMATCH: it is another file; it was removed.
-        CacheError: the disk refused.
+        SDIST_MISSING, SDIST_INDEX_UNUSABLE, SDIST_NETWORK, SDIST_TOO_LARGE: it could not be downloaded.
+        SDIST_DIGEST_MISMATCH: it is a different file, which was removed.
+        CacheError: the disk reported an error.
     """
     archive = downloads / f"{source.sha256}.tar.gz"
     part = downloads / f"{source.sha256}.part"
@@ -289,7 +289,7 @@ def fetch_sdist(
     with PyPISimple(endpoint=index_url or PYPI_SIMPLE_ENDPOINT) as client:
         package = _find(client, source)
         if package.is_yanked:
-            reporter.info(f"{package.filename} was withdrawn by its authors; its sha256 decides")
+            reporter.info(f"{package.filename} was yanked by its authors; it is used if its sha256 is right")
         with reporter.progress(f"downloading {package.filename}", "bytes") as advance:
             digest = _download(client, package, part, advance)
     if digest != source.sha256:
@@ -303,7 +303,7 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
     wanted = f"the source distribution of {source.package} {source.version}"
     try:
         with warnings.catch_warnings():
-            # A newer minor version of the index's protocol has more fields; none that is used here.
+            # A newer minor version of the index's protocol only adds fields, which are not used here.
             warnings.simplefilter("ignore", UnexpectedRepoVersionWarning)
             page = client.get_project_page(source.package, timeout=_TIMEOUT_S)
     except NoSuchProjectError as error:
@@ -315,7 +315,7 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
         ) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise SourceError(
-            "the package index gave an answer of another kind", code="SDIST_INDEX_UNUSABLE", why=str(error)
+            "the package index sent an unsupported response", code="SDIST_INDEX_UNUSABLE", why=str(error)
         ) from error
     except requests.RequestException as error:
         raise _network(wanted, error) from error
@@ -335,9 +335,9 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
 
 
 def _download(client: PyPISimple, package: DistributionPackage, part: Path, advance: Advance) -> str:
-    """Complete the part, going on where a cut left it; the sha256 of the whole."""
+    """Complete a partial download; returns the sha256 of the whole file."""
     with disk_errors(part, "downloading"):
-        begun = part.stat().st_size if part.exists() else 0
+        resumed_from = part.stat().st_size if part.exists() else 0
     for left in reversed(range(_TRIES)):
         try:
             _continue(client, package, part, advance)
@@ -351,9 +351,9 @@ def _download(client: PyPISimple, package: DistributionPackage, part: Path, adva
             return digest
         with disk_errors(part, "downloading"):
             part.unlink()
-        if not begun or not left:
+        if not resumed_from or not left:
             return digest
-        begun = 0  # what lay there from before was something else: once more, from the start
+        resumed_from = 0  # the old part was of another file: download again from the start
     raise AssertionError("every round returns or raises")
 
 
@@ -363,7 +363,7 @@ def _continue(client: PyPISimple, package: DistributionPackage, part: Path, adva
     with client.s.get(package.url, stream=True, headers=headers, timeout=_TIMEOUT_S) as answer:
         if answer.status_code == requests.codes.requested_range_not_satisfiable:
             _empty(part)
-            raise requests.ConnectionError("the part was longer than the file")
+            raise requests.ConnectionError("the partial download was longer than the file")
         answer.raise_for_status()
         goes_on = answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
         if answer.status_code != requests.codes.partial_content or not goes_on:
@@ -385,14 +385,14 @@ def _continue(client: PyPISimple, package: DistributionPackage, part: Path, adva
 
 def _opened(part: Path, mode: str) -> AbstractContextManager[BinaryIO]:
     with disk_errors(part, "downloading"):
-        # Unbuffered: a full disk shows at the write that meets it, and a kill loses nothing.
+        # Unbuffered, so that a full disk is reported by the write itself, and a kill loses nothing.
         return part.open(mode, buffering=0)  # type: ignore[return-value]
 
 
 def _write(stream: BinaryIO, piece: bytes, part: Path) -> None:
     left = memoryview(piece)
     with disk_errors(part, "downloading"):
-        while left:  # the last write before a full disk takes a part of what it is given
+        while left:  # on a disk that is nearly full, a write may be incomplete
             left = left[stream.write(left) :]
 
 
@@ -401,7 +401,7 @@ def _empty(part: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-_HINT = "patchkit apply --source git takes the tree from the git remote instead"
+_HINT = "patchkit apply --source git gets the tree from the git remote instead"
 
 
 def _network(what: str, error: Exception) -> SourceError:
@@ -409,14 +409,14 @@ def _network(what: str, error: Exception) -> SourceError:
         f"{what} could not be downloaded",
         code="SDIST_NETWORK",
         why=str(error),
-        hint="run the command again: it goes on where it was cut",
+        hint="run the command again; it continues where it was interrupted",
     )
 
 
 def _mismatch(source: SdistSource, filename: str, found: str) -> SourceError:
     return SourceError(
-        f"{filename} has sha256 {found}, the lock says {source.sha256}",
+        f"{filename} has sha256 {found}, but the lock has {source.sha256}",
         code="SDIST_DIGEST_MISMATCH",
-        why="the file was changed, or the index serves another one; it was not opened",
+        why="the file was changed, or the index serves a different one; it was not opened",
         hint=_HINT,
     )

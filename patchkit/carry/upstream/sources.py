@@ -1,6 +1,6 @@
-"""The one list of sources of a pinned tree: the command line, whoever gets a tree and the documents read it.
+"""The list of kinds of sources for a pinned tree, read by the command line, pin.py and the documentation.
 
-Each is a model of the lock with that ``kind`` (series/lock.py), and a way to get the tree in pin.py.
+Each kind has a model in the lock with that ``kind`` (series/lock.py), and code in pin.py that gets the tree.
 """
 
 from __future__ import annotations
@@ -10,20 +10,21 @@ from typing import Literal
 
 SourceName = Literal["git", "sdist"]
 AUTO: Literal["auto"] = "auto"
-"""The word for the first source that works."""
+"""The value of ``--source`` for the first source that works."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceKind:
     """One kind of source.
 
-    ``name`` is the word of ``--source`` and the ``kind`` of the lock. ``about`` is what it is, in one line,
-    ``told`` what a message calls the next one of that kind. ``is_remote``: ``--upstream-url`` stands for it.
+    ``name`` is the value of ``--source`` and the ``kind`` in the lock. ``about`` describes it in one line,
+    ``label`` names the next source of that kind in messages. ``is_remote``: ``--upstream-url`` can replace
+    it.
     """
 
     name: SourceName
     about: str
-    told: str
+    label: str
     is_remote: bool = False
 
 
@@ -31,21 +32,21 @@ SOURCES: tuple[SourceKind, ...] = (
     SourceKind(
         name="git",
         about="a git remote: upstream's, a mirror or a local clone",
-        told="the next remote",
+        label="the next remote",
         is_remote=True,
     ),
-    SourceKind(name="sdist", about="a source package that carries the tree", told="the sdist"),
+    SourceKind(name="sdist", about="a source package that contains the tree", label="the sdist"),
 )
-"""Every kind, in the order in which they are tried: git is upstream itself, and smaller."""
+"""Every kind, in the order in which they are tried: git first, because it is upstream itself, and smaller."""
 
 
 def source_names() -> tuple[SourceName, ...]:
-    """Their names."""
+    """The names of all kinds."""
     return tuple(kind.name for kind in SOURCES)
 
 
 def source_words() -> tuple[str, ...]:
-    """What ``--source`` takes."""
+    """The values of ``--source``."""
     return (AUTO, *source_names())
 
 
@@ -54,6 +55,6 @@ def find_source(name: str) -> SourceKind:
     return next(kind for kind in SOURCES if kind.name == name)
 
 
-def asks_remotes(word: str) -> bool:
-    """Whether that word of ``--source`` lets a remote be asked."""
+def uses_remotes(word: str) -> bool:
+    """Whether that value of ``--source`` allows contacting a remote."""
     return word == AUTO or find_source(word).is_remote

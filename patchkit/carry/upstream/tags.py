@@ -1,8 +1,8 @@
-"""Upstream's tags in a git remote: builds (``b11549``), and the releases (``v0.5.0``) among their commits.
+"""Upstream's tags in a git remote: builds (``b11549``) and releases (``v0.5.0``).
 
-A build's number is the count of commits that its history has (``git rev-list --count``), so builds are in the
-order of the main line. A release says nothing about its place: that is the number of its commit, which nearly
-always has a tag of its own; where it has none, commits are counted as upstream counts them.
+A build's number is the number of commits in its history (``git rev-list --count``), so builds are in the
+order of the main line. A release's name does not determine its build. Nearly always its commit also has a
+build tag; otherwise commits are counted as upstream counts them.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.carry.upstream.followed import limited
-from patchkit.carry.upstream.git import Git, GitSilent, redacted
+from patchkit.carry.upstream.git import Git, GitTimeout, redacted
 from patchkit.carry.upstream.remote import checked_url, complaint
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _LISTED = re.compile(r"([0-9a-f]{40})\trefs/tags/([^\^]*)(\^\{\})?")
-_NEAR = 256  # commits below a release in which a build is looked for first: about nine days
-_MOST = 12000  # as many as upstream ever had; a build further off is looked at with the whole history
-_MOST_COUNTED = 20  # releases without a build's tag that are looked at for the newest one
+_NEAR = 256  # commits below a release that are fetched first to find a build: about nine days
+_MOST = 12000  # more than upstream ever had; to reach a more distant build, the whole history is fetched
+_MOST_COUNTED = 20  # releases without a build tag that are numbered to find the newest one
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
 
 
 def sorted_releases(names: Iterable[str]) -> tuple[str, ...]:
-    """By their numbers, for a person; nothing is decided by this order."""
+    """By their numbers, for display; no decision depends on this order."""
     return tuple(sorted(names, key=lambda name: [int(part) for part in name[1:].split(".")]))
 
 
@@ -44,7 +44,7 @@ class Tags:
     releases: Mapping[str, str] = field(default_factory=dict)
 
     def releases_of(self, commit: str) -> tuple[str, ...]:
-        """The releases that a commit is."""
+        """The releases that a commit is tagged as."""
         return sorted_releases(name for name, sha in self.releases.items() if sha == commit)
 
     def build_of(self, commit: str) -> int | None:
@@ -53,29 +53,29 @@ class Tags:
 
 
 def list_tags(url: str, reporter: Reporter) -> Tags:
-    """The builds and releases of a remote; tags of any other name are not looked at.
+    """The builds and releases of a remote; other tags are ignored.
 
     Raises:
-        RemoteUrlBad: no such kind of address.
-        REMOTE_HAS_NO_BUILDS: nothing answers there, or it has no such tag.
+        RemoteUrlBad: the URL is of an unsupported kind.
+        REMOTE_HAS_NO_BUILDS: the remote does not respond, or has no such tags.
     """
     where = checked_url(url)
-    reporter.step(f"asking {redacted(url)} for its builds and releases")
+    reporter.step(f"listing the builds and releases of {redacted(url)}")
     names = llama_cpp().tags
     globs = (names.build_glob, names.release_glob)
     finished = Git(reporter=reporter).attempt("ls-remote", "--tags", where, *globs)
     if finished.status != 0:
         raise SourceError(
-            f"{redacted(url)} cannot be asked for its builds",
+            f"could not list the builds of {redacted(url)}",
             code="REMOTE_HAS_NO_BUILDS",
             why=complaint(finished.stderr) or finished.stderr.strip() or None,
-            hint="check the address and the network, or name a mirror or a clone with --upstream-url",
+            hint="check the URL and the network, or name a mirror or a clone with --upstream-url",
         )
     found: dict[str, str] = {}
-    # By lines of bytes: a name may hold what ends a line only in Unicode.
+    # Split as bytes, because a name may contain characters that end a line in Unicode.
     for line in finished.stdout.split(b"\n"):
         row = _LISTED.fullmatch(line.decode("utf-8", "replace"))
-        # An annotated tag comes twice, the second time with the commit that it names.
+        # An annotated tag is listed twice, the second time with the commit that it points to.
         if row is not None and (row[3] or row[2] not in found):
             found[row[2]] = row[1]
     builds = {build: sha for name, sha in found.items() if (build := names.build_number(name)) is not None}
@@ -91,7 +91,7 @@ def list_tags(url: str, reporter: Reporter) -> Tags:
 
 
 def find_tagged(name: str, tags: Tags, root: Path, reporter: Reporter) -> tuple[int, str] | None:
-    """Number and commit of what a remote has under a name; None where it has no such thing.
+    """Build number and commit for a name; None if the remote does not have it.
 
     ``b11549``, ``11549``, ``v0.5.0``, seven digits or more of the commit of one, ``latest`` (the newest
     build), or ``latest-release``. Raises as :func:`number_release`.
@@ -119,31 +119,31 @@ def find_tagged(name: str, tags: Tags, root: Path, reporter: Reporter) -> tuple[
 
 
 def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> int:
-    """The build number of a release: that of the tag at its commit, else of as many commits as it has.
+    """The build number of a release: that of the build tag at its commit, else its number of commits.
 
-    The commits are fetched without their files into a folder of their own below ``root``.
+    The commits are fetched, without their files, into a temporary folder below ``root``.
 
     Raises:
-        REMOTE_COMMIT_UNREADABLE: what it names is no commit.
-        RELEASE_UNNUMBERED, FOLLOW_TOO_LARGE: the remote does not have its history, or sends anything else.
-        RELEASE_OFF_MAIN_LINE: it is not among the builds: the commit of that number is another one.
-        GitError, CacheError: git or the disk refused.
+        REMOTE_COMMIT_UNREADABLE: the tag does not name a commit.
+        RELEASE_UNNUMBERED, FOLLOW_TOO_LARGE: the remote lacks the history, or sends something else.
+        RELEASE_OFF_MAIN_LINE: it is not on the main line, where another commit has that number.
+        GitError, CacheError: git or the disk reported an error.
     """
     commit = tags.releases[release]
     tagged = tags.build_of(commit)
     if tagged is not None:
         return tagged
-    with working_folder(root, "counting-", "making room for the history") as folder:
+    with working_folder(root, "counting-", "creating a repository for the history") as folder:
         git = Git(reporter=reporter, git_dir=folder)
         git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
         git.run("config", "remote.upstream.url", checked_url(tags.url))
-        reporter.step(f"{release} has no build's tag at its commit: counting its commits")
+        reporter.step(f"{release} has no build tag at its commit: counting its commits")
         _fetch(git, tags, release, commit, f"--depth={_NEAR}")
         if git.attempt("cat-file", "commit", commit).status != 0:
             raise SourceError(
-                f"{release} of {redacted(tags.url)} is no commit",
+                f"{release} of {redacted(tags.url)} is not a commit",
                 code="REMOTE_COMMIT_UNREADABLE",
-                hint="its tag names something else; name another release, or a build",
+                hint="its tag points to something else; name another release, or a build",
             )
         found = _count(git, tags, commit)
         if found is None and _cut_off(git):
@@ -151,16 +151,17 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
             found = _count(git, tags, commit)
         if found is None:
             raise _unnumbered(
-                tags, release, "its history is cut off there, above the build that it stands on"
+                tags, release, "the remote's history is shallow and ends above the preceding build"
             )
         _refuse_off_main_line(git, tags, release, found)
     return found.number
 
 
 def newest_release(root: Path, tags: Tags, reporter: Reporter) -> tuple[str, int] | None:
-    """The release that is furthest in the main line, whatever its name is, with its number; None without any.
+    """The release with the highest build number, whatever its name, and that number; None without any.
 
-    Those beside it, and what cannot be numbered, are left out, and told. Raises GitError, CacheError.
+    Releases that are not on the main line or cannot be numbered are skipped with a warning. Raises GitError,
+    CacheError.
     """
     numbers: dict[str, int] = {}
     untagged = []
@@ -176,20 +177,20 @@ def newest_release(root: Path, tags: Tags, reporter: Reporter) -> tuple[str, int
         except (SourceError, UsageError) as error:
             reporter.warn(f"{error.message}{f': {error.why}' if error.why else ''}")
     if len(untagged) > _MOST_COUNTED:
-        reporter.warn(f"{len(untagged)} releases have no build's tag; {_MOST_COUNTED} were looked at")
+        reporter.warn(f"{len(untagged)} releases have no build tag; only {_MOST_COUNTED} were numbered")
     return max(numbers.items(), key=lambda found: found[1], default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Counted:
-    """A commit's number, and the newest build in its history, if any is tagged."""
+    """A commit's number, and the newest tagged build in its history, if any."""
 
     number: int
     below: int | None
 
 
 def _count(git: Git, tags: Tags, commit: str) -> _Counted | None:
-    """From the newest build below, or from the first commit on; None where the history is cut off before."""
+    """Count from the newest build below, or from the first commit; None if the history is cut off before."""
     history = git.run("rev-list", commit).decode("ascii").split()
     known = {sha: build for build, sha in tags.builds.items()}
     below = max((known[sha] for sha in history if sha in known), default=None)
@@ -203,28 +204,28 @@ def _count(git: Git, tags: Tags, commit: str) -> _Counted | None:
 
 
 def _cut_off(git: Git) -> set[str]:
-    """The commits whose parents are not there."""
+    """The commits whose parents are missing."""
     if git.git_dir is None or not (git.git_dir / "shallow").exists():
         return set()
     return set((git.git_dir / "shallow").read_text("ascii").split())
 
 
 def _refuse_off_main_line(git: Git, tags: Tags, release: str, found: _Counted) -> None:
-    """Builds are numbered along the main line: what is beside it would have the number of another commit."""
+    """Builds are numbered along the main line, so a commit beside it would get the number of another one."""
     why = _off_main_line(git, tags, tags.releases[release], found)
     if why is None:
         return
-    below = f"; the build that it stands on is {build_name(found.below)}" if found.below is not None else ""
+    below = f"; the preceding build is {build_name(found.below)}" if found.below is not None else ""
     raise UsageError(
-        f"{release} is beside the main line of {redacted(tags.url)}, so it is no build",
+        f"{release} is not on the main line of {redacted(tags.url)}, so it has no build number",
         code="RELEASE_OFF_MAIN_LINE",
         why=f"its history has {counted(found.number, 'commit')}, {why}",
-        hint=f"take it from a clone: patchkit apply --onto {release} --repo DIR{below}",
+        hint=f"use it from a clone: patchkit apply --onto {release} --repo DIR{below}",
     )
 
 
 def _off_main_line(git: Git, tags: Tags, commit: str, found: _Counted) -> str | None:
-    """By what a commit is seen to be beside the main line: the next build does not have it."""
+    """Why a commit is not on the main line: the next build does not contain it; None if it is."""
     above = next((build for build in tags.builds if build >= found.number), None)
     newest = max(tags.builds, default=None)
     if above is None or newest is None:
@@ -232,12 +233,12 @@ def _off_main_line(git: Git, tags: Tags, commit: str, found: _Counted) -> str | 
             None if newest is None or found.below == newest else f"and {build_name(newest)} is not among them"
         )
     if above == found.number:
-        return f"and {build_name(above)} is another commit"
+        return f"and {build_name(above)} is a different commit"
     if above - found.number <= _MOST:
         _fetch(git, tags, build_name(above), tags.builds[above], f"--depth={above - found.number + 1}")
         if git.attempt("merge-base", "--is-ancestor", commit, tags.builds[above]).status == 0:
             return None
-    return f"and {build_name(above)}, the next build, is not seen to have it"
+    return f"and {build_name(above)}, the next build, does not seem to contain it"
 
 
 def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:
@@ -247,9 +248,9 @@ def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:
     )  # fmt: skip
     try:
         done = git.watch(*args, on_text=limited(tags.url), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
-    except GitSilent as error:
+    except GitTimeout as error:
         raise _unnumbered(tags, release, error.message) from error
-    # From here on nothing is fetched that nobody asked for.
+    # From here on git must not fetch missing objects by itself.
     for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
         git.attempt("config", "--unset", name)
     if done.status != 0:
@@ -258,9 +259,9 @@ def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:
 
 def _unnumbered(tags: Tags, release: str, why: str | None) -> SourceError:
     return SourceError(
-        f"{redacted(tags.url)} does not tell which build {release} is",
+        f"cannot determine the build of {release} from {redacted(tags.url)}",
         code="RELEASE_UNNUMBERED",
         why=why,
-        hint="name its build, as --to b11549: the file nightly-tag.txt of upstream's release says it; or if "
-        "it is a clone of yours: git fetch --unshallow --tags",
+        hint="name its build, for example --to b11549 (see nightly-tag.txt in upstream's release); or, if it "
+        "is a clone of yours: git fetch --unshallow --tags",
     )

@@ -177,10 +177,7 @@ def test_a_lock_of_a_version_that_took_the_rules_as_they_are_written_still_holds
     # Now the digest is another one, of a file that gives the same bytes.
     done = world.run("apply", "--arch", "gfx1151", "--json")
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
-    assert (
-        "1 file changed since the lock was written, and the candidate is the one that it records"
-        in done.stderr
-    )
+    assert "1 file changed since the lock was written, but the candidate is still " in done.stderr
     assert (lock.read_text(), done.returncode) == (text, 0)
 
 

@@ -159,7 +159,7 @@ def test_ctrl_c_during_the_checkout_leaves_the_branch_and_says_so(world, tmp_pat
     files = tmp_path / "files"
     done = stopped_apply(world, ("reset", "--hard"), "--checkout", str(files))
     assert done.returncode == 130, done.stderr
-    assert f"candidate/gfx1151/b1 was not moved, {files} may be unfinished" in done.stderr
+    assert f"candidate/gfx1151/b1 was not moved; {files} may be incomplete" in done.stderr
     assert REF not in world.refs()
     again = world.run("apply", "--arch", "gfx1151", "--checkout", str(files))
     assert again.returncode == 0, again.stderr
@@ -170,7 +170,7 @@ def test_ctrl_c_while_the_branch_moves_claims_neither(world):
     assert world.run("plan", "--arch", "gfx1151").returncode == 0  # the pin's ref is there
     done = stopped_apply(world, ("update-ref", "--no-deref", "--stdin"))
     assert done.returncode == 130, done.stderr
-    assert "candidate/gfx1151/b1 is where it was, or complete at " in done.stderr
+    assert "candidate/gfx1151/b1 is either unchanged or complete at " in done.stderr
     again = world.run("apply", "--arch", "gfx1151", "--json")
     assert json.loads(again.stdout)["commits"][-1]["commit"] == world.refs()[REF]
 

@@ -148,7 +148,7 @@ def test_an_interruption_leaves_the_lock_alone(locked) -> None:
 def test_what_somebody_else_writes_meanwhile_is_not_lost(locked) -> None:
     edit(locked.series / "patches/0002-demo-twin/patch.toml", "const int scale = 3;", "const int scale = 5;")
     theirs = locked.lock.read_text() + "# mine\n"
-    with refused("LOCK_CHANGED", match="in the meantime"):
+    with refused("LOCK_CHANGED", match="while the command ran"):
         again(locked, Trips(lambda: locked.lock.write_text(theirs)))
     assert locked.lock.read_text() == theirs
 

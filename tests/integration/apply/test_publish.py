@@ -370,7 +370,7 @@ def test_what_somebody_else_pushed_is_shown_and_kept(ready, report, publish, rem
     ready.git("update-ref", PROVEN, theirs, at=remote)
     with refused("PUSH_WOULD_REPLACE") as caught:
         publish(report(), push=str(remote))
-    assert "somebody else pushed it" in (caught.value.why or "")
+    assert "pushed from elsewhere" in (caught.value.why or "")
     assert ready.git("rev-parse", PROVEN, at=remote) == theirs
 
 

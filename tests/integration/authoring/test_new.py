@@ -101,7 +101,7 @@ def test_a_patch_written_by_hand_is_told_what_it_lacks(desk) -> None:
     for table, pasted in (
         ('[guard]\nmacros = ["GGML_USE_HIP"]\n', 'guard = { macros = ["GGML_USE_HIP"] }'),
         (whole[whole.index("[builds]") : whole.index("[guard]")], "builds = { first ="),
-        ('side = "host"\n', 'write side = "device" or "host"'),
+        ('side = "host"\n', 'add side = "device" or'),
         ('context = ["guard"]\n', "set context = ['guard']"),
     ):
         assert table in whole

@@ -317,7 +317,7 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
     assert apply("--arch", "gfx1151", "--only", "higher", "--only", "demo-twin")[0] == 1
     code, said = apply("--arch", "plain", "--only", "demo-twin")
     assert code == 2
-    assert "demo-twin: it has a guard, so it is for GPUs only" in said
+    assert "demo-twin: it has a guard, so it is only for GPUs" in said
     # It is recorded and carried as any other candidate is.
     file = desk.series / "patches/0003-higher/patch.toml"
     file.write_text(_MORE + file.read_text())

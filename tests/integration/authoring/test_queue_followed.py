@@ -88,7 +88,7 @@ def test_a_plan_shows_a_build_that_a_blocked_bump_did_not_add(carried: Carried) 
     assert [each["state"] for each in document["patches"]] == ["failed", "apply", "failed"]
     assert (carried.folder / "patches/upstream.lock").read_bytes() == lock
     unknown = json.loads(carried.run("plan", "--upstream", "b77", *url, "--json", code=2).stdout)["error"]
-    assert (unknown["code"], "'b77' is no build" in unknown["why"]) == ("PIN_UNKNOWN", True)
+    assert (unknown["code"], "'b77' is not a known build" in unknown["why"]) == ("PIN_UNKNOWN", True)
 
 
 def test_status_calls_no_patch_retired_whose_ground_another_one_makes(carried: Carried) -> None:

@@ -67,7 +67,7 @@ def test_urls_that_are_not_taken(repo: Repository, url: str, recorder) -> None:
 def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
-        with refused("REMOTE_SILENT", match=r"no answer from http.* 0\.5 s"):
+        with refused("REMOTE_SILENT", match=r"no response from http.* 0\.5 s"):
             _fetch(repo, url, "1" * 40, answer_s=0.5)
         assert sys.executable in command_lines()
         assert is_gone(url)

@@ -124,7 +124,7 @@ def test_auto_falls_back_from_a_remote_that_never_answers(
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/x"
         obtain(upstream.pin(url=url), cache=cache, index_url=index.url, reporter=recorder)
-    assert recorder.said("warn")[0].startswith(f"no answer from {url}: git said nothing for 0.5 s")
+    assert recorder.said("warn")[0].startswith(f"no response from {url}: git produced no output for 0.5 s")
 
 
 def test_a_mirror_takes_the_place_of_the_locks_remote(upstream, cache: Cache) -> None:
@@ -146,7 +146,7 @@ def test_git_alone_does_not_fall_back(upstream, index, cache: Cache) -> None:
 
 
 def test_all_failures_are_told_together(upstream, index, cache: Cache) -> None:
-    with pytest.raises(ErrorGroup, match="no source gave the tree of b77") as caught:
+    with pytest.raises(ErrorGroup, match="no source has the tree of b77") as caught:
         obtain(
             upstream.pin(url="/nonexistent", sha256="1" * 64),
             cache=cache,

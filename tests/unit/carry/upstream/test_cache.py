@@ -116,7 +116,7 @@ def test_the_next_holder_waits_for_a_git_that_a_killed_one_left(
     assert not (tmp_path / "ended").exists()
     with open_cache(tmp_path / "cache").hold(recorder):
         assert (tmp_path / "ended").exists()
-    assert "waiting for a git process that a killed patchkit left running" in recorder.said("info")
+    assert "waiting for a git process left by a killed patchkit" in recorder.said("info")
 
 
 def test_an_orphan_that_never_ends_does_not_block_forever(
@@ -128,7 +128,7 @@ def test_an_orphan_that_never_ends_does_not_block_forever(
     with orphans.lock_against_orphans(tmp_path / "lock.git", REPORTER) as never_ends:
         with orphans.lock_against_orphans(tmp_path / "lock.git", recorder) as descriptor:
             assert descriptor != never_ends
-        assert "going on" in recorder.said("warn")[0]
+        assert "continuing" in recorder.said("warn")[0]
 
 
 def test_remains_of_a_killed_holder_are_removed_and_others_kept(tmp_path: Path, recorder) -> None:

@@ -192,7 +192,7 @@ def test_an_ignored_file_in_the_way_is_not_overwritten(
     grown = write_commits(repo, root.commit, [NewCommit(message="m", changes={"x.o": b"2"})], date=DATE)
     work = checkout(repo, root.commit, tmp_path / "work")
     (work / "x.o").write_bytes(b"mine")
-    with refused("CHECKOUT_CHANGED", match="in the way"):
+    with refused("CHECKOUT_CHANGED", match="would be overwritten"):
         checkout(repo, grown[0].commit, work)
     assert (work / "x.o").read_bytes() == b"mine"
     (work / "x.o").unlink()
@@ -314,7 +314,7 @@ def test_git_in_the_middle_of_something_is_left_alone(
     work: Path, repo: Repository, base: Written, tip: str, state: str
 ) -> None:
     (work / ".git" / state).write_text(f"{base.commit}\n")
-    with refused("CHECKOUT_CHANGED", match="in the middle"):
+    with refused("CHECKOUT_CHANGED", match="unfinished git operation"):
         checkout(repo, tip, work)
     assert (work / ".git" / state).exists()
     assert not (work / "src" / "new.cuh").exists()
@@ -345,7 +345,7 @@ def test_a_setting_that_changes_what_git_writes_is_found_out(
     plain_git(work, "config", "core.symlinks", "false")
     commit = write_commits(repo, base.commit, [NewCommit(message="m", changes={"x": b"1"})], date=DATE)
     linked = _linked(repo, commit[0].commit)
-    with refused("CHECKOUT_DIFFERS", match="other came out") as caught:
+    with refused("CHECKOUT_DIFFERS", match="other differs from the commit") as caught:
         checkout(repo, linked, work)
     assert str(work / ".git" / "config") in (caught.value.why or "")
 
@@ -371,7 +371,7 @@ def test_a_worktree_of_the_cache_is_told_apart_and_kept(
     shutil.rmtree(repo.path / "worktrees")
     with refused("CHECKOUT_OLD") as caught:
         checkout(repo, tip, tmp_path / "other")
-    assert "is gone" in (caught.value.why or "")
+    assert "no longer exists" in (caught.value.why or "")
     assert (tmp_path / "other" / "README.md").exists()
 
 

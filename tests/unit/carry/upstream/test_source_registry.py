@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[4]
 OFFERED = """
 import sys
 from patchkit.carry.upstream import sources
-sources.SOURCES += (sources.SourceKind(name="toy", about="a box of bricks", told="the box"),)
+sources.SOURCES += (sources.SourceKind(name="toy", about="a box of bricks", label="the box"),)
 from patchkit.cli.app import main
 sys.exit(main([sys.argv[1], "--help"]))
 """
@@ -33,11 +33,11 @@ def test_a_kind_of_one_entry_is_offered(command: str) -> None:
 
 
 def test_a_kind_of_one_entry_is_listed_and_asks_no_remote(monkeypatch: pytest.MonkeyPatch) -> None:
-    toy = sources.SourceKind(name="toy", about="a box of bricks", told="the box")
+    toy = sources.SourceKind(name="toy", about="a box of bricks", label="the box")
     monkeypatch.setattr(sources, "SOURCES", (*sources.SOURCES, toy))
     reference = runpy.run_path(str(ROOT / "ci" / "reference.py"))["reference"]()["gates-and-formats.md"]
     assert "| `toy` | a box of bricks |" in reference
-    assert [word for word in sources.source_words() if sources.asks_remotes(word)] == ["auto", "git"]
+    assert [word for word in sources.source_words() if sources.uses_remotes(word)] == ["auto", "git"]
 
 
 def test_the_lock_has_a_model_for_each() -> None:

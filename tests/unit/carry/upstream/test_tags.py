@@ -115,8 +115,8 @@ def test_without_a_build_near_it_all_commits_are_counted(line: Line) -> None:
 @pytest.mark.parametrize(
     ("base", "commits", "why"),
     [
-        (4, 4, "its history has 8 commits, and b8 is another commit"),
-        (4, 2, "its history has 6 commits, and b8, the next build, is not seen to have it"),
+        (4, 4, "its history has 8 commits, and b8 is a different commit"),
+        (4, 2, "its history has 6 commits, and b8, the next build, does not seem to contain it"),
         (4, 9, "its history has 13 commits, and b8 is not among them"),
     ],
 )
