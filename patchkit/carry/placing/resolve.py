@@ -182,7 +182,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         raise _not_found(scopes, entity, edit, selector)
     if len(spans) != edit.count:
         raise AnchorError(
-            f"edit '{edit.id}' matches {len(spans)} places in '{_name(entity)}', not {edit.count}",
+            f"edit '{edit.id}' matches {len(spans)} places in '{_name(entity)}', expected {edit.count}",
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="patchkit never chooses one of several places by itself",
