@@ -62,8 +62,9 @@ class _RangeList(ctypes.Structure):
     _fields_: ClassVar = [("count", ctypes.c_uint), ("ranges", ctypes.POINTER(cindex.SourceRange))]
 
 
-def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
-    """The parts of a file that the preprocessor skipped, each from one directive of its group to the next.
+@functools.cache
+def _range_functions() -> tuple[Callable[..., Any], Callable[..., None]]:
+    """The functions for skipped ranges, declared once.
 
     ctypes keeps no reference to the argument types during a call. Assigning them again while another thread
     calls the same function frees them under that thread.
@@ -76,7 +77,7 @@ def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
 
 
 def skipped_ranges(unit: cindex.TranslationUnit, path: str) -> tuple[Span, ...]:
-    """What the preprocessor left out of a file: each from its ``#if`` or ``#else`` to the next of its group.
+    """The parts of a file that the preprocessor skipped, each from one directive of its group to the next.
 
     The unit must have been parsed with PREPROCESSING_RECORD.
     """
