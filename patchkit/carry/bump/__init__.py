@@ -1,1 +1,1 @@
-"""Bump: from the recorded pin to another one, all patches or nothing."""
+"""Bump: move the lock from its pin to another one, with all patches or not at all."""

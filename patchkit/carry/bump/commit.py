@@ -22,7 +22,7 @@ _READ = (".toml", ".jinja")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpCommitted:
-    """The branch that was made, in which repository; no ``branch`` where HEAD has this lock already."""
+    """The branch of ``bump --commit``; ``branch`` is None if HEAD already has this lock."""
 
     json_keys: ClassVar = "branch commit"
 
@@ -31,7 +31,7 @@ class BumpCommitted:
     commit: str
 
 
-def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, str]:
+def find_series_repository(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, str]:
     """The repository around the series, its HEAD commit, and the path of the lock in it.
 
     Raises BUMP_SERIES_NOT_IN_GIT.
@@ -46,52 +46,51 @@ def find_home(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, s
             code="BUMP_SERIES_NOT_IN_GIT",
             where=Location(path=str(series.root)),
             why=found.stderr.strip() or None,
-            hint="leave out --commit: the lock is then written in place",
+            hint="without --commit, the lock is written in place",
         )
     return Repository(path=Path(lines[0]), reporter=reporter), lines[2], f"{lines[1]}{series.lock.name}"
 
 
 def check_committed(series: SeriesDir, reporter: Reporter) -> None:
-    """Whether HEAD has the series as it is.
+    """Check that the series has no uncommitted changes.
 
-    Raises:
-        BUMP_SERIES_NOT_IN_GIT, BUMP_SERIES_NOT_COMMITTED, GitError: it has not.
+    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_SERIES_NOT_COMMITTED, GitError.
     """
-    find_home(series, reporter)
+    find_series_repository(series, reporter)
     git = Git(reporter=reporter, work_tree=None)
     folders = [str(each) for each in series.folders if each.is_dir()]
     args = ("status", "--porcelain=v1", "-z", "--untracked-files=all", "--no-renames", "--", *folders)
     out = git.run("-C", str(series.root), *args).decode("utf-8", "surrogateescape")
     rows = [(row[:2], row[3:]) for row in out.split("\0") if row]
-    # What git does not track counts when patchkit reads it, and not when an editor left it there.
+    # An untracked file counts only if patchkit reads files of its type: editors leave others there.
     changed = [name for state, name in rows if state != "??" or name.endswith(_READ)]
     if changed:
         raise GitError(
-            f"{counted(len(changed), 'file')} of the series are not as HEAD has them",
+            f"the series has uncommitted changes in {counted(len(changed), 'file')}",
             code="BUMP_SERIES_NOT_COMMITTED",
             where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
-            why="the lock on the branch would be of patches that the branch does not have",
-            hint="commit them first, or leave out --commit",
+            why="the branch would have a lock that does not match its patches",
+            hint="commit them first, or run without --commit",
         )
 
 
 def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
-    """Whether the branch can be made, or replaced without a loss.
+    """Check that the branch can be created, or replaced without losing commits.
 
     Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, GitError.
     """
-    home, head, _ = find_home(series, reporter)
+    home, head, _ = find_series_repository(series, reporter)
     ref = f"refs/heads/{branch}"
     where = Location(path=str(home.path))
     if read_ref(home, ref) is None:
         above = branch.partition("/")[0]
         if read_ref(home, f"refs/heads/{above}") is not None:
             raise GitError(
-                f"the branch {branch} cannot be made, because there is a branch {above}",
+                f"cannot create the branch {branch}: a branch {above} exists",
                 code="BUMP_BRANCH_TAKEN",
                 where=where,
-                why="git keeps branches as files: one cannot be below another",
-                hint=f"rename it: git branch -m {above} NEW-NAME; or leave out --commit",
+                why="git stores branches as files, so one branch name cannot be a folder of another",
+                hint=f"rename it (git branch -m {above} NEW-NAME), or run without --commit",
             )
         return
     folder = home.git.run("for-each-ref", "--format=%(worktreepath)", ref).decode("utf-8", "replace").strip()
@@ -100,8 +99,8 @@ def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
             f"the branch {branch} is checked out",
             code="BUMP_BRANCH_TAKEN",
             where=Location(path=folder),
-            why="it would move under your files",
-            hint="go to another branch (git switch -), or leave out --commit",
+            why="moving it would leave your working files on the old commit",
+            hint="switch to another branch (git switch -), or run without --commit",
         )
     makers = home.git.run("log", "--format=%ce", f"{head}..{ref}").decode("utf-8", "replace").splitlines()
     others = sorted({each for each in makers if each != IDENTITY_EMAIL})
@@ -110,21 +109,21 @@ def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
             f"the branch {branch} has commits that patchkit did not make",
             code="BUMP_BRANCH_TAKEN",
             where=where,
-            why=f"by {', '.join(others)}; a bump puts one commit of its own in the place of the branch",
-            hint=f"merge them, or keep them: git branch -m {branch} NEW-NAME",
+            why=f"they are by {', '.join(others)}; a bump replaces the branch with a single commit",
+            hint=f"merge them, or keep them under another name: git branch -m {branch} NEW-NAME",
         )
 
 
 def commit_lock(
     series: SeriesDir, lock: Lock, *, branch: str, message: str, date: str, reporter: Reporter
 ) -> BumpCommitted:
-    """Commit the lock on top of HEAD and point ``branch`` at it; nothing where HEAD has this lock.
+    """Commit the lock on top of HEAD and point ``branch`` at it; do nothing if HEAD already has this lock.
 
-    The date is given, so that the same bump on the same HEAD is the same commit.
+    ``date`` is a parameter so that the same bump on the same HEAD gives the same commit id.
 
     Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, REF_MOVED, GitError, CacheError.
     """
-    home, head, path = find_home(series, reporter)
+    home, head, path = find_series_repository(series, reporter)
     data = format_lock(lock).encode()
     if home.read_blobs(head, [path] if home.find_entries(head, [path]) else []).get(path) == data:
         return BumpCommitted(repository=home.path, branch=None, commit=head)

@@ -1,4 +1,4 @@
-"""Which commits of upstream changed or removed what a patch rests on."""
+"""Find the upstream commits that changed or removed the code that a patch depends on."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import upstream_url
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
-_FILES_OF_WORD = 40  # files whose history is asked for one build option
+_FILES_OF_WORD = 40  # files whose history is searched for one build option
 
 
 class _Reader:
-    """What the functions of a file are in one version of it; each version is read once."""
+    """Function digests of file versions in upstream's history. Each version is read once."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -35,7 +35,7 @@ class _Reader:
         self._digests: dict[tuple[str, str], Mapping[str, str]] = {}
 
     def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
-        """The commits that change one of the files, newest first; their contents are had at once."""
+        """The commits that change one of the files, newest first. Fetches their blobs in one request."""
         key = tuple(sorted(paths))
         if key not in self._changes:
             found = self._history.changes(key)
@@ -45,11 +45,11 @@ class _Reader:
         return self._changes[key]
 
     def data(self, blob: str | None) -> bytes:
-        """The bytes of a version; none for no file."""
+        """The content of a blob; empty if ``blob`` is None (no such file)."""
         return self._bytes[blob] if blob is not None else b""
 
     def digest(self, path: str, blob: str | None, function: str) -> str | None:
-        """Of a function in one version, its name aside; None when it is not there."""
+        """Digest of a function in one version, not counting its name; None if that version lacks it."""
         last = function.rpartition("::")[2].encode()
         if blob is None or last not in self.data(blob):
             return None
@@ -67,7 +67,7 @@ class _Reader:
 def name_commits(
     verdicts: Sequence[Classified], history: History, files: Mapping[str, bytes]
 ) -> tuple[Classified, ...]:
-    """The verdicts with the commits of their drifts and of what is gone.
+    """Add to each verdict the upstream commits that changed or removed its functions, files and options.
 
     ``files`` are the sources of the older upstream by path. Raises HISTORY_UNAVAILABLE, GitError, CacheError.
     """
@@ -87,7 +87,7 @@ def _of_drift(drift: Drift, reader: _Reader) -> Iterator[UpstreamCommit]:
         before, after = change.blobs.get(drift.file, (None, None))
         now = reader.digest(drift.file, after, drift.entity)
         if now is None:
-            return  # further back it had another name
+            return  # in older commits it had another name
         if reader.digest(drift.file, before, drift.entity) != now:
             yield _commit(change)
             count += 1
@@ -108,7 +108,7 @@ def _of_gone(gone: Gone, reader: _Reader, files: Mapping[str, bytes]) -> Upstrea
 
 
 def _last(paths: Iterable[str], reader: _Reader, has: Callable[[str | None], bool]) -> UpstreamCommit | None:
-    """The newest commit that makes a file one that has it no longer."""
+    """The newest commit after which one of the files no longer satisfies ``has``."""
     wanted = tuple(paths)
     for change in reader.changes(wanted) if wanted else ():
         for path, (before, after) in change.blobs.items():
@@ -130,25 +130,25 @@ def with_commits(
     read: Sequence[str],
     reporter: Reporter,
 ) -> tuple[tuple[Classified, ...], str]:
-    """The verdicts with upstream's commits where they can be had, and a sentence about that.
+    """Add upstream's commits to the verdicts if its history is available; also a text on whether it was.
 
-    ``read`` is what the series reads of upstream. Raises CacheError when the disk refuses.
+    ``read``: paths that the series reads from upstream. Raises CacheError on disk errors.
     """
     if not any(verdict.drift or verdict.gone for verdict in verdicts):
-        return verdicts, "not needed: nothing changed or went that a patch rests on"
+        return verdicts, "not needed: no code that a patch depends on was changed or removed"
     if request.source == "sdist":
-        return verdicts, "not asked: a source package has no history"
+        return verdicts, "not searched: a source package has no history"
     unknown = [pin.name for pin in (old, new) if pin.commit is None]
     if unknown:
-        return verdicts, f"not asked: the commit of {' and '.join(unknown)} is not known"
+        return verdicts, f"not searched: the commit of {' and '.join(unknown)} is unknown"
     url = request.upstream_url or upstream_url(new)
     if url is None:
-        return verdicts, f"not asked: {new.name} has no git remote; name one with --upstream-url"
+        return verdicts, f"not searched: {new.name} has no git remote; name one with --upstream-url"
     try:
         with cache.hold(reporter) as repository:
             commit = obtain(old, cache=cache, reporter=reporter)
             files = read_upstream(repository, commit, read).base
             with open_history(cache.root, url, old, new, reporter) as history:
-                return name_commits(verdicts, history, files), f"asked of {redacted(url)}"
+                return name_commits(verdicts, history, files), f"searched at {redacted(url)}"
     except (SourceError, GitError) as error:
-        return verdicts, f"not to be had: {error.message}"
+        return verdicts, f"not available: {error.message}"

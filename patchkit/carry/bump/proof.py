@@ -1,4 +1,7 @@
-"""What a bump asks of whoever proves candidates: it is given a function, and reads what came of it."""
+"""The interface between a bump and the gates: the function that runs them, and the results that a bump reads.
+
+``carry`` may not import ``prove``, so the caller passes the function in.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,19 @@ from patchkit.carry.series.lock import Pin
 
 
 class GateProof(Protocol):
-    """What one gate says of a candidate."""
+    """The result of one gate for a candidate."""
 
     @property
     def gate(self) -> str:
-        """Its name."""
+        """The gate's name."""
 
     @property
     def verdict(self) -> Verdict:
-        """What became of it, and on what that rests."""
+        """Passed (on hardware, emulated or modelled), failed or not run."""
 
     @property
     def summary(self) -> str:
-        """What it found, or why it did not run, on one line."""
+        """One line: what the gate found, or why it did not run."""
 
     @property
     def problems(self) -> Sequence[PatchkitError]:
@@ -34,24 +37,24 @@ class GateProof(Protocol):
 
     @property
     def has_passed(self) -> bool:
-        """Whether it passed, on whatever."""
+        """Whether it passed, be it on hardware, emulated or modelled."""
 
 
 class Proof(Protocol):
-    """What all gates say of a candidate."""
+    """The results of all gates for a candidate."""
 
     @property
     def gates(self) -> Sequence[GateProof]:
-        """Every gate, those that did not run too."""
+        """Every gate, including those that did not run."""
 
     @property
     def failed(self) -> bool:
-        """Whether one failed."""
+        """Whether any gate failed."""
 
     @property
     def nothing(self) -> Available | None:
-        """Where there are patches, if the candidate has none: then there was nothing to prove."""
+        """If the candidate has no patches, and so nothing to prove: which patches are available."""
 
 
 Prove = Callable[[Workspace, Candidate, Pin], Proof]
-"""Runs the gates over a candidate that no branch names yet; the workspace has the series it was made of."""
+"""Runs the gates on a candidate that has no branch yet; the workspace holds the series it was made from."""

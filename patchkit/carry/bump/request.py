@@ -1,4 +1,4 @@
-"""What a bump is asked for, and which candidates of the lock it takes along."""
+"""The options of a bump, and which candidates of the lock it moves to the new pin."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from patchkit.carry.upstream.pin import SourceWanted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BumpRequest:
-    """Without ``archs``, ``with_`` and ``trust``: what the lock follows (:func:`find_variants`).
+    """The options of a bump.
 
-    ``without``: patches that may be lost, by name. ``drop_conflicts``: what cannot be carried is left out.
-    ``no_fetch``: pull requests and watched forks are told as they were when they were asked last.
-    ``accept_faults``: known faults that the new build may have. Where the lock goes is the caller's matter;
-    ``commit`` is only for telling the command again.
+    Without ``archs``, ``with_`` and ``trust`` it covers every variant of the lock (:func:`find_variants`).
+    ``without``: ids of patches that may be lost. ``drop_conflicts``: exclude patches that cannot be carried.
+    ``no_fetch``: report pull requests and watched forks from the last fetch.
+    ``accept_faults``: known faults that the new build may have. ``commit``: write the lock to a branch.
     """
 
     to: str = "latest"
@@ -44,16 +44,16 @@ class BumpRequest:
 
     @property
     def is_about_one(self) -> bool:
-        """Whether one candidate is meant, and no other set of patches that the lock has."""
+        """Whether the bump covers a single candidate rather than every variant of the lock."""
         return bool(self.archs or self.with_ or self.trust is not None)
 
     @property
-    def asks_nobody(self) -> bool:
-        """Whether no remote is asked for pull requests and watched forks."""
+    def is_offline(self) -> bool:
+        """Whether pull requests and watched forks are reported without contacting their remotes."""
         return self.no_fetch or self.source == "sdist"
 
     def command(self, *, to: str) -> str:
-        """The command line, to be pasted."""
+        """The command line of this request, quoted for a shell."""
         return " ".join(map(shlex.quote, ["patchkit", "bump", "--to", to, *self._options()]))
 
     def _options(self) -> Iterator[str]:
@@ -80,7 +80,7 @@ class BumpRequest:
 
 
 def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
-    """Read everything once before anything is fetched, so that what is wrong with it is told at once.
+    """Read the whole series before anything is fetched, so that errors in it are reported at once.
 
     Raises the errors of reading series and profiles, UNKNOWN_PATCH, and PATCH_PAIR_SPLIT.
     """
@@ -92,11 +92,11 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One candidate that the lock follows from pin to pin: its GPUs with a set of opt-in patches.
+    """One candidate that the lock carries from pin to pin: GPUs with a set of opt-in patches.
 
-    ``builds``: where its results are recorded, oldest first. ``had``: every patch that its results
-    record; None when the lock has none of it. ``branch``: whether the branch of the GPUs is its own.
-    ``before``: builds before those, at which patches were last in that are left out since.
+    ``builds``: builds with its results, oldest first. ``had``: every patch of those results; None if the lock
+    has no result for it. ``branch``: whether it gets the branch of its GPUs (only one variant per GPU set
+    can). ``before``: earlier builds, each the last one that included a patch which is excluded now.
     """
 
     archs: tuple[str, ...]
@@ -109,7 +109,7 @@ class Variant:
 
     @property
     def compared(self) -> tuple[int, ...]:
-        """The builds at which last renderings are looked for, oldest first."""
+        """The builds whose renderings the new ones are compared with, oldest first."""
         return tuple(sorted({*self.builds, *self.before}))
 
     def __str__(self) -> str:
@@ -121,11 +121,11 @@ def find_variants(
 ) -> tuple[tuple[Variant, ...], tuple[tuple[str, ...], ...]]:
     """The variants of a bump to ``pin``, sorted by GPUs and opt-in patches.
 
-    With ``--arch``, ``--with`` or ``--trust`` only what was named: the GPUs (or those that the default pin
-    has results of) with exactly these opt-in patches. Also returns the GPUs that the lock has results for at
-    pins newer than the target only.
+    With ``--arch``, ``--with`` or ``--trust`` there is one variant per set of GPUs: the named GPUs (or those
+    with results at the default pin) with exactly these opt-in patches. Also returns the GPUs that the lock
+    has results for only at pins newer than the target.
 
-    Raises UsageError when there is none; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
+    Raises UsageError if there is no variant; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
     ``--without``; and the errors of reading series and profiles.
     """
     series, target = load_series(folder.patches), pin.build
@@ -157,8 +157,7 @@ def find_variants(
             newer += [] if found else [archs]
     if not variants:
         raise UsageError(
-            f"the lock records no candidate at its default pin, or at one before {build_name(target)}, "
-            "so there is nothing to take along",
+            f"nothing to bump: the lock has no candidate at its default pin or before {build_name(target)}",
             hint=f"patchkit bump --to {build_name(target)} --arch {PLAIN}"
             if is_plain(folder.profiles)
             else "name the GPU: patchkit bump --arch gfx1151",
@@ -168,7 +167,7 @@ def find_variants(
 
 
 def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], pin: Pin) -> BumpRequest:
-    """The request with the patches named that its trust stands for on the pin."""
+    """Resolve ``--trust`` into the ``--with`` and ``--without`` that it implies on the pin."""
     if request.trust is None:
         return request
     unknown = tuple(name for name in request.without if series.patch(name) is None)
@@ -184,7 +183,7 @@ def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[st
 
 
 def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterator[tuple[str, ...]]:
-    """The GPUs that the lock has results for, at one build or at any; a plain series has none to be told."""
+    """The sets of GPUs with results in the lock, at one build or any; for a plain series also ``plain``."""
     if is_plain(folder.profiles):
         yield (PLAIN,)
     yield from (result.archs for result in lock.results if build in (None, result.build))
@@ -201,7 +200,7 @@ def _opted_of(series: Series, profiles: Sequence[ArchProfile], result: Result) -
 
 
 def _recent(results: Sequence[Result], lock: Lock, target: int) -> list[Result]:
-    """Those at the default pin, and those at the newest pin that is no newer than the target."""
+    """The results at the default pin, and at the newest pin that is not newer than the target."""
     newest = max((result.build for result in results if result.build <= target), default=None)
     return [result for result in results if result.build in (lock.default, newest)]
 
@@ -215,7 +214,7 @@ def _variant(
     results: Sequence[Result],
 ) -> Variant:
     builds = sorted({result.build for result in results}) or [lock.default]
-    # Held against itself nothing ever moves: what was recorded at the target is the base of last resort.
+    # A target compared with itself shows no moves, so its own result is used only if there is no other.
     builds = [build for build in builds if build != target] or builds
     asked = request.is_about_one
     left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
@@ -235,7 +234,7 @@ def _variant(
 
 
 def _checked(variant: Variant, series: Series, folder: SeriesDir, pin: Pin, recorded: set[str]) -> Variant:
-    """The variant with those of ``without`` that the series has; another may be one that the lock records."""
+    """Drop from ``without`` what the series no longer has but the lock records; raises for unknown ids."""
     without = tuple(
         name for name in variant.without if series.patch(name) is not None or name not in recorded
     )

@@ -1,4 +1,4 @@
-"""Following upstream: from what the lock records to another pin, all of it or nothing."""
+"""Run a bump: move every variant of the lock to another pin, or change nothing."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from patchkit.carry.upstream.refs import read_ref
 
 
 def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove: Prove) -> Bump:
-    """Bump. One that is not ``done`` is returned, not raised; then nothing was changed.
+    """Run a bump. A state other than ``done`` is returned, not raised, and means that nothing was changed.
 
-    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove`` is
-    asked of each candidate unless the request leaves the gates out.
+    The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove``
+    runs on each candidate unless the request has ``no_verify``.
 
     Raises what finding the target, fetching, planning and the gates raise, PIN_DIFFERS and
-    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. Whatever
-    is raised, KeyboardInterrupt included, lock and branches are as they were.
+    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. After any
+    exception, KeyboardInterrupt included, lock and branches are unchanged.
     """
     series, reporter = workspace.series, workspace.reporter
     if request.commit:
-        check_committed(series, reporter)  # told before the work, not after it
+        check_committed(series, reporter)  # fail before the long work, not after it
     cache = open_cache(workspace.cache_root)
     before = series.lock.read_bytes()
     lock = load_lock(series.lock)
     with cache.hold(reporter) as repository:
         recover(cache, repository, reporter)
     check_series(request, series, lock)
-    told = find_target_pin(
+    target = find_target_pin(
         request.to,
         lock=lock,
         catalogue=series.catalogue,
@@ -57,7 +57,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         cache=cache,
         reporter=reporter,
     )
-    new = own_pin(lock, told)
+    new = own_pin(lock, target)
     variants, newer = find_variants(request, lock, new, series)
     branch = f"bump/{new.name}"
     if request.commit:
@@ -65,7 +65,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     with cache.hold(reporter) as repository:
         had = read_ref(repository, pin_ref(new))
     known = load_series(series.patches)
-    if request.asks_nobody:
+    if request.is_offline:
         following = read_following(known, lock, new, cache, reporter)
     else:
         following = ask_following(known, lock, new, cache, reporter, now, request.upstream_url)
@@ -76,7 +76,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         pins=lock.with_pin(new).pins,
     )
     with (
-        InterruptNote("lock and branches are as they were"),
+        InterruptNote("lock and branches are unchanged"),
         ExitStack() as undo,
         open_stage(series, cache, next_lock) as stage,
     ):
@@ -89,7 +89,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
             lock=lock,
             old=lock.pin(None),
             new=new,
-            told=told,
+            target=target,
             prove=prove,
             pulls=imported_pulls(known, series.patches, cache, reporter),
         )
@@ -150,7 +150,7 @@ def _problems(bump: Bump) -> Iterator[PatchkitError]:
 
 
 def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, tuple[Successor, ...], Lock]:
-    """All variants are classified before the first is made: gates take long, and one can end it all."""
+    """Classify all variants before making the first: gates take long, and one conflict blocks all."""
     with work.cache.hold(work.workspace.reporter) as repository:
         series = load_series(work.stage.series.patches)
         judge = SeriesJudge(workspace=work.stage, repository=repository, series=series, trees={})
@@ -181,7 +181,7 @@ def _state(made: Sequence[Successor], accepted: Sequence[str]) -> State:
 
 
 def _drifted(made: Sequence[Successor]) -> dict[str, str]:
-    """Patches that edit functions that changed upstream, with those."""
+    """The patches whose edited functions changed upstream, with the names of these functions."""
     return {
         verdict.id: ", ".join(drift.entity for drift in verdict.drift)
         for one in made
@@ -193,28 +193,29 @@ def _drifted(made: Sequence[Successor]) -> dict[str, str]:
 def _gates_needed(made: Sequence[Successor]) -> UsageError:
     drifted = _drifted(made)
     return UsageError(
-        f"functions of {counted(len(drifted), 'patch', 'patches')} changed upstream: the gates are needed",
+        f"functions that {counted(len(drifted), 'patch edits', 'patches edit')} changed upstream: "
+        "the gates must run",
         code="BUMP_GATES_NEEDED",
         why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
-        hint="leave out --no-verify",
+        hint="run again without --no-verify",
     )
 
 
 def _with_commits(work: Work, one: Successor) -> Successor:
     base = work.lock.pin(one.variant.builds[-1])
-    verdicts, told = with_commits(
+    verdicts, history = with_commits(
         one.verdicts,
         work.request,
         base if base.build != work.new.build else work.old,
-        work.told,
+        work.target,
         work.cache,
         load_series(work.stage.series.patches).read,
         work.workspace.reporter,
     )
-    return replace(one, verdicts=verdicts, history=told)
+    return replace(one, verdicts=verdicts, history=history)
 
 
 def _verified(work: Work, one: Successor) -> Successor:
     if one.candidate is None:
-        raise AssertionError("it was made just now")
+        raise AssertionError("a successor without a candidate cannot be verified")
     return replace(one, report=work.prove(work.stage, one.candidate, work.new))

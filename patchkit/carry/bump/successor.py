@@ -1,4 +1,4 @@
-"""The successor of a candidate: its patches classified on the new upstream, then made into commits."""
+"""The successor of a candidate on the new pin: classify its patches there, then commit them."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """One patch that is not in the candidate any more, and why.
+    """A patch that the candidate no longer has, and why.
 
-    ``proven``: upstream made it needless. ``accepted``: left out by name. ``dropped``: left out on request,
-    whatever it was. ``unproven``: nobody knows.
+    ``proven``: upstream made it unnecessary. ``accepted``: excluded by name with ``--without``. ``dropped``:
+    excluded by ``--drop-conflicts``. ``unproven``: lost for any other reason.
     """
 
     id: str
@@ -50,9 +50,10 @@ def find_losses(
     dropped: Collection[str],
     drops_all: bool = False,
 ) -> tuple[Loss, ...]:
-    """Every loss, those of ``had`` first and in its order.
+    """Every loss, in the order of ``had`` and then of ``dropped``.
 
-    ``dropped`` are left out on request, and with ``drops_all`` whatever is lost without a proof.
+    ``without``: excluded by name. ``dropped``: excluded by ``--drop-conflicts``; with ``drops_all`` every
+    unproven loss counts as dropped.
     """
     known = {verdict.id: verdict for verdict in verdicts}
     kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}.difference(dropped)
@@ -61,8 +62,8 @@ def find_losses(
     for name in dict.fromkeys([*had, *dropped]):
         state = known[name].patch_class if name in known else None
         if name in kept or (state == "conflict" and name not in dropped):
-            continue  # what is in conflict is not lost yet: it keeps the bump from being done
-        why = known[name].reason if name in known else "the series has no such patch any more"
+            continue  # a conflict blocks the bump, so the patch is not lost yet
+        why = known[name].reason if name in known else "the series no longer has this patch"
         if name in proven:
             found.append(Loss(id=name, how="proven", why=proven[name]))
         elif name in without:
@@ -74,7 +75,7 @@ def find_losses(
 
 
 def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
-    """Why each patch is needed no more: its own class, or that of a patch without which it is wrong."""
+    """Why each patch is no longer needed: by its own class, or because one that it requires is retired."""
     found = {
         name: f"{verdict.patch_class}: {verdict.reason}"
         for name, verdict in known.items()
@@ -97,13 +98,14 @@ def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Successor:
-    """What the bump made of one variant; ``report`` is None when the gates were left out.
+    """A variant on the new pin. ``report`` is None if the gates were not run.
 
-    ``had``: the patches before it; ``losses``: those of them that are not in any more. ``offered``: what is
-    opt-in there, where nothing is left. ``made_by``: the command that makes the same. ``followed``: functions
-    that are not where patch.toml says, with the place the lock has from now on. ``candidate`` is None while
-    nothing is written. ``history``: whether upstream's commits were asked for, and why not. ``faults``:
-    what is known to be wrong in the new build. ``left_out``: what is not in on request, as the lock says it.
+    ``had``: its patches before the bump; ``losses``: those of them that it no longer has. ``offered``: opt-in
+    patches at the new pin, filled only if no patch is left. ``apply_args``: the command that makes the same
+    candidate. ``followed``: functions that are not where patch.toml has them, with their new place, which
+    goes into the lock. ``candidate`` is None until the commits are written. ``history``: whether upstream's
+    history was searched, or why not. ``faults``: known faults of the new build. ``left_out``: patches that
+    ``--drop-conflicts`` excluded, as recorded in the lock.
     """
 
     json_keys: ClassVar = (
@@ -119,7 +121,7 @@ class Successor:
     losses: tuple[Loss, ...]
     offered: tuple[str, ...]
     branch: str
-    made_by: tuple[str, ...]
+    apply_args: tuple[str, ...]
     followed: tuple[Followed, ...]
     faults: tuple[FaultHere, ...]
     left_out: tuple[LeftOut, ...] = ()
@@ -130,36 +132,36 @@ class Successor:
 
     @property
     def patches(self) -> tuple[str, ...]:
-        """Those of the candidate."""
+        """The ids of the candidate's patches."""
         return self.candidate.ids if self.candidate is not None else ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """Patches that were left out on request, and that nothing shows to be needless."""
+        """Patches that ``--drop-conflicts`` excluded without proof that they are unnecessary."""
         return tuple(loss.id for loss in self.losses if loss.how == "dropped")
 
     @property
     def unproven(self) -> tuple[str, ...]:
-        """Patches that were lost, and nobody knows why."""
+        """Patches that were lost without a proof or a request."""
         return tuple(loss.id for loss in self.losses if loss.how == "unproven")
 
     @property
     def own_branch(self) -> str | None:
-        """Its branch, where the variant has one."""
+        """The name of its branch; None if the variant has none."""
         return self.branch if self.variant.branch else None
 
     @property
     def command(self) -> str:
-        """What makes it again."""
-        return shlex.join(self.made_by)
+        """The command that makes this candidate again."""
+        return shlex.join(self.apply_args)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What all steps need; ``stage`` is the workspace whose series is the stage's.
+    """The inputs of every step of a bump. ``stage``: the workspace with the stage (the copy) as its series.
 
-    ``told`` is the new pin as its source tells it: ``new`` is the lock's own where that has this tree.
-    ``pulls`` are the files of the pull requests that patches are, as they were imported.
+    ``target`` is the new pin as its source reported it; ``new`` is the lock's own pin if that has the same
+    tree. ``pulls``: for patches imported from a pull request, the files of that pull request as imported.
     """
 
     request: BumpRequest
@@ -169,7 +171,7 @@ class Work:
     lock: Lock
     old: Pin
     new: Pin
-    told: Pin
+    target: Pin
     prove: Prove
     pulls: Mapping[str, tuple[Versions, ...]]
 
@@ -178,18 +180,18 @@ class Work:
         return obtain(
             pin,
             cache=self.cache,
-            source=self.request.source if pin is self.new is self.told else "auto",
+            source=self.request.source if pin is self.new is self.target else "auto",
             upstream_url=self.request.upstream_url if pin.commit is not None else None,
-            fetched=self.told.commit if pin is self.new else None,
+            fetched=self.target.commit if pin is self.new else None,
             reporter=self.workspace.reporter,
         )
 
 
 def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
-    """Every patch on the new upstream, classified against its last rendering on the pins of the variant."""
+    """Classify every patch on the new upstream, compared with its last rendering on the variant's pins."""
     series = judge.series
     last: dict[str, Rendering] = {}
-    for build in variant.compared:  # a newer pin knows better
+    for build in variant.compared:  # renderings on newer pins replace older ones
         pin = work.lock.pin(build)
         then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=pin is not work.new)
         last |= judge.render(then, judge.read(work.obtain(pin)))
@@ -218,14 +220,14 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
             had,
             verdicts,
             series,
-            # By name, or by the word of trust that the variant was asked for with.
+            # Excluded by --without, or by the --trust that the variant was resolved with.
             without=(*work.request.without, *variant.without),
             dropped=named,
             drops_all=work.request.drop_conflicts,
         ),
         offered=() if made or not had else decision.opted_in(inside),
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
-        made_by=("patchkit", "apply", *options),
+        apply_args=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
         left_out=left_out,
     )
@@ -234,7 +236,7 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
 def _left_out(
     work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]
 ) -> tuple[LeftOut, ...]:
-    """What cannot be in whatever it is that keeps it out, and what is wrong without it, with the reasons."""
+    """Patches that ``--drop-conflicts`` excludes, with the reasons, and patches that require one of these."""
     found: dict[str, str] = {}
     for verdict in verdicts:
         patch = series.patch(verdict.id)
@@ -244,10 +246,10 @@ def _left_out(
         if verdict.patch_class == "conflict" or needless:
             found[verdict.id] = f"{verdict.patch_class}: {verdict.reason}"
     placed = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}
-    for patch in series.patches:  # what a patch requires stands before it
+    for patch in series.patches:  # a patch comes after what it requires, so one pass is enough
         needed = next((each for each in patch.requires if each.patch in found), None)
         if needed is not None and patch.id in placed:
-            found[patch.id] = f"requires '{needed.patch}', which is left out: {needed.why}"
+            found[patch.id] = f"requires '{needed.patch}', which is excluded: {needed.why}"
     return tuple(
         LeftOut(
             patch=patch.id,
@@ -261,9 +263,10 @@ def _left_out(
 
 
 def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
-    """The lock with what is left out on the new pin, so that nobody has to name it again.
+    """Record the excluded patches of the new pin in the lock, so that later commands exclude them too.
 
-    The lock says it of GPUs. Where another set of theirs has the patch, the command names it instead.
+    The lock records them per set of GPUs. If another variant of these GPUs has the patch, the command of this
+    one gets ``--without`` instead.
     """
     settled = []
     for one in made:
@@ -272,12 +275,12 @@ def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, lis
         rows = [each for one in same for each in one.left_out if each.patch not in others]
         lock = lock.with_left_out(build, one.variant.archs, list(dict.fromkeys(rows)))
         words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
-        settled.append(replace(one, made_by=(*one.made_by, *words)))
+        settled.append(replace(one, apply_args=(*one.apply_args, *words)))
     return lock, settled
 
 
 def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]) -> Iterator[str]:
-    """What a person has to do first, one sentence for each patch."""
+    """What the user has to fix first, one line per patch."""
     if work.request.drop_conflicts:
         return
     last = max((build for build in variant.builds if build < work.new.build), default=work.new.build - 1)
@@ -295,7 +298,7 @@ def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Cl
 
 
 def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tuple[Lock, Successor]:
-    """The commits of the candidate, its result in the lock of the stage, and no ref."""
+    """Write the candidate's commits and record its result in the stage's lock. No ref is created."""
     lock = lock.with_followed(work.new.build, one.followed)
     write_lock(work.stage.series.lock, lock)
     request = Request(

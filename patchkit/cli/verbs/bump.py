@@ -12,7 +12,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.proof import Proof
-from patchkit.carry.bump.report import Bump, bump_lines, ending_lines, keep_report
+from patchkit.carry.bump.report import Bump, format_bump, format_ending, keep_report
 from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.bump.run import run_bump
 from patchkit.carry.candidate.record import Candidate
@@ -127,7 +127,7 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     first = regenerated_lines(regenerated) if regenerated is not None else ()
     if bump.drifted is not None:
         document |= error_as_json(bump.drifted)
-    settings.show(document, [*first, *bump_lines(bump), *ending_lines(bump, written), f"report: {kept}"])
+    settings.show(document, [*first, *format_bump(bump), *format_ending(bump, written), f"report: {kept}"])
     if bump.drifted is not None:
         settings.terminal.complain(bump.drifted)
     reports = [each.report for each in bump.successors if each.report is not None]

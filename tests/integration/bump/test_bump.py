@@ -127,7 +127,7 @@ def test_a_patch_whose_function_is_gone_is_retired_by_its_range_with_the_commit_
     assert classes(document) == {"demo-launch-bounds": "clean", "demo-twin": "retired"}
     (made,) = document["candidates"]
     assert made["applied"] == ["demo-launch-bounds"]
-    assert made["history"] == f"asked of {river.upstream.resolve()}"
+    assert made["history"] == f"searched at {river.upstream.resolve()}"
     (gone,) = next(patch for patch in made["patches"] if patch["id"] == "demo-twin")["gone"]
     commit = river.git("rev-parse", "b5", at=river.upstream)
     assert gone["upstream_commit"] == {"commit": commit, "subject": "change 5"}
@@ -207,7 +207,7 @@ def test_a_bump_whose_remote_lost_its_history_says_so_and_is_done(river, tmp_pat
     code, document = bump(river, "--to", "b5", "--upstream-url", str(bare), "--no-verify")
     assert (code, document["state"]) == (0, "done")
     (made,) = document["candidates"]
-    assert made["history"].startswith("not to be had: ")
+    assert made["history"].startswith("not available: ")
     assert classes(document)["demo-twin"] == "retired"
 
 
@@ -219,8 +219,8 @@ def test_a_gpu_without_a_patch_has_nothing_to_prove(river):
     (made,) = json.loads(done.stdout)["candidates"]
     assert (made["applied"], made["gates"]["ok"], made["gates"]["nothing_to_prove"]) == ([], False, True)
     assert {row["verdict"] for row in made["gates"]["gates"]} == {"not run"}
-    told = river.run("bump", "--to", "b3", "--arch", "gfx1030", "--keep-default", env=env).stdout
-    assert "nothing to prove, no gate was run: no patch is in. No pin of the lock has a patch" in told
+    shown = river.run("bump", "--to", "b3", "--arch", "gfx1030", "--keep-default", env=env).stdout
+    assert "no gate was run: the candidate has no patches. No pin of the lock has a patch" in shown
 
 
 def test_a_build_that_computes_wrong_results_is_not_followed_unless_accepted(river):

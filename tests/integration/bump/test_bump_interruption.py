@@ -92,7 +92,7 @@ def test_ctrl_c_says_that_everything_is_as_it_was(river, calls, part):
         assert part == "last"
         return
     assert done.returncode == 130
-    assert "lock and branches are as they were" in json.loads(done.stdout)["error"]["message"]
+    assert "lock and branches are unchanged" in json.loads(done.stdout)["error"]["message"]
     assert river.state() == before
     assert river.left_over() == []
 

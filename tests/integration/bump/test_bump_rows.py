@@ -151,7 +151,7 @@ def test_each_loss_has_to_be_named_and_then_it_is_done(ended):
     both = ("--without", "demo-twin", "--without", "demo-launch-bounds")
     done = ended.run("bump", "--to", "b2", "--no-verify", *both)
     assert done.returncode == 0, done.stderr
-    assert "this candidate has no patches any more; before it had 2" in done.stdout
+    assert "this candidate no longer has any patches; before the bump it had 2" in done.stdout
     assert load_lock(ended.lock).default == 2
     base = ended.git("rev-parse", "b2", at=ended.upstream)
     assert ended.refs()["refs/heads/candidate/gfx1151/b2"] == base
@@ -171,7 +171,7 @@ def test_a_patch_that_the_series_lost_is_missed_too(river):
     edit(river, "arch_profiles/gfx1151.toml", "demo-twin = ", "# demo-twin = ")
     code, document = bump(river, "--to", "b2")
     assert code == 9
-    assert document["candidates"][0]["lost"][0]["why"] == "the series has no such patch any more"
+    assert document["candidates"][0]["lost"][0]["why"] == "the series no longer has this patch"
     assert bump(river, "--to", "b2", "--without", "demo-twin")[0] == 0
 
 
@@ -210,8 +210,8 @@ def test_zero_patches_that_are_proven_needless_is_done_and_said_in_words(opted):
     record(opted, ())
     done = opted.run("bump", "--to", "b2", "--no-verify", "--arch", "gfx1151")
     assert done.returncode == 0, done.stdout
-    assert "this candidate has no patches any more; before it had 1" in done.stdout
-    assert "opt-in there: --with demo-twin" in done.stdout
+    assert "this candidate no longer has any patches; before the bump it had 1" in done.stdout
+    assert "opt-in patches: --with demo-twin" in done.stdout
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def test_a_conflict_blocks_and_is_no_loss_yet(river, broken):
 def test_dropped_conflicts_leave_the_rest_and_end_with_9(river, broken):
     done = river.run("bump", *broken, "--drop-conflicts", "--no-verify")
     assert done.returncode == 9, done.stderr
-    assert "FEWER PATCHES: left out: demo-twin" in done.stdout
+    assert "FEWER PATCHES: excluded: demo-twin" in done.stdout
     made = load_lock(river.lock).result(6, ("gfx1151",), ["demo-launch-bounds"])
     assert river.refs()["refs/heads/candidate/gfx1151/b6"] == made.commit
     (row,) = load_lock(river.lock).pin(6).left_out

@@ -80,7 +80,7 @@ def test_the_same_tokens_elsewhere_are_told(river, fork) -> None:
     assert resembles["demo-twin"] == ["tokens 'const int scale = x > 0 ?'", f"file {DEMO}"]
 
 
-def test_what_a_bump_told_is_seen_from_then_on(river, fork) -> None:
+def test_commits_that_a_bump_reported_count_as_seen(river, fork) -> None:
     first = commit(fork, "dst[i] = x[i];", "dst[i] = 3*x[i];", "first")
     git(fork, "merge", "-q", "-m", "upstream", "b2")
     before = river.lock.read_bytes()
@@ -99,7 +99,7 @@ def test_what_a_bump_told_is_seen_from_then_on(river, fork) -> None:
     assert load_lock(river.lock).watched == (seen,)
 
 
-def test_a_bump_that_is_refused_or_asks_nobody_has_told_nothing(river, fork) -> None:
+def test_a_refused_or_offline_bump_marks_no_commit_as_seen(river, fork) -> None:
     commit(fork, "dst[i] = x[i];", "dst[i] = 3*x[i];", "first")
     assert river.run("bump", "--to", "b3", "--no-verify").returncode == 2  # drift needs the gates
     assert river.run("bump", "--to", "b2", "--no-verify", "--no-fetch").returncode == 0
