@@ -274,7 +274,7 @@ def test_a_change_merged_verbatim_is_upstreamed(ground, taken, form):
             changes[name] = bare(path, data, conditions) if form == "bare" else data
     found = ground.classify(changes)
     assert {name for name, each in classes(found).items() if each == "upstreamed"} == set(taken)
-    assert all("put in again by structure" in found[name].proof[0] for name in taken)
+    assert all("placed again by structure" in found[name].proof[0] for name in taken)
     others = {name: found[name] for name in found if name not in taken}
     assert {verdict.patch_class for verdict in others.values()} <= {"clean", "moved"}
 
@@ -445,5 +445,5 @@ def test_what_goes_wrong_with_one_patch_is_its_class_and_ends_nothing_else(groun
     found, _ = ground.step({}, {**ground.last, "fattn-decode-tile": broken})
     assert found["wmma-tile-params"].patch_class == "clean"
     assert found["fattn-keep-gqa-tiles"].reason.startswith("requires 'fattn-decode-tile', which")
-    assert found["fattn-decode-tile"].reason.startswith("it cannot be classified: ")
+    assert found["fattn-decode-tile"].reason.startswith("cannot be classified: ")
     assert [error.code for error in found["fattn-decode-tile"].problems] == ["ENTITY_NOT_FOUND"]

@@ -112,6 +112,6 @@ def test_from_its_import_to_the_build_that_has_it(world, remote) -> None:
     done = said(world, "bump", "--to", "b11600", "--no-verify", code=3)
     (patch,) = done["candidates"][0]["patches"]
     assert (patch["id"], patch["class"]) == ("q6k", "upstreamed")
-    assert "taken out of upstream" in patch["proof"][0]
+    assert "reverted from upstream" in patch["proof"][0]
     (found,) = done["pulls"]
     assert (found["state"], found["in_pin"], found["merged"]["build"]) == ("merged", True, 11600)

@@ -1,1 +1,1 @@
-"""Judging: what became of each patch on another tree of upstream."""
+"""Judging: classify each patch on another upstream tree."""

@@ -1,4 +1,4 @@
-"""What a change does, function by function, so that two versions of a change can be told apart."""
+"""Compare two versions of a change (for example of a pull request) function by function."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.drift import align, list_statements
 
 MOST_FILES = 300
-"""Of a change that is read. A larger one is a merge, or files that a program wrote."""
-_MOST_BYTES = 4_000_000  # of a file; the largest source of build 11549 has below 1 MB
-_MOST_ALIGNED = 4000  # statements of a function: comparing takes the square of them
+"""Files per change. A change with more is not read: it is a merge, or consists of generated files."""
+_MOST_BYTES = 4_000_000  # per file; the largest source of build 11549 has below 1 MB
+_MOST_ALIGNED = 4000  # statements per function: comparing takes quadratic time
 _MOST_KEPT, _LONGEST_KEPT = 200, 2000  # statements of each side in a report, characters of one
 _SHOWN = 12  # statements of each side
 _LONGEST = 160  # characters of one
@@ -26,7 +26,7 @@ How = Literal["also changed", "changed otherwise", "no longer changed"]
 
 
 class Versions(NamedTuple):
-    """One file before and after; None: it is not there."""
+    """One file before and after a change; None if it does not exist."""
 
     path: str
     before: bytes | None
@@ -35,7 +35,7 @@ class Versions(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionChange:
-    """Statements that a change takes from a function and puts there; ``function`` empty: outside of any."""
+    """Statements that a change removes and adds; ``function`` is empty outside of functions."""
 
     file: str
     function: str
@@ -50,9 +50,9 @@ class FunctionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """A function that two versions of a change treat otherwise.
+    """A function that two versions of a change edit differently.
 
-    ``removed`` are statements that it has with the older version only, ``added`` with the newer one only.
+    ``removed``: statements that only the older version results in; ``added``: only the newer one.
     """
 
     how: How
@@ -61,7 +61,7 @@ class Difference:
     added: tuple[str, ...]
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """As text, cut to a readable length."""
         yield f"{self.how}: {one_line(self.place)}"
         for sign, texts in (("-", self.removed), ("+", self.added)):
             yield from (f"  {sign} {_cut(text)}" for text in texts[:_SHOWN])
@@ -75,12 +75,12 @@ def _cut(text: str) -> str:
 
 
 def function_changes(files: Iterable[Versions]) -> tuple[FunctionChange, ...]:
-    """What a change does, by file and function. Comments and blanks are no code, and are not seen."""
+    """The statements that a change removes and adds, by file and function; ignores comments, whitespace."""
     return tuple(change for versions in files for change in _of_file(versions))
 
 
 def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[Difference, ...]:
-    """Where a newer version of a change does something else, by file and function."""
+    """The functions in which a newer version of a change differs from the older one."""
     before = {(each.file, each.function): each for each in function_changes(old)}
     after = {(each.file, each.function): each for each in function_changes(new)}
     found = []
@@ -103,7 +103,7 @@ def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[D
 
 
 def _kept(texts: list[str]) -> tuple[str, ...]:
-    """As much as a report is to have: a stranger wrote them."""
+    """Limit the number and length of statements in a report, as they come from untrusted code."""
     left_out = len(texts) - _MOST_KEPT
     return (
         *(text[:_LONGEST_KEPT] for text in texts[:_MOST_KEPT]),
@@ -112,7 +112,7 @@ def _kept(texts: list[str]) -> tuple[str, ...]:
 
 
 def _without(texts: tuple[str, ...], others: tuple[str, ...]) -> Iterator[str]:
-    """The texts, each as many times as it is not among the others."""
+    """Multiset difference: ``texts`` minus ``others``, in order."""
     left = Counter(others)
     for text in texts:
         if left[text]:
@@ -132,7 +132,7 @@ def _of_file(versions: Versions) -> Iterator[FunctionChange]:
 
 
 def _unequal(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What only one side has; between equal ends that are far apart, all there is."""
+    """What only one side has. Long lists are not aligned: all between their equal ends counts as changed."""
     first = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), None)
     first = min(len(old), len(new)) if first is None else first
     last = 0
@@ -150,11 +150,11 @@ def _unequal(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, ...
 
 
 def _by_function(path: str, data: bytes | None) -> Mapping[str, tuple[str, ...]]:
-    """The statements of each function; the lines of what is no code, or cannot be read as such."""
+    """The statements of each function; if the file is not code or cannot be parsed, its lines."""
     if data is None:
         return {}
     if b"\0" in data or len(data) > _MOST_BYTES:
-        return {"": (f"{len(data)} bytes that are not read",)}
+        return {"": (f"{len(data)} bytes, not read",)}
     if is_code(path):
         try:
             return _statements(parse_scopes(SourceText(path, data)))

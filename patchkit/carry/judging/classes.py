@@ -1,4 +1,4 @@
-"""The classes of a patch on a new upstream, and what is reported with each."""
+"""The classes of a patch on a new upstream, and the details that are reported with them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from patchkit.base.errors import Location, PatchkitError
 PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "out of era", "conflict", "off"]
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
 GOOD: frozenset[PatchClass] = frozenset({"clean", "moved"})
-"""Classes whose patch is in the candidate."""
+"""Classes of patches that are in the candidate."""
 DROPPED: frozenset[PatchClass] = frozenset({"upstreamed", "superseded", "retired"})
-"""Classes that show, with proof, that upstream made a patch needless."""
+"""Classes with a proof that upstream made the patch unnecessary."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpstreamCommit:
-    """A commit of upstream, named where its history is at hand."""
+    """A commit of upstream's history."""
 
     commit: str
     subject: str
@@ -29,7 +29,7 @@ class UpstreamCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """One place of an edit that is not where the last rendering had it; ``how`` says in what way."""
+    """One place of an edit that moved since the last rendering; ``how`` says in what way."""
 
     edit: str
     how: Literal["renamed", "another file", "nesting", "order", "statement"]
@@ -42,7 +42,7 @@ class Move:
 class Drift:
     """An edited function whose tokens changed upstream; ``removed`` and ``added`` are statements.
 
-    ``commits`` changed them, newest first; none where upstream's history is not at hand.
+    ``commits``: those that changed them, newest first; empty if upstream's history is not available.
     """
 
     json_keys: ClassVar = (
@@ -60,7 +60,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
-    """Something the patch rests on that upstream no longer has, and the commit that took it away."""
+    """Something the patch depends on that upstream no longer has, and the commit that removed it."""
 
     json_keys: ClassVar = "what name upstream_commit=commit"
 
@@ -74,10 +74,10 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
-    """How the textual three-way of the last rendering stands to the structural one.
+    """Whether the three-way text merge of the last rendering agrees with placing by structure.
 
     ``agree``: the same tokens in every file. ``differ``: both apply and give different code.
-    ``does not apply``: the three-way has conflicts. ``no last rendering``: there is nothing to merge.
+    ``does not apply``: the merge has conflicts. ``no last rendering``: there is nothing to merge.
     """
 
     verdict: Literal["agree", "differ", "does not apply", "no last rendering"]
@@ -86,9 +86,9 @@ class Agreement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """One patch on one upstream. ``proof`` are sentences that say what was done to know the class.
+    """One patch on one upstream. ``proof``: sentences on how the class was determined.
 
-    ``next_step``: of a conflict, the command that goes on from it, and what that will find.
+    ``next_step``: for a conflict, the command to continue with and what to expect from it.
     """
 
     json_keys: ClassVar = (
@@ -109,13 +109,13 @@ class Classified:
     next_step: str = ""
 
     def lines(self, pin: str) -> Iterator[str]:
-        """In full for a person: reason, proof, moves, drift, both sides of each problem, intent."""
+        """All details as text: reason, proof, moves, drift, both sides of each problem, intent."""
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
         for sentence in self.proof:
             yield f"  proof: {sentence}"
         for gone in self.gone:
             if gone.commit is not None:
-                yield f"  {gone} was taken away by {gone.commit}"
+                yield f"  {gone} was removed by {gone.commit}"
         for move in self.moves:
             yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
         for drift in self.drift:

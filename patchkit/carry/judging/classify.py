@@ -1,4 +1,4 @@
-"""Classifying every patch of a series on a new upstream in one run."""
+"""Classify every patch of a series on a new upstream in one run."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _compare_rendering(
     moves: tuple[Move, ...],
     reporter: Reporter,
 ) -> Classified:
-    """The class of a patch that is placed: clean, moved, or a conflict between both derivations.
+    """The class of a patch that was placed: clean, moved, or in conflict if both derivations differ.
 
-    ``moves`` are those already known, of its functions. Raises GitError and CacheError.
+    ``moves``: moves of its functions that are already known. Raises GitError and CacheError.
     """
     drift: tuple[Drift, ...] = ()
     agreement = Agreement(verdict="no last rendering")
@@ -49,13 +49,14 @@ def _compare_rendering(
     patch_class: PatchClass = "moved" if moves else "clean"
     reason = _reason(agreement, moves, drift)
     if agreement.verdict == "differ":
-        patch_class, reason = "conflict", "placing by structure and merging as text do not agree"
+        patch_class, reason = "conflict", "placing by structure and merging as text give different code"
         problem = AnchorError(
-            f"patch '{rendering.patch.id}' placed by structure is not what its text merges to",
+            f"placing patch '{rendering.patch.id}' by structure gives other code than merging it as text",
             code="DERIVATIONS_DIFFER",
             where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
             why="\n".join(agreement.lines),
-            hint="look at both: a twin may have taken the text, or upstream's change may need another edit",
+            hint="compare both: the text may have been merged into similar code elsewhere, "
+            "or upstream's change may need another edit",
         )
         problems = (problem,)
     return replace(
@@ -70,25 +71,25 @@ def _compare_rendering(
 
 def _reason(agreement: Agreement, moves: tuple[Move, ...], drift: tuple[Drift, ...]) -> str:
     if agreement.verdict == "no last rendering":
-        return "placed; there is no rendering on an earlier upstream to compare with"
+        return "placed; no rendering on an earlier upstream to compare with"
     parts = []
     if moves:
         parts.append(f"{len(moves)} places moved ({', '.join(sorted({move.how for move in moves}))})")
     if drift:
-        parts.append(f"changed upstream: {', '.join(each.entity for each in drift)}; gates needed again")
-    return "; ".join(parts) or "every place where the last rendering had it, in functions that did not change"
+        parts.append(f"changed upstream: {', '.join(each.entity for each in drift)}; run the gates again")
+    return "; ".join(parts) or "no place moved since the last rendering, and no edited function changed"
 
 
 def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
     places = sum(len(edit.locations) for edit in rendering.placed.edits) if rendering.placed else 0
     by_structure = f"placed by structure at {places} places, each confirmed by parsing the result"
-    told = {
-        "agree": "the textual three-way of the last rendering gives the same tokens",
-        "differ": "the textual three-way of the last rendering gives other tokens",
-        "does not apply": "the textual three-way of the last rendering does not apply: one derivation only",
+    by_text = {
+        "agree": "the three-way merge of the last rendering gives the same tokens",
+        "differ": "the three-way merge of the last rendering gives other tokens",
+        "does not apply": "the three-way merge of the last rendering does not apply: one derivation only",
         "no last rendering": "one derivation only",
     }
-    return (by_structure, told[agreement.verdict])
+    return (by_structure, by_text[agreement.verdict])
 
 
 def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]:
@@ -99,7 +100,7 @@ def _pairs(last: Rendering, rendering: Rendering) -> Iterator[tuple[Edit, Edit]]
 
 
 def _find_drifts(last: Rendering, rendering: Rendering) -> tuple[Drift, ...]:
-    """What changed in the functions that a patch edits, as far as both upstreams have them."""
+    """What changed in the edited functions that both upstreams have."""
     return tuple(dict.fromkeys(_drifts(last, rendering)))
 
 
@@ -110,13 +111,13 @@ def _drifts(last: Rendering, rendering: Rendering) -> Iterator[Drift]:
             try:
                 drift = find_drift(function_of(old, was), function_of(files, now))
             except (EntityNotFound, EntityAmbiguous):
-                continue  # of a patch that could not be placed: its problems say so
+                continue  # the patch could not be placed, and its problems report this function
             if drift is not None:
                 yield drift
 
 
 def _is_in_another_scope(old: Anchor, new: Anchor) -> bool:
-    """Whether a function of that name is in another class or namespace: it went there, or is another one."""
+    """Whether the function of this name is in another class or namespace: it moved, or is a different one."""
     names = [each.entity_name for each in (old, new)]
     return names[0] != names[1] and len({name.rpartition("::")[2] for name in names}) == 1
 
@@ -139,10 +140,11 @@ def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What is compared with what; ``last`` has the last rendering of each patch that has one.
+    """The inputs of a classification. ``last``: the last rendering of each patch that has one.
 
-    ``pulls``: the files of the pull requests that patches are, as they were imported. ``is_pin``: whether the
-    new upstream is the build itself, and no commit of somebody's above it.
+    ``pulls``: for patches imported from a pull request, the files of that pull request as imported.
+    ``is_pin``: whether the new upstream is exactly the build, and not a user's commit on top of it
+    (``--onto``).
     """
 
     workspace: Workspace
@@ -157,7 +159,7 @@ class Comparison:
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
     """One :class:`Classified` per patch of the series, in order, and the renderings of those that are in.
 
-    Raises GitError and CacheError when git or the disk refuse, never because of a patch.
+    Raises GitError and CacheError for errors of git or the disk, never because of a patch.
     """
     proofs = _merged(comparison) | _upstreamed(comparison)
     reason = "upstream has this change" if comparison.is_pin else "this commit has the change already"
@@ -180,21 +182,20 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
-            told = _with_requirements(comparison, verdicts, renderings)
-            return told, tuple(renderings)
+            return _with_requirements(comparison, verdicts, renderings), tuple(renderings)
         settled |= unmet
 
 
 def _classified(
     comparison: Comparison, selected: Selected, files: UpstreamFiles
 ) -> tuple[Classified, Rendering | None]:
-    """The class of one patch. What goes wrong while it is looked for is its class, and ends nothing else."""
+    """The class of one patch. An error makes this patch a conflict; the others are still classified."""
     try:
         verdict, rendering = _classify(comparison, selected, files)
     except (GitError, CacheError):
-        raise  # of this machine, and so of every patch
+        raise  # not about this patch: git or the disk would fail for every other one too
     except PatchkitError as error:
-        reason = f"it cannot be classified: {error.message}"
+        reason = f"cannot be classified: {error.message}"
         return _verdict(selected, "conflict", reason, problems=tuple(members_of(error))), None
     try:
         return _with_next_step(comparison, selected, files, verdict), rendering
@@ -207,7 +208,7 @@ def _classified(
 def _with_next_step(
     comparison: Comparison, selected: Selected, files: UpstreamFiles, verdict: Classified
 ) -> Classified:
-    """A plain patch in conflict with the command that merges it, and what git's merge says of it."""
+    """Add the ``resolve`` command to a plain patch in conflict, and whether git can merge it."""
     last = comparison.last.get(selected.patch.id)
     if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
         return verdict
@@ -217,21 +218,20 @@ def _with_next_step(
     open_ones = [each for each in merged if each.doubt]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
     differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
-    told = "git's merge takes it, and the edits are written without asking"
+    outcome = "git can merge it, and writes the new edits without asking you"
     if open_ones or differs:
         places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
-        told = f"a person decides, in {places}"
-    return replace(
-        verdict, next_step=f"patchkit resolve {selected.patch.id} --to {build_name(comparison.build)}: {told}"
-    )
+        outcome = f"needs your decision in {places}"
+    command = f"patchkit resolve {selected.patch.id} --to {build_name(comparison.build)}"
+    return replace(verdict, next_step=f"{command}: {outcome}")
 
 
 def _unmet(
     comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
 ) -> dict[str, Classified]:
-    """Verdicts for patches that are in although one they require is not, and not upstream either.
+    """Verdicts for placed patches that require one which is neither placed nor upstreamed.
 
-    They are retired with a requirement that is retired, else a conflict.
+    They are retired if the required patch is retired, otherwise in conflict.
     """
     known = {verdict.id: verdict for verdict in verdicts}
     placed = {rendering.patch.id for rendering in renderings}
@@ -246,46 +246,48 @@ def _unmet(
                 verdict = _verdict(
                     rendering.selected,
                     "retired" if is_retired else "conflict",
-                    f"requires '{requirement.patch}', which is {_told_class(state)}: {requirement.why}",
+                    f"requires '{requirement.patch}', which is {_class_text(state)}: {requirement.why}",
                     gone=tuple(dict.fromkeys((*gone, *needed.gone))) if needed and is_retired else gone,
                 )
                 found.setdefault(rendering.patch.id, verdict)
     return found
 
 
-def _told_class(name: str) -> str:
+def _class_text(name: str) -> str:
     return "in conflict" if name == "conflict" else name
 
 
 def _with_requirements(
     comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
 ) -> tuple[Classified, ...]:
-    """Conflicts of patches that stand on another one in conflict: that one is named, and comes first."""
+    """If a patch in conflict requires another one in conflict, name that one as the first to resolve."""
     placed = {rendering.patch.id for rendering in renderings}
     patches = {each.patch.id: each.patch for each in comparison.chosen}
     stuck = {v.id: v for v in verdicts if v.patch_class == "conflict" and v.id not in placed}
 
-    def told(verdict: Classified) -> Classified:
+    def with_requirement(verdict: Classified) -> Classified:
         found = _first_in_conflict(verdict.id, patches, stuck, {verdict.id}) if verdict.id in stuck else None
         if found is None:
             return verdict
         required, first = found
-        said = f"requires '{required}', which is {_told_class('conflict')}"
-        reason = verdict.reason if verdict.reason.startswith(said) else f"{said}; {verdict.reason}"
+        cause = f"requires '{required}', which is {_class_text('conflict')}"
+        reason = verdict.reason if verdict.reason.startswith(cause) else f"{cause}; {verdict.reason}"
         is_named = patches[first].is_plain and comparison.is_pin
-        step = f"patchkit resolve {first} --to {build_name(comparison.build)}: it comes first"
+        step = (
+            f"patchkit resolve {first} --to {build_name(comparison.build)}: this patch must be resolved first"
+        )
         return replace(verdict, reason=reason, next_step=step if is_named else "")
 
-    return tuple(map(told, verdicts))
+    return tuple(map(with_requirement, verdicts))
 
 
 def _first_in_conflict(
     name: str, patches: Mapping[str, Patch], stuck: Mapping[str, Classified], seen: set[str]
 ) -> tuple[str, str] | None:
-    """What a patch requires that is in conflict, and what comes first of all that this stands on.
+    """A required patch that is in conflict, and the first patch to resolve along its chain of requirements.
 
-    None where that waits for this patch only, as one of a pair does for the other. ``seen`` gets what was
-    looked at.
+    None if that chain only leads back to this patch, as with two patches that require each other. ``seen``
+    collects the patches visited.
     """
     for requirement in patches[name].requires:
         if requirement.patch not in stuck or requirement.patch in seen:
@@ -300,7 +302,7 @@ def _first_in_conflict(
 
 
 def _gone(comparison: Comparison, patch: Patch) -> tuple[Gone, ...]:
-    """What upstream has no longer. What it never had, a patch before this one makes: that is not gone."""
+    """What upstream no longer has. What it never had is not gone: an earlier patch of the series adds it."""
     gone = find_gone(patch, comparison.files)
     last = comparison.last.get(patch.id)
     if not gone or last is None:
@@ -350,7 +352,7 @@ def _known_before_placing(
         return _not_chosen(comparison, selected, gone, files)
     superseded = _superseded(comparison, selected)
     if superseded is None and any(each.what == "option" for each in gone):
-        # Its places may all be there still, and nobody would ever compile what stands under such a guard.
+        # Its places may all still exist, but code under a guard of a removed option is never compiled.
         return _retired(selected, gone, ())
     return superseded
 
@@ -360,7 +362,9 @@ def _superseded(comparison: Comparison, selected: Selected) -> Classified | None
     if replacement is None:
         return None
     place, why = replacement
-    return _verdict(selected, "superseded", why, proof=(f"{place} is what patch.toml names",))
+    return _verdict(
+        selected, "superseded", why, proof=(f"{place} has the replacement that patch.toml names",)
+    )
 
 
 def _conflict(
@@ -382,7 +386,10 @@ def _conflict(
 def _not_chosen(
     comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
 ) -> Classified:
-    """A patch that is not asked for here. That its range has ended is no proof; its premise is looked at."""
+    """The class of a patch that was not selected here.
+
+    The end of its build range is no proof that it is unnecessary, so what it depends on is looked up as well.
+    """
     builds = selected.patch.builds
     reason = selected.reason.removeprefix("out of era: ")
     ended = builds.last is not None and comparison.build > builds.last
@@ -401,9 +408,10 @@ def _not_chosen(
 
 
 def _was_looked_for(selected: Selected, files: UpstreamFiles) -> bool:
-    """Whether what is gone was looked for everywhere it may be: of ggml-cuda's folders all sources are read.
+    """Whether every file was read to which removed code may have moved.
 
-    What a plain patch edits elsewhere may have gone to any other file, which nobody reads.
+    All sources of ggml-cuda's folders are read. Code that a plain patch edits elsewhere may have moved to a
+    file that was not read.
     """
     folders = {edit.file.rpartition("/")[0] for edit in selected.patch.edits}
     return folders <= set(header_folders(files.project))
@@ -412,7 +420,7 @@ def _was_looked_for(selected: Selected, files: UpstreamFiles) -> bool:
 def _is_elsewhere(
     comparison: Comparison, selected: Selected, gone: tuple[Gone, ...], files: UpstreamFiles
 ) -> bool:
-    """Whether a function that seems gone has only another name or file, or something resembles it."""
+    """Whether a function that seems gone was only renamed or moved, or another one resembles it."""
     last = comparison.last.get(selected.patch.id)
     if last is None or any(each.what == "option" for each in gone):
         return False
@@ -424,7 +432,7 @@ def _is_elsewhere(
 
 
 def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
-    """The requirements of a patch that are out of era themselves, if that is what keeps it out."""
+    """The required patches that are out of era, if that is what excludes this patch."""
     if "does not apply" not in selected.reason:
         return ""
     builds = {each.patch.id: each.patch.builds for each in comparison.chosen}
@@ -434,12 +442,12 @@ def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
 
 def _retired(selected: Selected, gone: tuple[Gone, ...], problems: tuple[PatchkitError, ...]) -> Classified:
     builds = selected.patch.builds
-    until = build_name(builds.last) if builds.last is not None else "no known end"
+    until = f"to {build_name(builds.last)}" if builds.last is not None else "and later"
     reason = (
         f"upstream no longer has {', '.join(map(str, gone))}; "
-        f"the patch is for {build_name(builds.first)} to {until} ({builds.why})"
+        f"the patch is for {build_name(builds.first)} {until} ({builds.why})"
     )
-    proof = ("looked for in every source of the folders that the series edits",)
+    proof = ("searched every source file in the folders that the series edits",)
     return _verdict(selected, "retired", reason, gone=gone, proof=proof, problems=problems)
 
 
@@ -466,7 +474,10 @@ def _verdict(
 
 
 def _upstreamed(comparison: Comparison) -> dict[str, str]:
-    """Patches whose change upstream has, with the proof: all taken out together, all put in again."""
+    """Patches whose change upstream has, with the proof.
+
+    The proof: reverting all of them and placing them again gives upstream's own tokens.
+    """
     steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
     upstream = comparison.files
     taken = take_out(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
@@ -493,22 +504,23 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
         if not same_tokens(path, made, has):
             return {}
     return {
-        name: f"taken out of upstream with the whole series in reverse ({form}), and put in again by "
+        name: f"reverted from upstream with the whole series in reverse order ({form}), and placed again by "
         "structure: the same tokens as upstream's in every file it touches"
         for name, form in taken.found
     }
 
 
 def _merged(comparison: Comparison) -> dict[str, str]:
-    """Patches whose pull request upstream has as it was imported, with the proof.
+    """Patches whose pull request is in upstream as it was imported, with the proof.
 
-    A guarded patch asks for its GPU where the pull request does not, so its own text is not found there.
+    The pull request is used because a guarded patch has GPU checks that the pull request lacks, so the text
+    of the patch itself is not found in upstream.
     """
     upstream, reporter = comparison.files.base, comparison.workspace.reporter
     asked = [each.patch.id for each in comparison.chosen if each.targets]
     return {
-        name: "the change of its pull request, from which its edits were made, taken out of upstream as text "
-        "and put in again: the same tokens as upstream's in every file it touches"
+        name: "the change of the pull request that it was imported from, reverted from upstream as text and "
+        "applied again: the same tokens as upstream's in every file it touches"
         for name in asked
         if comparison.pulls.get(name)
         and all(

@@ -1,7 +1,7 @@
-"""Merging patches as text: to check what placing gave, and to take out of upstream what it has already.
+"""Merge patches as text: to check the result of placing, and to revert from upstream what it already has.
 
-The whole series is taken out, from its end to its beginning: where patches overlap, the earlier one cannot be
-taken out before the later one.
+The whole series is reverted in reverse order, because of two overlapping patches the earlier one can only be
+reverted after the later one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from patchkit.carry.judging.classes import Agreement
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.upstream.git import Git
 
-_MOST_CONFLICTS = 127  # git merge-file: more than that, and errors, are statuses above
+_MOST_CONFLICTS = 127  # git merge-file returns the number of conflicts up to this, and errors above it
 _SHOWN = 40  # lines of a difference
 
 
@@ -32,9 +32,10 @@ def merge_file(
 ) -> tuple[bytes, int]:
     """The merged bytes and the number of conflicts.
 
-    ``labels``: names of the three, for conflicts that show all of them; None: those that show two.
+    ``labels``: names of the three versions, for conflict markers that show all three (diff3); None for
+    markers that show two.
 
-    Raises GIT_FAILED for what is no conflict, CacheError when there is no room for temporary files.
+    Raises GIT_FAILED for errors other than conflicts, CacheError if temporary files cannot be written.
     """
     if base in (ours, theirs):
         return (theirs if ours == base else ours), 0
@@ -62,14 +63,14 @@ def compare_derivations(
     structural: Mapping[str, bytes],
     reporter: Reporter,
 ) -> Agreement:
-    """Hold the structural result against the merge of the last rendering.
+    """Compare the result of placing by structure with the text merge of the last rendering.
 
     Args:
-        before: edited files of the old upstream, without the patch; a file the patch adds is not there.
-        after: the same files with it, and those it adds.
-        current: edited files of the new upstream, without the patch.
-        structural: what placing by structure made of them.
-        reporter: hears about git.
+        before: edited files of the old upstream without the patch, without those that it adds.
+        after: the same files with the patch, and those that it adds.
+        current: edited files of the new upstream without the patch.
+        structural: the same files after placing by structure.
+        reporter: logs the git commands.
     """
     lines: list[str] = []
     verdict = "agree"
@@ -77,12 +78,12 @@ def compare_derivations(
         base, ours = before.get(path), current.get(path)
         if path not in after or path not in structural or (base is None) != (ours is None):
             verdict = "does not apply" if verdict == "agree" else verdict
-            lines.append(f"{path}: only one of the two changes it")
+            lines.append(f"{path}: only one of the two derivations changes it")
             continue
         if base is None or ours is None:
-            merged, conflicts = after[path], 0  # a file of ours alone
+            merged, conflicts = after[path], 0  # a file that the patch adds
         elif b"\0" in ours and ours != base != after[path]:
-            merged, conflicts = ours, 1  # git merges texts
+            merged, conflicts = ours, 1  # git cannot merge binary files
         else:
             merged, conflicts = merge_file(ours, base, after[path], reporter)
         if conflicts:
@@ -97,11 +98,11 @@ def compare_derivations(
 
 
 def same_tokens(path: str, one: bytes, other: bytes) -> bool:
-    """Whether two versions of a file are the same code: layout and comments do not count."""
+    """Whether two versions of a file have the same tokens; whitespace and comments are ignored."""
     if one == other:
         return True
     if b"\0" in one or b"\0" in other:
-        return False  # no text, so nothing of it is layout
+        return False  # binary, so every byte counts
     texts = (SourceText(path, one), SourceText(path, other))
     digests = {parse_scopes(text).digest(Span(0, len(text.data))) for text in texts}
     return len(digests) == 1
@@ -127,10 +128,10 @@ _Read = Callable[[str], bytes | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One patch: its files before and after (those it adds: after only) and the guards' ``conditions``.
+    """One patch: its files before and after (added ones only after) and the ``conditions`` of its guards.
 
-    ``gone``, ``renamed``, ``replaced`` and ``modes`` are those of a :class:`PlacedPatch`; a renamed file is
-    in ``before`` by both names.
+    ``gone``, ``renamed``, ``replaced`` and ``modes`` are as in :class:`PlacedPatch`. ``before`` has a renamed
+    file under both names.
     """
 
     id: str
@@ -145,9 +146,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOut:
-    """The new upstream without what was in; ``files`` has None for a file that is gone then.
+    """The new upstream with the patches that it already has (``found``) reverted.
 
-    ``modes`` are those that files have then.
+    ``files``: the changed files, None for those that no longer exist. ``modes``: the modes that changed.
     """
 
     files: Mapping[str, bytes | None]
@@ -161,7 +162,7 @@ def take_out(
     reporter: Reporter,
     mode: Callable[[str], str] = lambda _: REGULAR,
 ) -> TakenOut:
-    """Take every step that is in out of ``upstream``, last step first; ``mode`` tells those of its files.
+    """Revert every step that ``upstream`` already has, last step first. ``mode`` gives the mode of a file.
 
     Raises what :func:`patchkit.carry.judging.derive.merge_file` raises.
     """
@@ -187,7 +188,7 @@ def take_out(
 
 
 def _modes_before(step: Step) -> dict[str, str]:
-    """The modes of files of upstream's that a step gives another one."""
+    """The original modes of upstream's files whose mode a step changes."""
     other = {REGULAR: EXECUTABLE, EXECUTABLE: REGULAR}
     return {
         path: other[mode]
@@ -199,7 +200,7 @@ def _modes_before(step: Step) -> dict[str, str]:
 def _without(
     step: Step, form: Form, conditions: frozenset[str], read: _Read, reporter: Reporter
 ) -> dict[str, bytes | None] | None:
-    """The files of upstream without this step; None when it is not in, or not as a whole."""
+    """Upstream's files with this step reverted; None if upstream does not have it, or not all of it."""
     kept = {path: data for path in (*step.gone, *step.after) if (data := read(path)) is not None}
     if kept.keys() != step.after.keys():
         return None
@@ -230,12 +231,12 @@ def _without(
 
 
 def _whole_without(step: Step, path: str, ours: bytes, reporter: Reporter) -> dict[str, bytes | None] | None:
-    """The same of a file that is renamed or replaced, or has another mode only."""
+    """The same for a file that the step renames, replaces, or only changes the mode of."""
     before, after = step.before[path], step.after[path]
     if path in step.replaced:
         return {path: before} if ours == after else None
     if path not in step.renamed:
-        return {path: ours}  # its mode was looked at
+        return {path: ours}  # the caller has compared its mode
     if not _is_alike(ours, after):
         return None
     merged, conflicts = merge_file(ours, after, before, reporter) if b"\0" not in ours else (ours, 0)
@@ -245,7 +246,7 @@ def _whole_without(step: Step, path: str, ours: bytes, reporter: Reporter) -> di
 
 
 def _is_alike(one: bytes, other: bytes) -> bool:
-    """Whether two files have half of their lines in common, as git asks of a renamed one."""
+    """Whether two files share half of their lines, which is git's threshold for a rename."""
     lines = [Counter(data.split(b"\n")) for data in (one, other)]
     return one == other or 2 * (lines[0] & lines[1]).total() >= max(each.total() for each in lines)
 
@@ -253,9 +254,9 @@ def _is_alike(one: bytes, other: bytes) -> bool:
 def has_change(
     path: str, ours: bytes | None, before: bytes | None, after: bytes | None, reporter: Reporter
 ) -> bool:
-    """Whether a file of upstream has a whole change: taken out as text and put in again, it is the same.
+    """Whether upstream's file has the whole change: reverting and applying it again as text gives the file.
 
-    ``before`` None: the change adds the file; ``after`` None: it takes it away.
+    ``before`` is None if the change adds the file, ``after`` if it removes it.
     Raises what :func:`merge_file` raises.
     """
     if ours is None or after is None:
@@ -270,9 +271,10 @@ def has_change(
 
 
 def bare(path: str, data: bytes, conditions: frozenset[str]) -> bytes:
-    """A file with the text of our generated regions in the place of the regions.
+    """A file with our generated guards removed, so that only the guarded text remains.
 
-    ``#if condition`` keeps its first branch, ``#if !(condition)`` its second or nothing; others stay.
+    ``#if condition`` is replaced by its first branch, ``#if !(condition)`` by its second one, if any. Other
+    directives are kept.
     """
     wanted = {_spelled(f"#if {text}") for text in conditions}
     unwanted = {_spelled(f"#if !({text})") for text in conditions}

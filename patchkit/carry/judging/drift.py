@@ -1,4 +1,4 @@
-"""One function on two upstreams, as lists of statements: what changed, and where places of an edit went."""
+"""Compare a function on two upstreams by statements: what changed, and where the places of an edit moved."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from patchkit.carry.placing.resolve import Anchor
 
 _ENDS = frozenset({b";", b"{", b"}"})
 Function = tuple[ScopeMap, Entity]
-_MOST_STATEMENTS = 12  # statements of each side; the digests cover all of them
+_MOST_STATEMENTS = 12  # shown per side; the digests cover all statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,11 @@ class StatementList:
 
     @cached_property
     def texts(self) -> tuple[str, ...]:
-        """Their texts."""
+        """The text of each statement."""
         return tuple(statement.text for statement in self.statements)
 
     def at(self, offset: int) -> int | None:
-        """Which statement the byte offset is in, or the next one behind it; None behind the last."""
+        """Rank of the statement at the byte offset, or of the next one; None after the last statement."""
         rank = bisect.bisect_right(self.statements, offset, key=lambda statement: statement.span.end - 1)
         return rank if rank < len(self.statements) else None
 
@@ -84,7 +84,7 @@ def _close(statements: list[Statement], run: list[tuple[Span, bytes]]) -> None:
 
 
 def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
-    """Longest common runs first, as :mod:`difflib` finds them."""
+    """Align two lists of statements with :mod:`difflib`, longest common runs first."""
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
     same: dict[int, int] = {}
     changed: list[tuple[range, range]] = []
@@ -97,7 +97,7 @@ def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
 
 
 def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
-    """Digest of a function's statements in which its own name reads as one fixed word."""
+    """Digest of a function's statements that does not depend on the function's own name."""
     last = entity.name.rpartition("::")[2]
     state = hashlib.sha256()
     for text in list_statements(scopes, entity.span).texts:
@@ -107,7 +107,7 @@ def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
 
 
 def find_drift(old: Function, new: Function) -> Drift | None:
-    """What changed between two versions of one function as upstream has them; None when nothing did."""
+    """What changed between upstream's two versions of a function; None if nothing did."""
     (old_scopes, old_entity), (new_scopes, new_entity) = old, new
     if old_entity.digest == new_entity.digest:
         return None
@@ -144,9 +144,9 @@ _How = Literal["nesting", "order", "statement"]
 
 
 def find_moves(old: tuple[ScopeMap, Anchor], new: tuple[ScopeMap, Anchor]) -> Iterator[Move]:
-    """The moves of one edit, at most one for each of its places.
+    """The moves of one edit, at most one per place.
 
-    Both anchors are of the same edit and have the same number of places.
+    Both anchors must be of the same edit and have the same number of places.
     """
     (old_scopes, before), (new_scopes, after) = old, new
     if before.entity is None or after.entity is None:
@@ -180,11 +180,11 @@ def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] |
     if around != now_around:
         gone = [head for head in around if head not in now_around]
         come = [head for head in now_around if head not in around]
-        return "nesting", f"around it no longer {_listed(gone)}, now {_listed(come)}"
+        return "nesting", f"no longer inside {_listed(gone)}, now inside {_listed(come)}"
     if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
-        return "order", f"statement {rank + 1} of its function before, {now_rank + 1} now"
+        return "order", f"was statement {rank + 1} of its function, now {now_rank + 1}"
     was, now = old[3].texts[rank], new[3].texts[now_rank]
-    return "statement", f"its statement was '{_cut(was)}' and is '{_cut(now)}'"
+    return "statement", f"its statement was '{_cut(was)}', now '{_cut(now)}'"
 
 
 def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
@@ -192,7 +192,7 @@ def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
 
 
 def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[str, ...]:
-    """Heads of the blocks and the ``#if`` branches around a place, outermost first, without its function."""
+    """Heads of the blocks and ``#if`` branches around a place, outermost first, inside its function."""
     if anchor.entity is None:
         return ()
     whole = anchor.entity.span
@@ -228,12 +228,12 @@ def _head(scopes: ScopeMap, brace: int, whole: Span) -> str:
 
 
 def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
-    """Whether a ``;`` belongs to the head itself: ``for (a; b; c) {``."""
+    """Whether a ``;`` is part of the block's head, as in ``for (a; b; c) {``."""
     return scopes.parents[position] != scopes.parents[brace]
 
 
 def _listed(heads: Sequence[str]) -> str:
-    return ", ".join(f"'{_cut(head)}'" for head in heads) or "anything else"
+    return ", ".join(f"'{_cut(head)}'" for head in heads) or "anything"
 
 
 def _cut(text: str) -> str:

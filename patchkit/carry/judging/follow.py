@@ -1,4 +1,4 @@
-"""Finding a function that upstream renamed or moved to another file, where that is certain or nearly so."""
+"""Find a function that upstream renamed or moved to another file, if it can be identified reliably."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
 
-_ALIKE = 0.6  # share of statements; below that, functions of one kernel family resemble one another
-_NEAR = 0.9  # share of statements from which a function without a rival is taken for the old one
-_LEAST = 5  # statements of a function that a resemblance can rest on
+_ALIKE = 0.6  # share of common statements for a resemblance; kernels of one family reach lower ones
+_NEAR = 0.9  # share from which the only function that resembles the old one is taken for it
+_LEAST = 5  # minimum statements of a function for a comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionPlace:
-    """Where a function is now, or may be: it has ``share`` of the statements of the old one.
+    """Where a function is now, or may be. It has ``share`` of the statements of the old one.
 
-    ``where`` is its definition, None where nobody looked.
+    ``where`` is its definition; None if it was not located.
     """
 
     file: str
@@ -38,9 +38,9 @@ class FunctionPlace:
 
 
 def find_place(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> FunctionPlace | None:
-    """The one function of ``files`` that ``old`` is now, or None when there is none or more than one.
+    """The function of ``files`` that ``old`` became; None if there is none or more than one.
 
-    What was in ``before``, the old upstream, under its name already, is not where the function went.
+    A function whose name already existed in ``before``, the old upstream, is not considered.
     """
     source, entity = old
     last = entity.name.rpartition("::")[2].encode()
@@ -52,11 +52,11 @@ def find_place(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> Fu
         if found.name == entity.name
     ]
     if named:
-        # The name alone is no proof: what edits rest on is the code.
+        # The name alone is no proof, because edits depend on the code.
         return _only(named) if _share(old, named[0]) >= _NEAR else None
     digest = nameless_digest(source, entity)
     same = source.source.path
-    # Everywhere else would mean to read every file; a function goes to a file of its kind or to a new one.
+    # Only the same file and new files: searching all others would mean parsing every file.
     new = [path for path in files.base if path not in before.base]
     for paths in ([same] if same in files.base else [], new):
         alike = [
@@ -74,7 +74,10 @@ def find_place(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> Fu
 def find_resemblances(
     old: Function, before: UpstreamFiles, new: Iterable[ScopeMap]
 ) -> tuple[FunctionPlace, ...]:
-    """The functions of ``new`` most like the old one, best first, at most three; ``before`` as above."""
+    """The functions of ``new`` most similar to the old one, best first, at most three.
+
+    ``before``: as in :func:`find_place`.
+    """
     source, entity = old
     mine = list_statements(source, entity.span).texts
     if len(mine) < _LEAST:
@@ -91,7 +94,7 @@ def find_resemblances(
                 continue
             share = matcher.ratio()
             if share >= _ALIKE:
-                label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
+                label = f"'{other.name}' shares {share:.0%} of the code of '{entity.name}'"
                 place = scopes.source.locate(other.span.start, label)
                 found.append(FunctionPlace(file=place.path, function=other.name, where=place, share=share))
     found.sort(key=lambda each: -each.share)
@@ -99,7 +102,7 @@ def find_resemblances(
 
 
 def near_place(found: Sequence[FunctionPlace]) -> FunctionPlace | None:
-    """The only resemblance there is, when it has nearly all of the code."""
+    """The resemblance, if there is exactly one and it has nearly all of the code."""
     return found[0] if len(found) == 1 and found[0].share >= _NEAR else None
 
 
@@ -110,7 +113,7 @@ def _names(files: UpstreamFiles, path: str) -> frozenset[str]:
 
 
 def _share(old: Function, new: Function) -> float:
-    """Which part of the statements of both functions they have in common, in order."""
+    """The share of statements that two functions have in common, in order."""
     mine, other = (list_statements(scopes, entity.span).texts for scopes, entity in (old, new))
     return difflib.SequenceMatcher(None, mine, other, autojunk=False).ratio()
 
@@ -129,16 +132,16 @@ def _only(found: Sequence[Function]) -> FunctionPlace | None:
 
 
 def function_of(files: UpstreamFiles, edit: Edit) -> Function:
-    """The function of an edit as upstream has it; raises EntityNotFound, EntityAmbiguous."""
+    """The function of an edit in upstream; raises EntityNotFound, EntityAmbiguous."""
     scopes = files.upstream_scopes(edit.file)
     return scopes, find_entity(scopes, edit.function or "", edit.parameters, edit.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedPatch:
-    """A patch whose functions have their new names and files, and how they came there.
+    """A patch with the new names and files of its functions, and their moves.
 
-    Unless ``certain``, a function only resembles the old one: the merge as text must agree.
+    If not ``certain``, a function only resembles the old one, and the text merge must agree.
     """
 
     selected: Selected
@@ -147,7 +150,7 @@ class FollowedPatch:
 
 
 def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tuple[Location, ...]]:
-    """The patch with its lost functions found again, if all of them are; and what resembles them."""
+    """The patch with its missing functions found again, if all were; and functions that resemble them."""
     old, files = last.upstream, failed.upstream
     targets: dict[tuple[str, str], tuple[str, str]] = {}
     moves: list[Move] = []
@@ -163,7 +166,7 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
         try:
             before = function_of(old, was)
         except (EntityNotFound, EntityAmbiguous):
-            # A patch before this one made it there, so upstream has nowhere moved it.
+            # If an earlier patch of the series adds the function, upstream cannot have moved it.
             lost = lost or not _is_made(failed, edit)
             continue
         target, alike = _find_again(was, before, old, files)
@@ -190,7 +193,7 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
 
 
 def _is_made(failed: Rendering, edit: Edit) -> bool:
-    """Whether the function is there by the patches before."""
+    """Whether an earlier patch of the series adds the function."""
     data = failed.before.get(edit.file)
     if data is None or edit.function is None:
         return False
@@ -201,9 +204,9 @@ def _is_made(failed: Rendering, edit: Edit) -> bool:
 def _find_again(
     was: Edit, before: Function, old: UpstreamFiles, files: UpstreamFiles
 ) -> tuple[FunctionPlace | None, tuple[FunctionPlace, ...] | None]:
-    """Where the function of an edit is now; with what resembles it, where nothing is it for certain."""
+    """Where the function of an edit is now; if that is not certain, also the functions that resemble it."""
     if was.function is not None and defines(files, was.file, was.function):
-        # It was followed on the upstream before and has stayed there since: no move.
+        # It was already followed on the previous upstream and is still there, so this is no move.
         return FunctionPlace(file=was.file, function=was.function), None
     target = find_place(before, old, files)
     if target is not None:

@@ -1,4 +1,4 @@
-"""Judging a series on trees of upstream: what a bump, --onto, a sweep, a bisection and resolve all do."""
+"""Judge a series on upstream trees. Used by bump, --onto, sweep, bisect and resolve."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedSeries:
-    """What became of each patch of a decision on a tree of upstream; ``renderings`` are those that are in.
+    """The verdicts on each patch of a decision on one tree; ``renderings``: the patches that are in.
 
-    ``followed`` says where functions are that patch.toml has elsewhere.
+    ``followed``: functions that are not where patch.toml has them, with their new place.
     """
 
     decision: Decision
@@ -33,25 +33,26 @@ class JudgedSeries:
 
     @property
     def pin(self) -> Pin:
-        """The pin, with the functions where they were found."""
+        """The pin, with the new places of functions."""
         return replace(self.decision.pin, followed=self.followed)
 
     @property
     def last(self) -> dict[str, Rendering]:
-        """The renderings by patch, for the next tree to be compared with."""
+        """The renderings by patch, to compare the next tree with."""
         return {each.patch.id: each for each in self.renderings}
 
     @property
     def faults(self) -> tuple[FaultHere, ...]:
-        """What is known to be wrong in this build on these GPUs, mended by a patch that is in or not."""
+        """Known faults of this build on these GPUs, including those that a placed patch fixes."""
         return self.decision.faults_with(each.selected for each in self.renderings)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesJudge:
-    """Judges the series of a workspace on trees that ``repository`` has.
+    """Judges the series of a workspace on trees of ``repository``.
 
-    ``series`` is as patch.toml has it. ``trees``: where what is read is kept, if it is read more than once.
+    ``series``: as written in patch.toml, without followed functions. ``trees``: a cache for trees that are
+    read more than once; None for no cache.
     """
 
     workspace: Workspace
@@ -60,13 +61,13 @@ class SeriesJudge:
     trees: dict[str, UpstreamFiles] | None = None
 
     def decide(self, pin: Pin, archs: Sequence[str], wish: Wish, *, as_recorded: bool = False) -> Decision:
-        """What GPUs get on a pin. What a bump left out there is tried again, but for ``as_recorded``."""
+        """Which patches the GPUs get on a pin; retries patches that a bump excluded, unless ``as_recorded``."""
         profiles = load_profiles(self.workspace.series.profiles, archs)
         left_out = {each.patch: each.why for each in pin.left_out} if as_recorded else {}
         return decide(self.series, profiles, pin, wish, left_out)
 
     def read(self, commit: str) -> UpstreamFiles:
-        """The sources of a commit, without any patch."""
+        """The sources of a commit, without patches."""
         if self.trees is None:
             return read_upstream(self.repository, commit, self.series.read)
         if commit not in self.trees:
@@ -74,7 +75,7 @@ class SeriesJudge:
         return self.trees[commit].fresh()
 
     def render(self, decision: Decision, files: UpstreamFiles) -> dict[str, Rendering]:
-        """Each patch that is in and can be placed, by id: what later trees are compared with."""
+        """Rendering of each patch that is in and can be placed, by id, to compare later trees with."""
         return last_renderings(decision.selected, files, self.workspace.series)
 
     def judge(
@@ -86,7 +87,7 @@ class SeriesJudge:
         is_pin: bool = True,
         pulls: Mapping[str, tuple[Versions, ...]] | None = None,
     ) -> JudgedSeries:
-        """Class every patch of a decision on the tree, compared with its ``last`` rendering.
+        """Classify every patch of a decision on the tree, compared with its ``last`` rendering.
 
         ``is_pin`` and ``pulls`` as in :class:`patchkit.carry.judging.classify.Comparison`. Raises GitError
         and CacheError, never because of a patch.

@@ -1,9 +1,9 @@
-"""The conflicts of a merge: their marks, and what of a long one a person needs to see.
+"""The conflicts of a merge: their markers, and shortening of long ones.
 
-git makes one conflict of all that is between two lines that did not change. Where upstream has moved half of
-a file elsewhere, that is the file: 35,062 lines for a patch of one line (src/llama-model.cpp, builds 6900 and
-11549). Such a conflict is made short: what the patch changes, with some lines around it, and the lines of
-upstream that resemble it most.
+git makes one conflict of everything between two unchanged lines. If upstream has moved half of a file
+elsewhere, that is the whole file: 35,062 lines for a patch of one line (src/llama-model.cpp, builds 6900 and
+11549). Such a conflict is shortened to what the patch changes, some lines around it, and the most similar
+lines of upstream.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from patchkit.carry.judging.rows import Block, compare_rows
 Labels = tuple[str, str, str]
 
 _LONG = 150
-"""Lines of one side from which a conflict is made short. A function of 300 lines is shown as a whole."""
-_AROUND = 10  # lines around a change of the patch's
-_SAYING = 3  # words from which a line tells something
+"""A conflict with more lines on one side is shortened. A function of 300 lines is shown as a whole."""
+_AROUND = 10  # lines of context around a change of the patch
+_SIGNIFICANT = 3  # words that a line needs to be used for matching
 
 
 def marks(labels: Labels) -> tuple[bytes, bytes, bytes]:
-    """The lines before the patch's side of a conflict, before the old one, and after upstream's."""
+    """The marker lines before the patch's side of a conflict, before the old one, and after upstream's."""
     ours, base, theirs = (label.encode() for label in labels)
     return b"<<<<<<< " + ours, b"||||||| " + base, b">>>>>>> " + theirs
 
 
 @dataclass(slots=True)
 class Conflict:
-    """One conflict: its three sides, and the rows ``[first, stop)`` of the merged file that it is."""
+    """One conflict: its three sides, and its rows ``[first, stop)`` in the merged file."""
 
     first: int
     stop: int
@@ -62,9 +62,9 @@ def list_conflicts(rows: Sequence[bytes], labels: Labels) -> Iterator[Conflict]:
 
 
 def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:
-    """The merged file with its long conflicts made short, and how many there are.
+    """The merged file with long conflicts shortened, and the number of conflicts.
 
-    With upstream's side of each it is what it was.
+    Taking upstream's side of every conflict gives the same file as before.
     """
     rows = merged.split(b"\n")
     made: list[bytes] = []
@@ -84,7 +84,7 @@ def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:
 
 
 def _short(conflict: Conflict, lines: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Upstream's side with one conflict for each change of the patch's; ``lines`` are the marks."""
+    """Upstream's side with one conflict per change of the patch; ``lines`` are the marker lines."""
     begin, middle, end, between = lines
     at = 0
     for block in _changes(conflict):
@@ -100,7 +100,7 @@ def _short(conflict: Conflict, lines: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 def _changes(conflict: Conflict) -> list[Block]:
-    """What the patch changes of the old text, those near to one another as one."""
+    """The changes of the patch to the old text; changes close to each other are joined."""
     found: list[Block] = []
     for block in compare_rows(conflict.base, conflict.patch):
         last = found[-1] if found else None
@@ -112,11 +112,11 @@ def _changes(conflict: Conflict) -> list[Block]:
 
 
 def _nearest(base: Sequence[bytes], upstream: Sequence[bytes], at: int) -> tuple[int, int]:
-    """The lines of upstream, from ``at`` on, that have most of the old ones; no line where few have."""
-    telling = {row.strip() for row in base if len(re.findall(rb"\w+", row)) >= _SAYING}
-    hits = [line for line in range(at, len(upstream)) if upstream[line].strip() in telling]
+    """The range of upstream's lines, from ``at`` on, with most of the old lines; empty if it has too few."""
+    significant = {row.strip() for row in base if len(re.findall(rb"\w+", row)) >= _SIGNIFICANT}
+    hits = [line for line in range(at, len(upstream)) if upstream[line].strip() in significant]
     best: list[int] = []
-    most = max(1, len(telling) // 3)
+    most = max(1, len(significant) // 3)
     for line in hits:
         near = [hit for hit in hits if line <= hit < line + len(base) + _AROUND]
         count = len({upstream[hit].strip() for hit in near})

@@ -1,7 +1,7 @@
-"""The last rendering of a patch merged onto a new upstream as git merges, and whether that is to be trusted.
+"""Merge the last rendering of a patch onto a new upstream with git, and decide whether to trust the result.
 
-git asks for the lines around a change, and not for the function that they are in. So a merge without conflict
-is taken only where each changed line is in the function that it was in, and no line of either side is lost.
+git looks at the lines around a change and ignores which function they are in. So a merge without conflicts is
+accepted only if each change is still in the same function and no line of either side is lost.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from patchkit.carry.placing.tree import UpstreamFiles
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergedFile:
-    """One file of a patch: ``base`` without it and ``patched`` with it on the old upstream, and the new one.
+    """One file of a patch: ``base`` without and ``patched`` with it on the old upstream, and its merge.
 
-    ``upstream`` is the new upstream's, at ``path``; None where it has none. ``was`` is the path before.
-    ``merged`` has git's marks where there are ``conflicts``. ``doubt``: why the merge is not taken by itself.
+    ``upstream``: the file in the new upstream, at ``path``; None if there is none. ``was``: its path in the
+    old one. ``merged`` has git's markers if there are ``conflicts``. ``doubt``: why a user has to check the
+    merge; empty if it is accepted.
     """
 
     path: str
@@ -39,17 +40,17 @@ class MergedFile:
 
     @property
     def is_new(self) -> bool:
-        """Whether it is a file of the patch's own, there as well."""
+        """Whether the patch adds this file, and the new upstream does not have it either."""
         return self.base is None and self.upstream is None
 
     @property
     def is_left(self) -> bool:
-        """Whether the patch still changes something there."""
+        """Whether the patch still changes something in the file."""
         return self.merged != self.upstream
 
 
 def unmergeable_files(last: Rendering) -> tuple[str, ...]:
-    """Files that a patch renames, replaces or sets the mode of: no edit of lines says that."""
+    """Files that a patch renames, replaces or changes the mode of, which edits of lines cannot express."""
     placed = last.placed
     if placed is None:
         return ()
@@ -67,14 +68,14 @@ def merge_rendering(
     reporter: Reporter,
     find: Callable[[str], str] = _stays,
 ) -> tuple[MergedFile, ...]:
-    """Every file of a rendering merged with ``files``, in order of their paths.
+    """Merge every file of a rendering with ``files``, in order of their paths.
 
     Args:
-        last: the patch as it was placed on the old upstream.
-        files: the new upstream, with the patches before this one.
-        labels: names for the patch, the old and the new upstream, for the marks of conflicts.
-        reporter: hears about git.
-        find: the path that a file of the old upstream has in the new one.
+        last: the patch as placed on the old upstream.
+        files: the new upstream with the earlier patches of the series.
+        labels: names of the patch, the old and the new upstream, for conflict markers.
+        reporter: logs the git commands.
+        find: maps a path of the old upstream to the new one.
 
     Raises GitError and CacheError, as :func:`patchkit.carry.judging.derive.merge_file`.
     """
@@ -96,12 +97,12 @@ def _merge(
     base, patched = versions
     upstream = files.read(path)
     if upstream is None:
-        doubt = "" if base is None else "upstream has this file no more"
+        doubt = "" if base is None else "upstream no longer has this file"
         return MergedFile(
             path=path, was=was, base=base, patched=patched, upstream=None, merged=patched, doubt=doubt
         )
     if any(b"\0" in (data or b"") for data in (base, patched, upstream)):
-        doubt = "" if upstream == patched else "it is no text"
+        doubt = "" if upstream == patched else "binary file"
         return MergedFile(
             path=path, was=was, base=base, patched=patched, upstream=upstream, merged=patched, doubt=doubt
         )
@@ -110,7 +111,7 @@ def _merge(
         merged, conflicts = shorten_conflicts(merged, labels)
     doubt = f"{conflicts} conflicts" if conflicts > 1 else "a conflict" if conflicts else ""
     if base is None and merged != upstream:
-        doubt = "upstream has a file of that name now"
+        doubt = "upstream now has a file of this name"
     elif not conflicts and merged != upstream:
         doubt = doubt_of(
             SourceText(was, base or b""), SourceText(was, patched), SourceText(path, upstream),
@@ -129,13 +130,13 @@ def _merge(
 
 
 def doubt_of(base: SourceText, patched: SourceText, upstream: SourceText, merged: SourceText) -> str:
-    """Why a merge without conflict is not taken: lines are lost, or a change is in another function."""
+    """Why a merge without conflicts is not accepted: lines are lost, or a change is in another function."""
     lost = _loses(base.data, patched.data, upstream.data, merged.data)
     return lost or _is_elsewhere(base, patched, upstream, merged)
 
 
 def _loses(base: bytes, patched: bytes, upstream: bytes, merged: bytes) -> str:
-    """Why not every line of upstream and of the patch is there as often as it should be; '' where each is."""
+    """Text if lines of upstream or of the patch do not occur as often as expected; empty if all do."""
     counts = [Counter(data.split(b"\n")) for data in (base, patched, upstream, merged)]
     expected = counts[2].copy()
     expected.update(counts[1])
@@ -143,47 +144,47 @@ def _loses(base: bytes, patched: bytes, upstream: bytes, merged: bytes) -> str:
     made = counts[3]
     if all(made[row] == count for row, count in expected.items()) and made.keys() <= expected.keys():
         return ""
-    return "upstream has made a part of the change itself"
+    return "upstream already has a part of the change"
 
 
 def _is_elsewhere(base: SourceText, patched: SourceText, upstream: SourceText, merged: SourceText) -> str:
-    """Why a change is in another function than it was; '' where each is in its own."""
+    """Text if a change is now in another function; empty if each is in the same one."""
     if not is_code(base.path):
         return ""
     before = list(_holders(base, patched))
     after = list(_holders(upstream, merged))
     if len(before) == len(after) and all(map(_Holder.is_same, before, after)):
         return ""
-    told = [", ".join(dict.fromkeys(each.told for each in some)) for some in (before, after)]
-    return f"a change that was {told[0]} is {told[1]}"
+    was, now = (", ".join(dict.fromkeys(each.text for each in holders)) for holders in (before, after))
+    return f"a change that was {was} is now {now}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Holder:
-    """The innermost definition that a change is ``inside`` of; '': it is between two others."""
+    """The innermost definition around a change (``inside``), or else the ones ``above`` and ``below`` it."""
 
     inside: str = ""
     above: str = ""
     below: str = ""
 
     @property
-    def told(self) -> str:
-        """For a person."""
+    def text(self) -> str:
+        """As text."""
         if self.inside:
             return f"in '{self.inside}'"
-        places = [f"behind '{self.above}'"] if self.above else []
+        places = [f"after '{self.above}'"] if self.above else []
         places += [f"before '{self.below}'"] if self.below else []
         return " and ".join(places) or "in the file"
 
     def is_same(self, other: _Holder) -> bool:
-        """Whether both are one place: between two, a new definition may have come in on one side."""
+        """Whether both are the same place. Between definitions one common neighbour suffices."""
         if self.inside or other.inside or self == other:
             return self.inside == other.inside
         return self.above == other.above or self.below == other.below
 
 
 def _holders(old: SourceText, new: SourceText) -> Iterator[_Holder]:
-    """What each change is in, once for neighbours."""
+    """The holder of each change; consecutive changes with the same holder give it once."""
     scopes = parse_scopes(old)
     last: _Holder | None = None
     for block in compare_rows(old.rows, new.rows):

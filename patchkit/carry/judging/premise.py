@@ -1,4 +1,4 @@
-"""What a patch rests on, looked up in upstream's sources: what is gone, and what has taken its place."""
+"""Look up what a patch depends on in upstream's sources: what is gone, and what has replaced it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from patchkit.carry.series.patch import Patch
 
 
 def find_gone(patch: Patch, files: UpstreamFiles) -> tuple[Gone, ...]:
-    """What the patch rests on and these files of upstream no longer have; of which build does not matter."""
+    """What the patch depends on and these files of upstream do not have."""
     return tuple(dict.fromkeys(_find_gone(patch, files)))
 
 
 def asks_for(macro: str, source: bytes) -> bool:
-    """Whether a source names ``macro`` anywhere but behind a ``//``: a comment may outlive the option."""
+    """Whether a source uses ``macro`` outside of ``//`` comments, which may outlive the option."""
     for found in re.finditer(rb"\b" + re.escape(macro.encode()) + rb"\b", source):
         if b"//" not in source[source.rfind(b"\n", 0, found.start()) + 1 : found.start()]:
             return True
@@ -54,7 +54,7 @@ def defines(files: UpstreamFiles, path: str, function: str | None) -> bool:
 
 
 def find_replacement(patch: Patch, files: UpstreamFiles) -> tuple[Location, str] | None:
-    """The place of the first declared replacement that upstream has, and why it is one."""
+    """The place of the first declared replacement that upstream has, and its declared reason."""
     for declared in patch.replaced_by:
         if declared.file not in files.base:
             continue

@@ -1,4 +1,4 @@
-"""The patches of a series placed on one upstream, each one that cannot be placed with the reason."""
+"""Place the patches of a series on one upstream, and keep the errors of those that cannot be placed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from patchkit.carry.series.selection import Selected
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """``before`` has the files that exist of those the patch names; ``placed`` None: ``errors`` say why.
+    """A patch placed on one upstream; if ``placed`` is None, ``errors`` say why it could not be placed.
 
-    A file that is renamed is in ``before`` by both names, with what it has under the old one.
-    ``upstream`` is what it was rendered on, without any patch.
+    ``before``: the files named by the patch, as far as they exist. A renamed file is in it under both names,
+    with the content that it has under the old one. ``upstream``: the tree without patches.
     """
 
     selected: Selected
@@ -36,7 +36,7 @@ class Rendering:
 
 
 def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
-    """Place one patch on the current state of ``files`` and leave that as it is."""
+    """Place one patch on the current state of ``files``, without changing them."""
     patch = selected.patch
     named = dict.fromkeys([*(edit.file for edit in patch.edits), *sorted(patch.found_files)])
     found = {path: files.read(path) for path in named}
@@ -54,7 +54,7 @@ def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) ->
 def last_renderings(
     chosen: Sequence[Selected], files: UpstreamFiles, series: SeriesDir
 ) -> dict[str, Rendering]:
-    """Each patch that has targets and can be placed, in order, by id; ``files`` has them all afterwards."""
+    """Place each patch that has targets, in order, and write it to ``files``; the placed ones by id."""
     done: dict[str, Rendering] = {}
     for selected in chosen:
         rendering = render_patch(selected, files, series) if selected.targets else None
@@ -65,7 +65,10 @@ def last_renderings(
 
 
 def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:
-    """What a pin has to say for these renderings to come again; ``series`` is as patch.toml has it."""
+    """The followed functions that a pin must record to reproduce these renderings.
+
+    ``series``: as written in patch.toml.
+    """
     named = {(patch.id, edit.id, edit.first_build): edit for patch in series.patches for edit in patch.edits}
     found: set[Followed] = set()
     for rendering in renderings:

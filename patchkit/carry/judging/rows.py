@@ -1,4 +1,4 @@
-"""What differs between two lists of lines, as a person would mark it."""
+"""Diff of two lists of lines that pairs related lines (patience diff)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-_SMALL = 400  # lines on both sides together that are compared as they are
+_SMALL = 400  # lines on both sides together; larger parts without unique lines count as changed
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Lines ``[old, old_end)`` of the first list stand as ``[new, new_end)`` in the second one."""
+    """Lines ``[old, old_end)`` of the first list are replaced by ``[new, new_end)`` of the second one."""
 
     old: int
     old_end: int
@@ -24,8 +24,9 @@ class Block:
 def compare_rows(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
     """The blocks in which two lists of lines differ, in order.
 
-    Lines that each list has once are matched first (patience diff, Bram Cohen): braces and empty lines do not
-    pair what has nothing to do with each other, and a long file takes no longer than its changes.
+    Lines that occur once in each list are matched first (patience diff, Bram Cohen). This keeps braces and
+    empty lines from pairing unrelated code, and the time depends on the changes rather than the length of the
+    file.
     """
     blocks: list[Block] = []
     for block in _differences(old, new, Block(0, len(old), 0, len(new))):
@@ -76,7 +77,7 @@ def _trimmed(old: Sequence[bytes], new: Sequence[bytes], part: Block) -> Block:
 
 
 def _unique_pairs(old: Sequence[bytes], new: Sequence[bytes], part: Block) -> list[tuple[int, int]]:
-    """The longest run, in both orders, of lines that both sides have once."""
+    """The longest chain, ascending on both sides, of lines that occur once on each side."""
     left = Counter(old[part.old : part.old_end])
     right = Counter(new[part.new : part.new_end])
     where = {new[at]: at for at in range(part.new, part.new_end) if right[new[at]] == 1}
@@ -85,7 +86,7 @@ def _unique_pairs(old: Sequence[bytes], new: Sequence[bytes], part: Block) -> li
         for at in range(part.old, part.old_end)
         if left[old[at]] == 1 and old[at] in where
     ]
-    ends: list[int] = []  # the smallest end of a rising run of each length
+    ends: list[int] = []  # the smallest end of an ascending chain of each length
     chain: list[int] = []
     before: list[int | None] = []
     for rank, (_, to) in enumerate(pairs):

@@ -190,7 +190,7 @@ def test_a_head_with_binary_files_is_told_without_them_and_carried_with_them(des
     push(desk, desk.commit("a model"))
     found = followed(desk, "--fetch")
     (difference,) = found["differences"]
-    assert (difference["place"], difference["added"]) == ("model.bin", ["2997 bytes that are not read"])
+    assert (difference["place"], difference["added"]) == ("model.bin", ["2997 bytes, not read"])
     done = desk.run("import", "--update", "mine")
     assert done.returncode == 0, done.stderr
     folder = path_of(desk).parent

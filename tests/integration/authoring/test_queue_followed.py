@@ -128,7 +128,7 @@ def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_fir
         "alloc": "conflict",
     }
     assert found["alloc"]["reason"].startswith("requires 'hint', which is in conflict; ")
-    assert found["alloc"]["next_step"] == "patchkit resolve hint --to b3: it comes first"
+    assert found["alloc"]["next_step"] == "patchkit resolve hint --to b3: this patch must be resolved first"
     assert found["alloc"]["gone"] == []  # upstream never had what the second patch makes
     assert Path(document["report"]).is_file()
     url = ("--upstream-url", str(carried.desk.upstream))

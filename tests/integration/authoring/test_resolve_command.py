@@ -426,8 +426,8 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     words = ("bump", "--to", "b4", *WITHOUT, "--upstream-url", str(listed.upstream), "--no-verify")
     blocked = listed.run(*words)
     assert blocked.returncode == 3, blocked.stderr
-    assert "patchkit resolve list --to b4: git's merge takes it" in blocked.stdout
-    assert "patchkit resolve dos --to b4: a person decides, in dos.txt" in blocked.stdout
+    assert "patchkit resolve list --to b4: git can merge it" in blocked.stdout
+    assert "patchkit resolve dos --to b4: needs your decision in dos.txt" in blocked.stdout
     assert "BLOCKED: nothing was changed" in blocked.stdout
     before = listed.snapshot()
     shown = listed.run(*words, "--resolve")

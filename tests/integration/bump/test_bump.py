@@ -146,8 +146,8 @@ def test_a_patch_that_claims_a_build_without_its_function_blocks(river):
     assert "[builds] last = 1 in patches/0002-demo-twin/patch.toml" in first
     assert river.state() == before
     commit = river.git("rev-parse", "b5", at=river.upstream)
-    told = f"function twin_b in ggml/src/ggml-cuda/demo.cu was taken away by {commit[:12]} (change 5)"
-    assert told in river.run("bump", "--to", "b5", "--no-verify").stdout
+    removal = f"function twin_b in ggml/src/ggml-cuda/demo.cu was removed by {commit[:12]} (change 5)"
+    assert removal in river.run("bump", "--to", "b5", "--no-verify").stdout
 
 
 @pytest.mark.parametrize(

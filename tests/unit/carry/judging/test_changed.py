@@ -47,7 +47,7 @@ def test_what_stands_outside_of_functions_and_what_is_no_code() -> None:
 
 def test_binary_files_are_sizes_and_long_ones_are_compared_in_time() -> None:
     (binary,) = function_changes([Versions("m.gguf", b"\0", b"\0\1")])
-    assert binary.added == ("2 bytes that are not read",)
+    assert binary.added == ("2 bytes, not read",)
     many = [b"".join(b"%d\n" % (number * step) for number in range(40_000)) for step in (1, 3)]
     (found,) = function_changes([Versions("a.txt", *many)])
     assert len(found.removed) == len(found.added) == 39_999

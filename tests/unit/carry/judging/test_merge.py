@@ -65,18 +65,22 @@ def test_between_two_definitions_one_of_them_is_enough() -> None:
         (
             OLD.replace("int one(", "int uno("),
             PATCHED,
-            "a change that was in 'one' is in 'uno'",
+            "a change that was in 'one' is now in 'uno'",
         ),
         (
             OLD.replace("int two", "int too").replace("six", "ten"),
             ADDED,
-            "a change that was behind 'two' and before 'six' is behind 'too' and before 'ten'",
+            "a change that was after 'two' and before 'six' is now after 'too' and before 'ten'",
         ),
-        (PATCHED.replace("begin(n)", "begin(1)"), PATCHED.replace("end(n)", "end(2)"), "upstream has made"),
-        (None, PATCHED, "upstream has this file no more"),
+        (
+            PATCHED.replace("begin(n)", "begin(1)"),
+            PATCHED.replace("end(n)", "end(2)"),
+            "upstream already has a part",
+        ),
+        (None, PATCHED, "upstream no longer has this file"),
     ],
 )
-def test_what_is_doubted_goes_to_a_person(new: str | None, patched: str, why: str) -> None:
+def test_a_doubtful_merge_is_left_to_the_user(new: str | None, patched: str, why: str) -> None:
     assert merged(new, patched).doubt.startswith(why)
 
 
@@ -88,7 +92,7 @@ def test_a_change_that_upstream_has_leaves_nothing() -> None:
 def test_a_file_of_the_patch_s_own_stays_unless_upstream_has_one() -> None:
     assert merged(None, "int x;\n", None).is_new
     assert merged("int x;\n", "int x;\n", None).is_left is False
-    assert merged("int y;\n", "int x;\n", None).doubt == "upstream has a file of that name now"
+    assert merged("int y;\n", "int x;\n", None).doubt == "upstream now has a file of this name"
 
 
 def test_what_is_no_code_has_no_functions_to_be_in() -> None:
