@@ -35,7 +35,7 @@ from patchkit.carry.importing.commits import compare_commits
 from patchkit.carry.judging.classify import Comparison, classify_series
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.lifting.change import Changeset
-from patchkit.carry.lifting.pipeline import Wanted, open_pipeline
+from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import load_series
@@ -231,7 +231,7 @@ def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[st
         with open_pipeline(inside) as pipeline:
             files = compare_commits(change.base, change.after, change.title, pipeline.repository)
             found = Changeset(build=change.build, base=change.base, name=f"b{change.build}", files=files)
-            done = pipeline.make(found, Wanted(guard=change.guard), change.title)
+            done = pipeline.make(found, PatchOptions(guard=change.guard), change.title)
     except PatchkitError as error:
         told = [_refusal(each) for each in _members(error)]
         return {"seconds": _used(), "wall": time.monotonic() - began, "refusals": told}

@@ -13,7 +13,7 @@ from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.lifting.draft import named_place
-from patchkit.carry.lifting.pipeline import Wanted, Written
+from patchkit.carry.lifting.pipeline import PatchOptions, Written
 from patchkit.carry.lifting.write import NewEdit
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import TEXT, packed
@@ -82,13 +82,13 @@ guard_options = click.option(
 more_values = packed("wanted", dict, *_MORE)
 
 
-def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> Wanted:
+def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> PatchOptions:
     """The patch that the values ask for; in a plain series it needs no guard.
 
     Raises click.MissingParameter.
     """
     (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
-    return Wanted(**{**given, "guard": guard}, id=name)
+    return PatchOptions(**{**given, "guard": guard}, id=name)
 
 
 def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...]:

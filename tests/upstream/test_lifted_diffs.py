@@ -25,7 +25,7 @@ GPU = "ggml/src/ggml-cuda"
 ATTENTION, KERNEL, TILE = f"{GPU}/fattn.cu", f"{GPU}/fattn-wmma-f16.cu", f"{GPU}/fattn-tile.cuh"
 CHOICE = r"(static best_fattn_kernel ggml_cuda_get_best_fattn_kernel\()"
 SIDES, OUTSIDE, NAMES, LINE = "host and device", "outside of functions", "declares names", "preprocessor"
-LABEL = "label of a switch"
+LABEL = "switch label"
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ CASES = [
         f"{GPU}/ggml-cuda.cu",
         r"(a->type != GGML_TYPE_F16\) \{\n +return false;\n +\}\n)(#ifdef GGML_USE_MUSA)",
         r"\1                if (b->ne[2] > 1024)\n\2",
-        "no whole statement",
+        "not a whole statement",
     ),
     Case("a number", ATTENTION, r"K->ne\[1\] >= 8192", "K->ne[1] >= 16384"),
     Case(
@@ -194,7 +194,7 @@ CASES = [
         f"{GPU}/common.cuh",
         r"(#define GGML_CUDA_CC_IS_RDNA\(cc\) [^\n]*)",
         r"\1 /* ours */",
-        "a macro has no side",
+        "a macro is neither host nor device code",
     ),
     Case("a default", f"{GPU}/softmax.cu", r"float scale    = 1\.0f;", "float scale    = 2.0f;"),
     Case(

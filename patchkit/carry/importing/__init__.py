@@ -1,1 +1,1 @@
-"""Import: diffs, commits, pull requests and queues become patches of the series."""
+"""Import: turn diffs, commits, pull requests and queues into patches of the series."""

@@ -1,4 +1,4 @@
-"""What commits and pull requests change, and whose they are: two trees, as git compares them."""
+"""The changes and authors of commits and pull requests, from git's comparison of two trees."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from patchkit.carry.upstream.tags import list_tags
 
 _MOST_COMMITS = 200
 _NOTHING = "000000"
-_MOST_BEFORE = 64 * 1024 * 1024  # of a file that goes: only its digest is kept
+_MOST_BEFORE = 64 * 1024 * 1024  # bytes of a removed file, of which only the digest is kept
 _ANSWER_S = 30.0
 _SILENCE_S = 60.0
 
 
 def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
-    """The commits at both ends of ``FIRST..LAST`` (or of one commit alone), now in the cache, too.
+    """The commits at both ends of ``FIRST..LAST`` (or of a single commit), copied into the cache.
 
-    The first end is where the last one's history leaves that of FIRST.
+    The first one is the merge base of FIRST and LAST.
 
     Raises IMPORT_NO_RANGE, ONTO_NO_COMMIT, CLONE_INCOMPLETE, GitError.
     """
     first, dots, last = revisions.partition("..")
     if dots and (not first or last.startswith(".")):
         raise UsageError(
-            f"'{revisions}' is no range of commits",
+            f"'{revisions}' is not a range of commits",
             code="IMPORT_NO_RANGE",
-            hint="FIRST..LAST, as in master..my-branch, or one commit",
+            hint="use FIRST..LAST, for example master..my-branch, or a single commit",
         )
     tip = read_commit(clone, (last or "HEAD") if dots else first)
     fork = clone.ask("merge-base", read_commit(clone, first).sha, tip.sha) if dots else ()
@@ -53,7 +53,7 @@ def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullRequest:
-    """``refs/pull/N/head`` of a remote, the commit where it left the main line, and that one's build."""
+    """``refs/pull/N/head`` of a remote, its base (where it left the main line), and the build of the base."""
 
     head: str
     base: str
@@ -62,18 +62,18 @@ class PullRequest:
 
 
 def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullRequest:
-    """A pull request's head and base, both fetched into the cache.
+    """Fetch a pull request's head and base into the cache.
 
     Args:
-        url: of a git remote that keeps ``refs/pull/<number>/head``, as GitHub does.
-        number: of the pull request.
-        cache: held by the caller.
-        root: the cache folder: the history is kept there while it is asked.
+        url: a git remote that has ``refs/pull/<number>/head``, as on GitHub.
+        number: the number of the pull request.
+        cache: the repository of the cache, held by the caller.
+        root: the cache folder, for a temporary copy of the history.
 
     Raises:
-        RemoteUrlBad: no such kind of address.
+        RemoteUrlBad: the address is of no supported kind.
         IMPORT_NO_PULL: the remote does not answer, or has no such pull request.
-        GitError, CacheError, SourceError: git, the disk or the remote refused.
+        GitError, CacheError, SourceError: errors of git, the disk or the remote.
     """
     where = checked_url(url)
     name = f"refs/pull/{number}/head"
@@ -92,16 +92,16 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
             failed = error.message
         if failed is not None:
             raise SourceError(
-                f"{redacted(url)} gives no pull request {number}",
+                f"could not fetch pull request {number} from {redacted(url)}",
                 code="IMPORT_NO_PULL",
                 why=failed or None,
-                hint=f"git ls-remote {redacted(url)} '{name}' shows whether it is there",
+                hint=f"git ls-remote {redacted(url)} '{name}' shows whether it exists",
             )
         for key in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
-            git.attempt("config", "--unset", key)  # from here on nothing is fetched that nobody asked for
+            git.attempt("config", "--unset", key)  # so that git does not fetch missing objects on its own
         head = git.run("rev-parse", "refs/import/head").decode("ascii").strip()
         base = git.run("merge-base", "refs/import/head", "refs/import/main").decode("ascii").split()[0]
-        if base == head:  # merged as it is: its own commits are those behind the main line's last
+        if base == head:  # merged as a fast-forward: take its last commit
             base = git.run("rev-parse", f"{head}^").decode("ascii").strip()
         span = git.run("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base}..{head}")
         found = git.objects(sha.encode() for sha in span.decode("ascii").split())
@@ -123,9 +123,9 @@ def compare_commits(base: str, tip: str, name: str, cache: Repository) -> tuple[
 
 
 def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[FileChange, ...]:
-    """The files of a change, with their bytes, if patches can carry all of it.
+    """The files of a change, with their bytes, if a patch can carry all of them.
 
-    Raises one ErrorGroup of IMPORT_UNSUPPORTED, one for each file that no patch can carry, and IMPORT_EMPTY.
+    Raises IMPORT_UNSUPPORTED for each file that no patch can carry (as one ErrorGroup), and IMPORT_EMPTY.
     """
     ids = [sha for change in changes for sha in change.ids if sha.strip("0")]
     sizes = git.sizes(ids)
@@ -136,7 +136,7 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
         sha: found.data for sha, found in zip(ids, git.objects(map(str.encode, ids)), strict=True) if found
     }
     wrong += [
-        (change.path, "its bytes are not in the repository: a clone that lacks some, or a broken one")
+        (change.path, "its content is missing in the repository (a partial clone, or a damaged one)")
         for change in wanted
         if any(
             mode != _NOTHING and sha not in blobs for mode, sha in zip(change.modes, change.ids, strict=True)
@@ -160,7 +160,7 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
                 f"{visible(path)}: {why}",
                 code="IMPORT_UNSUPPORTED",
                 where=Location(path=name),
-                hint="leave it out of the diff; what a patch can say is in docs/reference/patches.md",
+                hint="remove it from the diff; docs/reference/patches.md lists what a patch can do",
             )
             for path, why in sorted(wrong)
         ]
@@ -171,24 +171,24 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
 
 
 def _unsupported(change: TreeChange, sizes: Mapping[str, int]) -> str | None:
-    """Why no patch can carry a change of this kind."""
+    """Why no patch can carry this change; None if one can."""
     modes = {*change.modes}
     if "120000" in modes:
-        return "a symbolic link: patches carry files, and what a link points to need not be one"
+        return "a symbolic link; patches carry regular files only"
     if "160000" in modes:
-        return "a submodule: its files are another repository's"
+        return "a submodule; its files belong to another repository"
     for path in (change.path, change.source):
         fault = fault_of_path(path) if path is not None else None
         if fault is not None:
             return fault
     before, after = (sizes.get(sha, 0) for sha in change.ids)
     if after > MAX_BLOB or before > _MOST_BEFORE:
-        return f"it has {max(before, after) // 2**20} MiB; a patch carries files of {MAX_BLOB // 2**20}"
+        return f"too large ({max(before, after) // 2**20} MiB); the limit is {MAX_BLOB // 2**20} MiB"
     return None
 
 
 def own_repository(folder: Path, cache: Repository) -> Git:
-    """A bare repository in ``folder`` with an index of its own, which reads the cache's objects."""
+    """A bare repository in ``folder`` with its own index that borrows the cache's objects."""
     path = folder / "index.git"
     Git(reporter=cache.reporter).run(
         "init", "--quiet", "--bare", "--template=", "--object-format=sha1", str(path)
@@ -200,7 +200,7 @@ def own_repository(folder: Path, cache: Repository) -> Git:
 
 
 def commit_authorship(raw: bytes) -> Authorship:
-    """Whose a commit is, by its object."""
+    """Authors and message from a raw commit object."""
     head, _, text = raw.partition(b"\n\n")
     author = next((line[7:] for line in head.split(b"\n") if line.startswith(b"author ")), b"")
     subject, _, message = text.decode("utf-8", "replace").partition("\n")

@@ -1,6 +1,6 @@
-"""Diffs as files have them: alone, below a text, or in mails. Their text is read by git, and never believed.
+"""Read diffs from files: a plain diff, one below a text, or in mails. The text is untrusted; git parses it.
 
-What comes of a diff is compared with the tree below as two trees: a path, a mode or a link is what git made.
+The result of a diff is found by comparing two trees, so that paths, modes and links are those that git made.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from patchkit.carry.lifting.change import Authorship
 from patchkit.carry.upstream.git import Git
 
 MAX_BYTES = 8 * 1024 * 1024
-"""Of a diff. The largest pull requests for ggml-cuda have some hundred kB, templates' instances included."""
+"""Size of a diff. The largest pull requests for ggml-cuda have some hundred kB, with template instances."""
 MOST_CHANGES = 500
-"""Of a queue: patch files, mails or commits. The longest queue that was seen has 37."""
+"""Patch files, mails or commits of a queue. The longest queue seen so far has 37."""
 _HEAD = 64 * 1024  # bytes in which the fields of a mail end
 _FIELD = re.compile(rb"[A-Za-z][A-Za-z0-9-]*:[ \t\r\n]")
 _DIFF = re.compile(rb"(?m)^(?:diff --git |@@ -[0-9]|Index: )")
 _HEADS = re.compile(rb"(?m)^(?:diff --git |--- |\+\+\+ |@@ -)[^\n]*")
-_SHOWN = 6  # lines of what git says
+_SHOWN = 6  # lines of git's output
 
 
 def read_diff(path: Path) -> bytes:
@@ -45,22 +45,22 @@ def read_diff(path: Path) -> bytes:
         ) from error
     if len(data) > MAX_BYTES:
         raise UsageError(
-            f"{path} has more than {MAX_BYTES // 2**20} MiB",
+            f"{path} is larger than {MAX_BYTES // 2**20} MiB",
             code="IMPORT_TOO_LARGE",
             where=Location(path=str(path)),
-            why="no patch of a person's is that large",
-            hint="split it, or leave generated files and binaries out of it",
+            why="a diff of that size usually contains generated or binary files",
+            hint="split it, or remove generated files and binaries from it",
         )
     return data
 
 
 def not_placed(name: str, stderr: str, where: Location) -> AnchorError | UsageError:
-    """The error for a diff that git apply refused, by what it said."""
+    """The error for a diff that git apply refused, depending on its output."""
     lines = [visible(line) for line in stderr.splitlines() if line.startswith(("error:", "fatal:"))]
     why = "\n".join(lines[:_SHOWN]) or None
     if any(words in stderr for words in ("invalid path", "beyond a symbolic link", "wrong type")):
         return UsageError(
-            f"{name} has a path that leads out of the tree, or through a link",
+            f"{name} has a path outside of the tree, or through a symbolic link",
             code="IMPORT_UNSUPPORTED",
             where=where,
             why=why,
@@ -76,18 +76,18 @@ def not_placed(name: str, stderr: str, where: Location) -> AnchorError | UsageEr
 
 
 def no_diff(name: str, why: str | None, where: Location) -> UsageError:
-    """The error for a file that is no diff."""
+    """The error for a file that is not a diff."""
     return UsageError(
-        f"git does not read {name} as a diff",
+        f"git cannot read {name} as a diff",
         code="IMPORT_NO_DIFF",
         where=where,
         why=why,
-        hint="git diff, git format-patch or 'git show' make one; save it as it comes, with LF line ends",
+        hint="make one with git diff, git format-patch or git show; save it unchanged, with LF line endings",
     )
 
 
 def is_mail(data: bytes) -> bool:
-    """Whether a file is a mail, or several of them: it begins as git format-patch or a mail client has it."""
+    """Whether a file starts like a mail (or several) of git format-patch or a mail client."""
     if data.startswith(b"From "):
         return True
     head = re.split(rb"\r?\n\r?\n", data[:_HEAD], maxsplit=1)[0]
@@ -97,14 +97,15 @@ def is_mail(data: bytes) -> bool:
 
 
 def has_diff(data: bytes) -> bool:
-    """Whether there is a change in a text: a cover letter has none."""
+    """Whether a text contains a diff; a cover letter, for example, does not."""
     return _DIFF.search(data) is not None
 
 
 def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tuple[bytes, Authorship]]:
-    """The diff of each mail, with whose it is; what git mailinfo decodes is decoded, no diff is empty.
+    """The diff and authorship of each mail, decoded by git mailinfo; the diff is empty if there is none.
 
-    Where a mail client ended all lines as Windows does, those of the diff too, they end with LF again.
+    If a mail client has converted all lines to CRLF, including those of the diff, they are converted back to
+    LF.
     """
     mails = folder / "mails"
     with disk_errors(mails, "writing temporary files"):
@@ -120,7 +121,7 @@ def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tupl
         message, diff = path.with_suffix(".msg"), path.with_suffix(".diff")
         with path.open("rb") as stream:
             done = git.attempt("mailinfo", str(message), str(diff), stdin=stream)
-        if done.status != 0:  # it has a NUL byte, or no end of a part: nothing of it is believed
+        if done.status != 0:  # a NUL byte, or an unterminated part: use nothing of it
             yield b"", Authorship(subject=f"mail {path.name}")
             continue
         rows = done.stdout.decode("utf-8", "replace").splitlines()
@@ -135,17 +136,17 @@ def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tupl
 
 
 def too_many(name: str, count: int, what: str) -> UsageError:
-    """The error for more changes than anybody carries."""
+    """The error for a queue with too many changes."""
     return UsageError(
         f"{name} has {count} {what}; the limit is {MOST_CHANGES}",
         code="IMPORT_TOO_LARGE",
         where=Location(path=name),
-        hint="import it in several parts; a range of commits that holds upstream's own begins too early",
+        hint="import it in several parts; if a range of commits contains upstream's own, it starts too early",
     )
 
 
 def text_authorship(data: bytes) -> Authorship:
-    """What stands above a diff: words, or a commit as git show writes it."""
+    """Authorship from the text above a diff: plain text, or a commit header of git show."""
     head = re.split(rb"(?m)^(?:diff |--- |Index: )", data, maxsplit=1)[0].decode("utf-8", "replace")
     author = re.search(r"(?m)^Author: +(.+ <.+>)$", head)
     if author is not None:

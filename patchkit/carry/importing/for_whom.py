@@ -1,4 +1,4 @@
-"""For whom each file of a change is: ``--guard``, for all of it or by patterns of paths."""
+"""Which GPUs each file of a change is for: ``--guard``, for the whole change or by path patterns."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from fnmatch import fnmatchcase
 from patchkit.base.errors import UsageError
 from patchkit.base.text import visible
 
-EVERYBODY = "none"
+NO_GUARD = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guards:
-    """Pattern and guard, in order: of a path the first that fits counts. ``*`` fits any folders, too."""
+    """Patterns and guards. The first pattern that matches a path decides; ``*`` also matches ``/``."""
 
     rules: tuple[tuple[str, str], ...]
 
     def of(self, path: str) -> str | None:
-        """The guard of a path; None where no pattern fits."""
+        """The guard of a path; None if no pattern matches."""
         return next((guard for pattern, guard in self.rules if fnmatchcase(path, pattern)), None)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every guard, once."""
+        """Every guard, without duplicates."""
         return tuple(dict.fromkeys(guard for _, guard in self.rules))
 
     def split(self, paths: Iterable[str], name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Each guard with its paths, what is for everybody first; raises IMPORT_GUARD_UNKNOWN."""
+        """Each guard with its paths, unguarded ones first; raises IMPORT_GUARD_UNKNOWN."""
         parts: dict[str, list[str]] = {}
         for path in paths:
             guard = self.of(path)
             if guard is None:
                 raise UsageError(
-                    f"{name}: no --guard says for whom {path} is",
+                    f"{name}: no --guard matches {path}",
                     code="IMPORT_GUARD_UNKNOWN",
-                    hint="a last one for the rest: --guard '*=none', or of a GPU",
+                    hint="add a last one for all other paths: --guard '*=none', or '*=' with a GPU",
                 )
             parts.setdefault(guard, []).append(path)
-        order = sorted(parts, key=lambda guard: guard != EVERYBODY)
+        order = sorted(parts, key=lambda guard: guard != NO_GUARD)
         return tuple((guard, tuple(parts[guard])) for guard in order)
 
 
@@ -55,15 +55,15 @@ def parse_guards(given: Sequence[str]) -> Guards:
             raise UsageError(
                 f"--guard '{visible(value)}' is neither GPUS nor PATTERN=GPUS",
                 code="IMPORT_GUARD_UNKNOWN",
-                hint="--guard 'ggml/src/ggml-cuda/*=gfx1151' --guard '*=none', for example",
+                hint="for example --guard 'ggml/src/ggml-cuda/*=gfx1151' --guard '*=none'",
             )
         rules.append((pattern or "*", guard))
     whole = [guard for pattern, guard in rules if pattern == "*"]
     if len(whole) > 1 or (whole and rules[-1][0] != "*"):
         raise UsageError(
-            "several --guard without a pattern, or one behind which others never count",
+            "--guard without a pattern must be given once, and last",
             code="IMPORT_GUARD_UNKNOWN",
-            why="of a path the first --guard that fits counts, and this one fits every path",
-            hint="name the patterns first, and the one for all paths last",
+            why="the first --guard that matches a path decides, and one without a pattern matches every path",
+            hint="give the ones with patterns first, and the one for all other paths last",
         )
     return Guards(rules=tuple(rules))

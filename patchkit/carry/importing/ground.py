@@ -1,4 +1,4 @@
-"""What a queue of patches is placed on: the commit that it was made for, as far as the queue itself tells."""
+"""Find the base of a queue: the commit that it was made for, as far as the queue shows it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.importing.queue_sources import (
     Paths,
+    QueueContents,
     QueuedChange,
-    Reading,
     is_range,
     read_commits,
     read_files,
@@ -29,8 +29,8 @@ _SHORTEST = 7  # digits of a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What a queue is placed on: a commit of the cache with its tree, what it is called, and why that."""
+class QueueBase:
+    """The commit (in the cache) that a queue is placed on, with its tree, its name, and why it was chosen."""
 
     commit: str
     tree: str
@@ -41,7 +41,7 @@ class Ground:
     def changeset(
         self, files: Sequence[FileChange], by: Authorship, moved: Sequence[MovedHunk] = ()
     ) -> Changeset:
-        """What becomes of files of that commit."""
+        """A changeset on this base."""
         return Changeset(
             build=self.build,
             base=self.commit,
@@ -54,8 +54,8 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grounds:
-    """Reads a queue, and finds what it is placed on; the fields as in a request to import one."""
+class BaseFinder:
+    """Reads a queue and finds its base. The fields are those of the import request."""
 
     sources: tuple[str, ...]
     paths: Paths
@@ -65,73 +65,75 @@ class Grounds:
     pipeline: Pipeline
     trees: Trees
 
-    def read(self, folder: Path) -> tuple[Reading, Ground]:
-        """The changes, and the tree below them."""
+    def read(self, folder: Path) -> tuple[QueueContents, QueueBase]:
+        """The changes, and their base."""
         (first, *more) = self.sources
         if not more and is_range(first):
             return self._of_clone(first)
-        reading = read_files(self.sources, self.paths, folder, self.trees.git)
-        return reading, self._pin_of(reading)
+        contents = read_files(self.sources, self.paths, folder, self.trees.git)
+        return contents, self._pin_of(contents)
 
-    def _of_clone(self, revisions: str) -> tuple[Reading, Ground]:
+    def _of_clone(self, revisions: str) -> tuple[QueueContents, QueueBase]:
         clone = open_clone(self.repo or Path.cwd(), self.pipeline.workspace.reporter)
-        reading = read_commits(clone, revisions, self.pipeline.repository)
-        if reading.base is None:
-            raise AssertionError("commits stand on one")
-        if not reading.changes:
+        contents = read_commits(clone, revisions, self.pipeline.repository)
+        if contents.base is None:
+            raise AssertionError("a range of commits has a base")
+        if not contents.changes:
             raise UsageError(f"{revisions} changes nothing", code="IMPORT_EMPTY")
-        base, name = reading.base, f"{reading.base.sha[:12]} of {clone.top.name}"
+        base, name = contents.base, f"{contents.base.sha[:12]} of {clone.top.name}"
         pins = (*self.pipeline.lock.pins, *self._catalogue())
         build = require_build(build_below(self.as_build, clone, base, pins), name)
-        because = f"the commits stand on it; upstream {build_name(build)} is in it"
-        return reading, Ground(commit=base.sha, tree=base.tree, build=build, name=name, because=because)
+        because = f"it is the parent of the commits, and contains upstream {build_name(build)}"
+        return contents, QueueBase(commit=base.sha, tree=base.tree, build=build, name=name, because=because)
 
     def _catalogue(self) -> tuple[Pin, ...]:
         return catalogue_pins(self.pipeline.workspace.series.catalogue)
 
     def _pins(self) -> tuple[Pin, ...]:
-        """Those of the lock, and the builds of upstreams.toml that it lacks."""
+        """The pins of the lock, and the builds of upstreams.toml that it lacks."""
         pins = self.pipeline.lock.pins
         known = {pin.build for pin in pins}
         return (*pins, *(pin for pin in self._catalogue() if pin.build not in known))
 
-    def _pin_of(self, reading: Reading) -> Ground:
-        """The pin that was named, else that of the series, or the one of whose files the queue is made.
+    def _pin_of(self, contents: QueueContents) -> QueueBase:
+        """The base pin: the named one, else the default pin, else one whose files the diffs were made from.
 
-        The latter only where the series' own does not take all of it. What is cached does not matter: a pin
-        of the lock that is compared is fetched.
+        The last one is used only if the queue does not apply to the default pin as a whole. Pins of the lock
+        that are not cached are fetched for the comparison.
         """
         pins = self._pins()
         if self.upstream is not None:
             pin = replace(self.pipeline.lock, pins=pins).pin(self.upstream)
-            return self._ground(pin, "--upstream names it")
-        if reading.pinned is not None:
-            named = next((pin for pin in pins if _names(reading.pinned, pin)), None)
+            return self._ground(pin, "named by --upstream")
+        if contents.pinned is not None:
+            named = next((pin for pin in pins if _names(contents.pinned, pin)), None)
             if named is not None:
-                return self._ground(named, f"the queue's upstream.txt names {reading.pinned[:40]}")
+                return self._ground(named, f"the queue's upstream.txt names {contents.pinned[:40]}")
         default = self._ground(
-            self.pipeline.lock.pin(None), "it is the pin of the series; --upstream names another"
+            self.pipeline.lock.pin(None), "the default pin of the series; to use another: --upstream"
         )
-        if self._takes(default, reading, is_exact=False):
+        if self._takes(default, contents, is_exact=False):
             return default
         others = (pin for pin in self.pipeline.lock.pins if pin.name != default.name)
         for pin in sorted(others, key=lambda each: -each.build):
-            because = f"each file is the one that an index line names, and not all applies to {default.name}"
+            because = (
+                f"its files match the diffs' index lines, and the queue does not apply to {default.name}"
+            )
             try:
-                other = self._ground(pin, f"{because}; --upstream names another")
+                other = self._ground(pin, f"{because}; to use another: --upstream")
             except PatchkitError as error:
-                warning = f"{pin.name} was not compared with the queue: {error.message}"
+                warning = f"could not compare the queue with {pin.name}: {error.message}"
                 self.pipeline.workspace.reporter.warn(warning)
                 continue
-            if self._takes(other, reading, is_exact=True):
+            if self._takes(other, contents, is_exact=True):
                 return other
         return default
 
-    def _takes(self, ground: Ground, reading: Reading, *, is_exact: bool) -> bool:
-        """Whether all changes apply, one on the other; ``is_exact``: to the very files that they name."""
-        self.pipeline.workspace.reporter.step(f"trying the changes on {ground.name}")
-        tree = ground.tree
-        for change in reading.changes:
+    def _takes(self, queue_base: QueueBase, contents: QueueContents, *, is_exact: bool) -> bool:
+        """Whether all changes apply in order; with ``is_exact``, to the exact files of their index lines."""
+        self.pipeline.workspace.reporter.step(f"trying the changes on {queue_base.name}")
+        tree = queue_base.tree
+        for change in contents.changes:
             try:
                 placed = self.trees.place(tree, change)
             except PatchkitError:
@@ -141,19 +143,19 @@ class Grounds:
             tree = placed.tree
         return True
 
-    def _ground(self, pin: Pin, because: str) -> Ground:
+    def _ground(self, pin: Pin, because: str) -> QueueBase:
         pipeline = self.pipeline
         commit = obtain(pin, cache=pipeline.cache, reporter=pipeline.workspace.reporter)
         tree = pipeline.repository.tree_of(commit)
-        return Ground(commit=commit, tree=tree, build=pin.build, name=pin.name, because=because)
+        return QueueBase(commit=commit, tree=tree, build=pin.build, name=pin.name, because=because)
 
-    def nearest(self, change: QueuedChange, ground: Ground) -> str | None:
-        """A cached pin to which a change applies by itself, the nearest one; None where there is none."""
+    def nearest(self, change: QueuedChange, queue_base: QueueBase) -> str | None:
+        """The nearest cached pin to which a change applies on its own; None if there is none."""
         found = []
         for pin in self._pins():
             commit = find_pinned(self.pipeline.repository, pin)
-            if commit is not None and commit != ground.commit:
-                found.append((abs(pin.build - ground.build), pin.name, commit))
+            if commit is not None and commit != queue_base.commit:
+                found.append((abs(pin.build - queue_base.build), pin.name, commit))
         for _, name, commit in sorted(found):
             try:
                 self.trees.place(self.pipeline.repository.tree_of(commit), change)
@@ -164,7 +166,7 @@ class Grounds:
 
 
 def _names(word: str, pin: Pin) -> bool:
-    """Whether a word of a queue is a pin's build or commit."""
+    """Whether a word of ``upstream.txt`` is a pin's build or commit."""
     word = word.lower()
     return word in (pin.name, str(pin.build)) or (
         len(word) >= _SHORTEST and pin.commit is not None and pin.commit.startswith(word)

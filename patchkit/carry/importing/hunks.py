@@ -1,11 +1,11 @@
-"""Where the hunks of a diff go: each to one place, or an error that lists all of them.
+"""Find the place of each hunk of a diff: exactly one, or an error that lists the candidates.
 
-``git apply`` takes the place nearest to the number of a hunk. A number that is out of date then puts the hunk
-into the next function that has the same lines. Here a hunk goes to the only place that has its lines, and
-never into something else than its ``@@`` line names. Of several places its own number picks one only if the
-file is the one that the diff was made of (its ``index`` line), or if the ``@@`` line names that place alone;
-without an ``index`` line the number picks it, too, and is reported. The numbers are rewritten, so that git
-places it nowhere else.
+``git apply`` takes the place nearest to a hunk's line number. If that number is out of date, the hunk can go
+into another function with the same lines. Here a hunk goes to the only place that has its lines, and never
+into another definition than its ``@@`` line names. If several places have its lines, the line number decides
+only if the file is the one that the diff was made from (by its ``index`` line), or if the ``@@`` line names
+only that place. Without an ``index`` line the number decides as well, and this is reported. The numbers are
+then rewritten, so that git places the hunk nowhere else.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from patchkit.carry.series.git_object import object_id
 _NUMBER = rb"([0-9]{1,9})"
 _HUNK = re.compile(rb"@@ -%b(?:,%b)? \+%b(?:,%b)? @@(.*)" % ((_NUMBER,) * 4))
 _INDEX = re.compile(rb"index ([0-9a-f]{7,40})\.\.[0-9a-f]+")
-_STAMP = re.compile(r"(?<!\s)\s+[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*$")  # what diff -u writes behind a name
+_STAMP = re.compile(
+    r"(?<!\s)\s+[0-9]{4}-[0-9]{2}-[0-9]{2}[ T].*$"
+)  # the time that diff -u writes after a name
 _NONE = "/dev/null"
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _SHOWN = 8  # places that a message names
-_MOST_JUDGED = 50  # places with the same lines; beyond that a heading is not asked which one it means
+_MOST_JUDGED = 50  # places with the same lines; with more, the heading is not used to choose one
 _GIT = b"diff --git "
 _MOVES = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """One hunk: rows ``[row, stop)`` of the diff; ``start`` lines of the file are before its own number.
+    """One hunk: rows ``[row, stop)`` of the diff. By its header, ``start`` lines of the file come before it.
 
-    ``lines`` have their marks (a blank, ``-`` or ``+``) and the line breaks that they have in the file.
+    ``lines`` include their markers (space, ``-`` or ``+``) and their line breaks as in the file.
     """
 
     row: int
@@ -45,27 +47,27 @@ class Hunk:
     start: int
     heading: bytes
     lines: tuple[bytes, ...]
-    numbers: bytes = b""  # its @@ line as it stands in the diff, without the heading
+    numbers: bytes = b""  # its @@ line in the diff, without the heading
 
     @property
     def old(self) -> list[bytes]:
-        """Its lines as they are before."""
+        """Its lines before the change."""
         return [line[1:] for line in self.lines if line[:1] != b"+"]
 
     @property
     def new(self) -> list[bytes]:
-        """Its lines as they are afterwards."""
+        """Its lines after the change."""
         return [line[1:] for line in self.lines if line[:1] != b"-"]
 
     def head(self, old: int, new: int) -> bytes:
-        """Its ``@@`` line where so many lines are before it, in the file before and the one after."""
+        """Its ``@@`` line if ``old`` and ``new`` lines come before it in the old and the new file."""
         numbers = []
         for mark, start, rows in ((b"-", old, self.old), (b"+", new, self.new)):
             numbers.append(b"%s%d,%d" % (mark, start + bool(rows), len(rows)))
         return b"@@ %s @@%s" % (b" ".join(numbers), self.heading)
 
     def changed(self, start: int) -> Changed:
-        """What it changes of a file in which so many lines are before it."""
+        """What it changes in a file in which ``start`` lines come before it."""
         marks = [at for at, line in enumerate(self.lines) if line[:1] != b" "]
         before = sum(line[:1] != b"+" for line in self.lines[: marks[0]]) if marks else 0
         inside = self.lines[marks[0] : marks[-1] + 1] if marks else ()
@@ -76,11 +78,11 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """What a diff does to one file, in rows ``[row, stop)`` of it.
+    """The part of a diff for one file: its rows ``[row, stop)``.
 
-    ``old`` and ``new`` are the names as they stand there, or /dev/null; None where no lines are compared.
-    ``index`` begins the id of the file before; '' where the diff does not say it. ``is_copy``: that stays.
-    ``heads`` are the names in git's own lines, for what has no lines that are compared.
+    ``old`` and ``new``: the names in the diff, or /dev/null; None without ``---`` and ``+++`` lines.
+    ``index``: the abbreviated blob id of the old file, '' if the diff has none. ``is_copy``: the old file is
+    kept. ``heads``: the names in git's own header lines, for files without ``---`` and ``+++`` lines.
     """
 
     row: int
@@ -95,20 +97,20 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settled:
-    """A diff with the right numbers. ``made``: the files that it changes, as they are afterwards; None: gone.
+class RenumberedDiff:
+    """A diff with corrected line numbers. ``files``: the changed files' new content, None if removed.
 
-    ``is_exact``: its ``index`` lines name the very files that it was placed on, each of them.
+    ``is_exact``: every ``index`` line of the diff names the file that it was placed on.
     """
 
     data: bytes
     moved: tuple[MovedHunk, ...]
-    made: Mapping[str, bytes | None]
+    files: Mapping[str, bytes | None]
     is_exact: bool
 
 
 def parse_diff(data: bytes) -> tuple[FilePart, ...]:
-    """The files of a diff with their hunks; what cannot be read is left out, and git says what is wrong."""
+    """The files of a diff with their hunks. Skips what it cannot parse; git reports the error later."""
     return tuple(_parts(_rows(data)))
 
 
@@ -145,7 +147,7 @@ def _parts(rows: Sequence[bytes]) -> Iterator[FilePart]:
 
 
 def _with_header(part: FilePart, row: bytes) -> FilePart:
-    """What another of git's lines in front of the hunks says of a file."""
+    """Add the information of one of git's other header lines."""
     if row.startswith(_MOVES):
         name = f"a/{_name(row.split(b' ', 2)[2])}"
         return replace(part, is_copy=row.startswith(b"copy"), heads=(*part.heads, name))
@@ -153,7 +155,7 @@ def _with_header(part: FilePart, row: bytes) -> FilePart:
 
 
 def _hunk(rows: Sequence[bytes], row: int) -> Hunk | None:
-    """The hunk whose ``@@`` is in a row; None where there is none, or it ends too early."""
+    """The hunk whose ``@@`` line is in a row; None if there is none, or it is incomplete."""
     found = _HUNK.match(rows[row].rstrip(b"\n"))
     if found is None:
         return None
@@ -177,7 +179,7 @@ def _hunk(rows: Sequence[bytes], row: int) -> Hunk | None:
 
 
 def _git_names(row: bytes) -> tuple[str, ...]:
-    """The names in a ``diff --git`` line where both are one below a/ and b/; of others git has more lines."""
+    """The names in a ``diff --git`` line if both have the same path; renames have other header lines."""
     names = row.removeprefix(_GIT).rstrip(b"\r\n")
     half = len(names) // 2
     left, right = names[:half], names[half + 1 :]
@@ -186,7 +188,7 @@ def _git_names(row: bytes) -> tuple[str, ...]:
 
 
 def _name(rest: bytes) -> str:
-    """A name of a file as it stands behind ``---`` or ``+++``: git quotes what is not plain, as C does."""
+    """The file name after ``---`` or ``+++``; git quotes special characters as in C."""
     text = rest.rstrip(b"\r\n").decode("utf-8", "surrogateescape")
     if not text.startswith('"'):
         return _STAMP.sub("", text.partition("\t")[0])
@@ -203,26 +205,26 @@ def _name(rest: bytes) -> str:
 
 
 def stripped(name: str | None, strip: int) -> str | None:
-    """A name without so many folders in front; None where there is no such name."""
+    """A name without its first ``strip`` folders; None if it has fewer."""
     parts = name.split("/", strip) if name not in (None, _NONE) else []
     return parts[strip] if len(parts) > strip else None
 
 
 def named_paths(parts: Sequence[FilePart], strip: int) -> tuple[str, ...]:
-    """The paths that a diff names."""
+    """The paths in a diff, without duplicates."""
     names = (stripped(name, strip) for part in parts for name in (part.old, part.new))
     return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
-def settle_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Location) -> Settled:
-    """A diff with the numbers of the places that its hunks have in ``files``, by path; ``where`` it is from.
+def renumber_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Location) -> RenumberedDiff:
+    """Place the hunks of a diff in ``files`` (by path) and correct its line numbers; ``where``: its origin.
 
-    A file with a hunk that fits nowhere keeps its numbers, and is no file of ``made``.
+    A file with a hunk that fits nowhere keeps its numbers, and is not in the ``files`` of the result.
 
     Raises:
-        IMPORT_AMBIGUOUS: a hunk fits in several places, and nothing says in which.
-        IMPORT_OTHER_FUNCTION: it fits in another definition only than the one that its ``@@`` line names.
-        ErrorGroup: several of them.
+        IMPORT_AMBIGUOUS: a hunk fits in several places, and nothing decides between them.
+        IMPORT_OTHER_FUNCTION: it fits only in another definition than the one that its ``@@`` line names.
+        ErrorGroup: several of these.
     """
     rows = _rows(data)
     made: dict[str, bytes | None] = {}
@@ -255,22 +257,26 @@ def settle_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Loca
         if new is not None:
             made[new] = placing.after(places)
     if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("the place of several hunks is not clear", errors)
-    return Settled(data=b"".join(rows), moved=tuple(moved), made=made, is_exact=is_exact)
+        raise (
+            errors[0]
+            if len(errors) == 1
+            else ErrorGroup("several hunks cannot be placed with certainty", errors)
+        )
+    return RenumberedDiff(data=b"".join(rows), moved=tuple(moved), files=made, is_exact=is_exact)
 
 
 class _Placing:
-    """The hunks of one file and its content before; ``moved`` are those that a person has to know of."""
+    """The hunks of one file and its content before the change; ``moved`` are those to report."""
 
     def __init__(self, part: FilePart, path: str, before: bytes, where: Location) -> None:
         self.part, self.path, self.before, self.where = part, path, before, where
         self.outline = Outline(path, before)
         self.moved: list[MovedHunk] = []
-        # The very file that the diff was made of: nothing about its headings can be out of date.
+        # The exact file that the diff was made from, so its headings cannot be out of date.
         self.is_same = bool(part.index) and object_id("blob", before).startswith(part.index)
 
     def places(self) -> list[int] | None:
-        """How many lines are before each hunk; None where one fits nowhere."""
+        """The number of lines before each hunk; None if one fits nowhere."""
         found: list[int] = []
         errors: list[PatchkitError] = []
         least = 0
@@ -285,7 +291,7 @@ class _Placing:
             found.append(at)
             least = at + len(hunk.old)
         if any(each.offset for each in self.moved):
-            # The file is not the one that the diff was made of, so a number proves nothing.
+            # The file is not the one that the diff was made from, so line numbers prove nothing.
             doubtful = {each.number for each in self.moved if each.others}
             errors += [
                 self._ambiguous(hunk, number, self._fits(hunk), "")
@@ -308,10 +314,10 @@ class _Placing:
         fits = [at for at in found if at >= least]
         if found and not fits and number > 1 and hunk.start < self.part.hunks[number - 2].start:
             raise AnchorError(
-                f"{self._called(hunk, number)} is above the hunk before it",
+                f"{self._name(hunk, number)} has a lower line number than the hunk before it",
                 code="IMPORT_NOT_APPLYING",
                 where=self.where,
-                why="the hunks of a file have to be in the order of its lines",
+                why="the hunks of a file must be in the order of its lines",
                 hint="make the diff again, with git diff or git format-patch",
             )
         if not fits:
@@ -347,7 +353,7 @@ class _Placing:
         return at
 
     def _is_meant(self, hunk: Hunk, at: int, fits: Sequence[int]) -> bool:
-        """Whether the heading names what is at one of the places, and not what is at the others."""
+        """Whether the heading names the definition at this place, and not those at the other places."""
         if not hunk.heading.strip() or len(fits) > _MOST_JUDGED:
             return False
         agreeing = [
@@ -356,7 +362,7 @@ class _Placing:
         return agreeing == [at]
 
     def _fits(self, hunk: Hunk) -> list[int]:
-        """The places whose lines are those of a hunk, by how many lines are before them."""
+        """The places that have a hunk's old lines, as the number of lines before them."""
         wanted = b"".join(hunk.old)
         if not wanted:
             return [min(hunk.start, len(self.outline.rows))]
@@ -379,34 +385,34 @@ class _Placing:
                 path=self.path, line=changed.first + 1, label=f"{f'in {inside}: ' if inside else ''}{numbers}"
             )
         if len(fits) > _SHOWN:
-            yield Location(path=self.path, label=f"and {len(fits) - _SHOWN} places more")
+            yield Location(path=self.path, label=f"and {len(fits) - _SHOWN} more places")
 
-    def _called(self, hunk: Hunk, number: int) -> str:
+    def _name(self, hunk: Hunk, number: int) -> str:
         return f"hunk {number} of {self.path} ({hunk.numbers.decode()})"
 
     def _bare(self, hunk: Hunk, number: int) -> AnchorError:
         return AnchorError(
-            f"{self._called(hunk, number)} has no lines of context",
+            f"{self._name(hunk, number)} has no lines of context",
             code="IMPORT_AMBIGUOUS",
             where=self.where,
-            why="only its number tells where it goes, and nothing shows that the number is right",
+            why="only its line number gives the place, and there is no way to check that number",
             hint="make the diff with context: git diff -U3",
         )
 
     def _ambiguous(self, hunk: Hunk, number: int, fits: Sequence[int], heading: str) -> AnchorError:
         if heading:
-            own = f", and the file has no '{heading}', which its @@ line names"
+            detail = f", and the file does not have '{heading}', which its @@ line names"
         elif hunk.start not in fits:
-            own = ", none at its own line"
+            detail = ", none of them at its line number"
         else:
-            own = ", and the file is another one than the diff was made of"
+            detail = ", and the diff was made from another version of the file"
         return AnchorError(
-            f"{self._called(hunk, number)} fits in {len(fits)} places{own}",
+            f"{self._name(hunk, number)} fits in {len(fits)} places{detail}",
             code="IMPORT_AMBIGUOUS",
             where=[self.where, *self._shown(hunk, fits)],
-            why="git apply would take the nearest one, whatever function that is",
-            hint="write the numbers of the right place into the hunk; or make the diff again on this "
-            "upstream; or name the one that it was made for: --upstream",
+            why="git apply would take the nearest one, even in another function",
+            hint="write the line numbers of the right place into the hunk, make the diff again on this "
+            "upstream, or name the upstream that it was made for with --upstream",
         )
 
     def _elsewhere(
@@ -420,17 +426,17 @@ class _Placing:
             why = "several functions have these lines, or upstream moved them into another one"
         named = [] if other is None else [Location(path=self.path, line=other + 1, label=f"is '{heading}'")]
         return AnchorError(
-            f"{self._called(hunk, number)} is for '{heading}', and {there}",
+            f"{self._name(hunk, number)} is for '{heading}', but {there}",
             code="IMPORT_OTHER_FUNCTION",
             where=[self.where, *self._shown(hunk, fits), *named],
             why=why,
-            hint="if the line is right, correct or remove the name after the second @@; else make the diff "
-            "again on this upstream, or name the one that it was made for: --upstream",
+            hint="if the line is right, correct or remove the name after the second @@; otherwise make the "
+            "diff again on this upstream, or name the upstream that it was made for with --upstream",
         )
 
 
 def keep_below(data: bytes, folder: str, strip: int) -> tuple[bytes, tuple[str, ...]]:
-    """The diff of the files below a folder, and the paths of the others, which are left out."""
+    """The diff of the files below a folder, and the paths of the others, which are skipped."""
     rows = _rows(data)
     parts = parse_diff(data)
     kept = rows[: parts[0].row] if parts else rows

@@ -1,4 +1,4 @@
-"""``patchkit new``: a patch of one change that is named in words, instead of by a diff."""
+"""``patchkit new``: make a patch with one change that is given by options instead of a diff."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from patchkit.base.text import near_miss
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
 from patchkit.carry.lifting.change import Changeset, FileChange
-from patchkit.carry.lifting.pipeline import Wanted, Written, guard_profiles, open_pipeline
+from patchkit.carry.lifting.pipeline import PatchOptions, Written, guard_profiles, open_pipeline
 from patchkit.carry.placing.plain import expand_plain
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.lock import Pin, PinWanted
@@ -26,10 +26,10 @@ NewVerb = Literal["change_to", "insert_before", "insert_after", "remove"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRequest:
-    """One change: ``text`` for the tokens ``at`` of a function, or of the file where none is named."""
+    """One change: ``text`` at the tokens ``at`` of a function, or of the file if no function is given."""
 
     topic: str
-    wanted: Wanted
+    wanted: PatchOptions
     file: str
     at: str
     verb: NewVerb
@@ -40,17 +40,17 @@ class NewRequest:
 
 
 def run_new(request: NewRequest, workspace: Workspace) -> Written:
-    """Write a patch of one change and put it into the series.
+    """Make a patch with one change and put it into the series.
 
     Raises:
         NEW_FILE_UNKNOWN: upstream has no such file.
         ENTITY_NOT_FOUND, ANCHOR_NOT_FOUND, ANCHOR_AMBIGUOUS, ...: the place, as in a patch.toml.
         PatchkitError: as :meth:`patchkit.carry.lifting.pipeline.Pipeline.make`.
 
-    Whatever is raised, the series is as it was.
+    After any exception the series is unchanged.
     """
     refuse_installed(workspace.series)
-    guard_profiles(request.wanted.guard, workspace.series.profiles)  # a misspelt name, before a fetch
+    guard_profiles(request.wanted.guard, workspace.series.profiles)  # report a misspelt name before fetching
     with open_pipeline(workspace) as pipeline:
         lock, repository = pipeline.lock, pipeline.repository
         cached = [pin for pin in lock.pins if find_pinned(repository, pin) is not None]
@@ -85,7 +85,7 @@ def _read(request: NewRequest, repository: Repository, base: str, pin: Pin) -> b
 
 
 def _changed(request: NewRequest, source: SourceText) -> bytes:
-    """The file with the change in it, for everybody; raises what placing the edit raises."""
+    """The file with the change, unguarded; raises what placing the edit raises."""
     code = is_code(source.path)
     selector = Selector(tokens=request.at) if code else Selector(lines=request.at)
     by_line = code and request.verb.startswith("insert") and request.text.rstrip().endswith((";", "}"))
@@ -101,7 +101,7 @@ def _changed(request: NewRequest, source: SourceText) -> bytes:
     )
     anchor = resolve_anchor(parse_scopes(source), edit)
     text = request.text
-    if by_line:  # statements go on lines of their own, like the one that they stand beside
+    if by_line:  # put statements on their own lines, indented like the one next to them
         line = source.text(source.line_span(source.line_of(anchor.spans[0].start)))
         indent = line[: len(line) - len(line.lstrip(b" \t"))].decode()
         text = f"{indent}{text.strip()}\n"
@@ -110,6 +110,8 @@ def _changed(request: NewRequest, source: SourceText) -> bytes:
     changed = data[: placement.span.start] + placement.replacement + data[placement.span.end :]
     if changed == data:
         raise AnchorError(
-            "the change is none: the text is what stands there", code="IMPORT_EMPTY", where=edit.where
+            "nothing would change: the new text equals the existing one",
+            code="IMPORT_EMPTY",
+            where=edit.where,
         )
     return changed

@@ -1,10 +1,10 @@
 """Which definition a line of a file is in, and whether the ``@@`` line of a hunk names another one.
 
-After the second ``@@`` git writes its *heading*: the last line before the hunk that looks like the beginning
-of a function, at most 80 bytes of it (GNU diff: 40). By default that is a line that begins with a letter,
-``_`` or ``$``; git's drivers for languages have other rules, and a user may set one. So a heading is compared
-with what these rules give at the place, and with the names and lines of the definitions around it, before it
-is taken for the name of something else.
+After the second ``@@`` git writes a *heading*: the last line before the hunk that looks like the beginning of
+a function, at most 80 bytes of it (GNU diff: 40). By default that is a line that begins with a letter, ``_``
+or ``$``; git's language drivers have other rules, and a user may configure one. So a heading is compared with
+the result of these rules at the place, and with the names and lines of the definitions around it, before it
+counts as the name of something else.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
 
 HeadingFit = Literal["agrees", "between", "absent", "elsewhere"]
-"""``agrees``: the heading is that of the place. ``between``: it is another one, but the change is in no
-definition, or the language is not read. ``absent``: the change is in a definition, and the heading names
-something that the file does not have. ``elsewhere``: it names something else that the file has."""
+"""How a heading fits the place of a change.
 
-_MOST = 200  # bytes of a heading that are looked at: git writes 80
-_CUT = 39  # bytes from which the end of a heading may be in the middle of a word: GNU diff cuts at 40
+``agrees``: it belongs to the place. ``between``: it does not, but the change is in no definition, or the
+language is not supported. ``absent``: the change is in a definition, and the heading names something that the
+file does not have. ``elsewhere``: it names something else that the file has.
+"""
+
+_MOST = 200  # bytes of a heading that are used; git writes 80
+_CUT = 39  # bytes from which a heading may end in the middle of a word; GNU diff cuts at 40
 _PLAIN = re.compile(rb"[A-Za-z_$]")  # git's default, GNU diff's, Subversion's and Mercurial's
-_LABEL = re.compile(rb"[A-Za-z_]\w*\s*:(?!:)\s*(?:$|/[/*])")  # git's driver for C++: none of these
+_LABEL = re.compile(rb"[A-Za-z_]\w*\s*:(?!:)\s*(?:$|/[/*])")  # git's C++ driver skips these
 _PYTHON = re.compile(rb"([ \t]*)(?:class|def|async[ \t]+def)[ \t]+(\w+)")
 _RECORD = re.compile(
     rb"\b(?:struct|class|union|enum(?:\s+(?:class|struct))?|namespace|interface|impl|trait)\s+"
@@ -38,12 +41,12 @@ _PROSE = (".md", ".rst")  # every line begins with a letter
 _BRACES = (
     ".comp", ".css", ".glsl", ".go", ".java", ".js", ".kt", ".rs", ".svelte", ".swift", ".ts", ".wgsl",
 )  # fmt: skip
-"""Languages in which a definition ends with a brace that begins a line, besides C++ and its family."""
+"""Languages besides the C++ family in which a definition ends with a brace at the beginning of a line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A definition: lines ``[first, stop)``, from 0, of which those before ``body`` are its head."""
+    """A definition: lines ``[first, stop)``, from 0; the lines before ``body`` are its head."""
 
     name: str
     first: int
@@ -54,7 +57,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What a hunk changes: lines ``[first, stop)`` of the file before, and the ``texts`` that go or come."""
+    """What a hunk changes: lines ``[first, stop)`` of the old file, and the removed and added ``texts``."""
 
     first: int
     stop: int
@@ -62,7 +65,7 @@ class Changed:
 
 
 class Outline:
-    """The definitions of one file, and what an ``@@`` line says of them."""
+    """The definitions of one file, to check ``@@`` lines against."""
 
     def __init__(self, path: str, data: bytes) -> None:
         self.path = path
@@ -71,13 +74,13 @@ class Outline:
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
-        """The definitions, in order of their first lines; none in a language that is not read."""
+        """The definitions, in order of their first lines; none in a language that is not supported."""
         if self.path.endswith(".py"):
             return tuple(_python_blocks(self.rows))
         return tuple(sorted(_code_blocks(self.source), key=lambda each: (each.first, -each.stop)))
 
     def name_at(self, changed: Changed) -> str:
-        """What a change is in: the innermost definition, else the first line of a table or block."""
+        """The innermost definition around a change, or else the first line of the table or block."""
         around = self._enclosing(changed)
         if around:
             return max(around, key=lambda each: each.first).name
@@ -85,9 +88,9 @@ class Outline:
         return self.rows[at].strip().decode("utf-8", "replace") if at is not None else ""
 
     def judge(self, heading: bytes, start: int, changed: Changed) -> tuple[HeadingFit, int | None]:
-        """Whether a hunk that begins at line ``start`` (from 0) is where its heading says.
+        """Whether a hunk that begins at line ``start`` (from 0) fits its heading.
 
-        With ``elsewhere`` comes the line of what the heading names.
+        With ``elsewhere`` also returns the line of what the heading names.
         """
         head = heading.strip()[:_MOST]
         near = set(self._headings(start))
@@ -105,7 +108,7 @@ class Outline:
             is_inside = bool(own)
         lines = [at for at, row in enumerate(self.rows) if _is_same(head, row)]
         lines = [at for at in lines if _is_whole(head, self.rows[at])] or lines
-        # A twin may have the same name: where the very line is in the file, it says which of them is meant.
+        # Several definitions may have the same name; if the file has the heading's exact line, that decides.
         by_name = name is not None and (not lines or name.encode() == head)
         if (own | near).intersection(lines) or (
             by_name and any(_answers(each.name, name) for each in enclosing)
@@ -118,7 +121,7 @@ class Outline:
         return "absent" if is_inside and name is not None and not named else "between", None
 
     def _enclosing(self, changed: Changed) -> list[Block]:
-        """The definitions that a change is in as a whole; what is added in front of one is not in it."""
+        """The definitions that contain the whole change; text added before a definition is not in it."""
         adds = changed.first == changed.stop
         return [
             each
@@ -127,7 +130,7 @@ class Outline:
         ]
 
     def _headings(self, start: int) -> Iterator[int]:
-        """The lines that git's drivers write for a hunk that begins at ``start``."""
+        """The lines that git's drivers would use as the heading of a hunk that begins at ``start``."""
         for pattern in (_PLAIN, _PYTHON) if self.path.endswith(".py") else (_PLAIN,):
             at = self._last(start, pattern)
             if at is not None:
@@ -142,7 +145,7 @@ class Outline:
         return next((at for at in range(before - 1, -1, -1) if pattern.match(self.rows[at])), None)
 
     def _open_lines(self, start: int, changed: Changed) -> set[int]:
-        """The lines of a table or block, from its first to the hunk; none if the change is not indented."""
+        """The lines of the table or block around, up to the hunk; none if the change is not indented."""
         at = self._last(start, _PLAIN)
         moved = any(text[:1] in (b" ", b"\t") for text in changed.texts if text.strip())
         if at is None or not moved or not self._is_open(at, changed.first):
@@ -150,7 +153,7 @@ class Outline:
         return set(range(at, start))
 
     def _is_open(self, head: int, line: int) -> bool:
-        """Whether what begins at a line without a blank in front has not ended before another line."""
+        """Whether the block that begins at the unindented line ``head`` has not ended before ``line``."""
         if self.rows[head].rstrip().endswith(b";"):
             return False
         rows = self.rows[head + 1 : line]
@@ -160,9 +163,9 @@ class Outline:
 
 
 def named_by(heading: bytes) -> str | None:
-    """The name that a heading defines: of a function, a struct, a macro; None where it does not say.
+    """The name of the function, struct or macro that a heading defines; None if it has none.
 
-    ``__launch_bounds__(...)`` and macros in capitals are no names of functions.
+    ``__launch_bounds__(...)`` and macros in capitals do not count as names of functions.
     """
     macro = _MACRO.match(heading)
     if macro is not None:
@@ -174,7 +177,7 @@ def named_by(heading: bytes) -> str | None:
     ]
     plain = [name for name in called if not (name.startswith("__") or name.isupper())]
     record = _RECORD.search(heading)
-    if record is not None and not plain:  # a function that returns a struct is no struct
+    if record is not None and not plain:  # a function that returns a struct is not a struct
         return record[1].decode("utf-8", "replace")
     if plain:
         return plain[0]
@@ -186,13 +189,13 @@ def _answers(name: str, wanted: str | None) -> bool:
 
 
 def _is_whole(heading: bytes, row: bytes) -> bool:
-    """Whether a heading is a line, or so much of it as a tool writes."""
+    """Whether a heading is a whole line, or a line cut off at a tool's limit."""
     text = row.strip()
     return text == heading or (len(heading) >= _CUT and text.startswith(heading))
 
 
 def _is_same(heading: bytes, row: bytes) -> bool:
-    """Whether a heading is a line, or its first words: a person may have cut it."""
+    """Whether a heading is a line or its first words, as someone may have shortened it."""
     text = row.strip()
     cut = heading[-1:] + text[len(heading) : len(heading) + 1]
     return text.startswith(heading) and (len(heading) >= _CUT or re.fullmatch(rb"\w\w", cut) is None)
@@ -210,7 +213,7 @@ def _code_blocks(source: SourceText) -> Iterator[Block]:
 
 
 def _python_blocks(rows: Sequence[bytes]) -> Iterator[Block]:
-    """Classes and functions by their indentation; a name has those around it in front."""
+    """Classes and functions of Python by indentation, with qualified names."""
     around: list[tuple[int, str]] = []
     for first, row in enumerate(rows):
         found = _PYTHON.match(row)
@@ -226,7 +229,7 @@ def _python_blocks(rows: Sequence[bytes]) -> Iterator[Block]:
 
 
 def _ends(row: bytes, indent: int) -> bool:
-    """Whether a line of Python is no part any more of what is so far to the right."""
+    """Whether a line of Python ends a block that was opened at this indentation."""
     text = row.lstrip(b" \t")
     if not text.strip() or text.startswith((b")", b"#", b"]", b"}")):
         return False

@@ -1,9 +1,8 @@
-"""``patchkit import QUEUE``: patch files, mails or commits become patches of the series, in order.
+"""``patchkit import QUEUE``: turn patch files, mails or commits into patches of the series, in order.
 
-git makes the tree of each change on those before it, in an index of its own. On that tree the change is
-lifted, placed on what the patches before it made, and the two results are compared. What is refused leaves
-the rest standing: later changes go on without it, where they can. The series is written at the end, all of it
-or nothing.
+git applies each change on top of the earlier ones, in a separate index. The difference of the trees is lifted
+and placed on the result of the earlier patches, and the two results are compared. If a change is refused,
+later ones are still imported if they do not need it. The series is written at the end, all or nothing.
 """
 
 from __future__ import annotations
@@ -33,22 +32,22 @@ from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.importing.diffs import is_mail, read_diff, split_mails
 from patchkit.carry.importing.for_whom import Guards, parse_guards
-from patchkit.carry.importing.ground import Ground, Grounds
+from patchkit.carry.importing.ground import BaseFinder, QueueBase
 from patchkit.carry.importing.queue_sources import (
     Paths,
+    QueueContents,
     QueuedChange,
-    Reading,
     folder_of,
     is_queue,
     is_range,
 )
 from patchkit.carry.importing.refusal import explain
 from patchkit.carry.importing.run import ImportRequest, run_import
-from patchkit.carry.importing.standing import Queue, Standing, Trees
+from patchkit.carry.importing.standing import Queue, QueueEntry, Trees
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.lifting.change import Authorship, FileChange, MovedHunk
-from patchkit.carry.lifting.pipeline import Wanted, Written, guard_profiles, open_pipeline
+from patchkit.carry.lifting.pipeline import PatchOptions, Written, guard_profiles, open_pipeline
 from patchkit.carry.lifting.trial import Drafted, Guarded, Stage, Trial
 from patchkit.carry.lifting.write import NewFolder, folder_files, next_number, patch_id, put_all, short_title
 from patchkit.carry.onto.pin import AsBuild
@@ -65,15 +64,15 @@ State = Literal["lifted", "text", "refused", "left out"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueRequest:
-    """What is imported, and how. ``guards`` are the values of ``--guard``, ``wanted`` has the rest.
+    """What to import, and how. ``guards``: the values of ``--guard``; ``wanted``: the other patch options.
 
-    ``squash``: all changes as one patch. ``dry_run``: nothing is written. ``strip`` and ``prefix`` as in
+    ``squash``: make one patch of all changes. ``dry_run``: write nothing. ``strip`` and ``prefix``: as in
     :class:`patchkit.carry.importing.queue_sources.Paths`.
     """
 
     sources: tuple[str, ...]
     guards: tuple[str, ...]
-    wanted: Wanted
+    wanted: PatchOptions
     strip: int | None = None
     prefix: str | None = None
     pull: int | None = None
@@ -87,10 +86,10 @@ class QueueRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedPatch:
-    """What became of one change. ``patches`` are ids with their folders: two where a guard fits a part.
+    """The result for one change. ``patches``: ids with their folders; several if guards split the change.
 
-    ``hunks`` of its ``edits`` are told by lines of the file alone; ``whole`` is what becomes of whole files.
-    ``moved`` are hunks of the diff that were not at their own lines.
+    ``hunks``: how many of its ``edits`` are placed by lines of the file alone. ``whole``: changes to whole
+    files. ``moved``: hunks of the diff that were applied at other lines than their header's.
     """
 
     json_keys: ClassVar = (
@@ -118,18 +117,21 @@ class QueuedPatch:
 
     @property
     def needed(self) -> dict[str, str]:
-        """Why each required patch is."""
+        """The reason for each required patch."""
         return dict(self.requires)
 
     @property
     def errors(self) -> tuple[PatchkitError, ...]:
-        """Why it was refused, each reason."""
+        """Every reason why it was refused."""
         return tuple(members_of(self.error)) if self.error is not None else ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReport:
-    """The whole queue: ``base`` is what it was placed on, ``because`` why; ``newest`` as of one patch."""
+    """The result for a queue. ``base``: the upstream it was placed on; ``because``: why that one.
+
+    ``newest``: the result on the newest cached pin, as text.
+    """
 
     json_keys: ClassVar = "queue=patches counts base base_because=because newest not_on_newest written"
 
@@ -142,29 +144,30 @@ class QueueReport:
     written: bool
 
     def count(self, state: State) -> int:
-        """How many changes came to that."""
+        """The number of changes in that state."""
         return sum(each.state == state for each in self.patches)
 
     @property
     def exit_code(self) -> ExitCode:
-        """Whether all that has a diff is in."""
+        """OK if no change was refused."""
         return ExitCode.FEWER_PATCHES if self.count("refused") else ExitCode.OK
 
     @property
     def counts(self) -> dict[State, int]:
-        """How many patches of the queue are in each state."""
+        """The number of changes in each state."""
         states: tuple[State, ...] = ("lifted", "text", "refused", "left out")
         return {state: self.count(state) for state in states}
 
 
 def import_changes(request: QueueRequest, workspace: Workspace) -> Written | QueueReport:
-    """Make patches of what is named: one of a single diff, mail, commit or pull request, else a queue.
+    """Import one patch (from a single diff, mail, commit or pull request) or a queue.
 
     Raises:
-        IMPORT_ONE_ONLY: an option of one patch, for several.
-        PatchkitError: of reading the queue, of the pin, and of one patch as :func:`run_import` raises it.
+        IMPORT_ONE_ONLY: an option that is valid for a single patch only.
+        PatchkitError: from reading the queue, from the pin, and for one patch as :func:`run_import`.
 
-    Whatever is raised, the series is as it was. What is refused of a queue is not raised: the report has it.
+    After any exception the series is unchanged. Changes of a queue that are refused are in the report, not
+    raised.
     """
     guards = parse_guards(request.guards)
     single = ImportRequest(
@@ -181,9 +184,9 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
         return run_import(single, workspace)
     if request.dry_run and request.squash:
         raise UsageError(
-            "--dry-run shows what becomes of each change, and --squash makes one patch of all",
+            "--dry-run cannot be combined with --squash: it reports on each change of a queue",
             code="IMPORT_ONE_ONLY",
-            hint="leave one of them out",
+            hint="use only one of them",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
     if commits:
@@ -192,16 +195,16 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
         return _run(request, guards, workspace)
     is_one = request.squash or _is_one(request, workspace)
     if is_one and commits:
-        return run_import(single, workspace)  # of commits git knows both trees
+        return run_import(single, workspace)  # for commits git has both trees
     return _run(replace(request, squash=is_one), guards, workspace)
 
 
 def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
-    """Whether the one source that is named is one change, as a diff, a mail or a commit is."""
+    """Whether the only source is a single change: one diff, one mail or one commit."""
     (source,) = request.sources
     if is_range(source):
         clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
-        return clone.count("--no-merges", source) < 2  # noqa: PLR2004 - of none, run_import tells
+        return clone.count("--no-merges", source) < 2  # noqa: PLR2004 - for none, run_import raises
     data = read_diff(Path(source))
     if not is_mail(data):
         return True
@@ -211,7 +214,7 @@ def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
 
 
 def _refuse_several(request: QueueRequest) -> None:
-    """Raise IMPORT_ONE_ONLY for an option of one patch."""
+    """Raise IMPORT_ONE_ONLY for options that are valid for a single patch only."""
     given = {
         "--id": request.wanted.id,
         "--title": request.wanted.title,
@@ -219,14 +222,14 @@ def _refuse_several(request: QueueRequest) -> None:
     }
     for option in (name for name, value in given.items() if value):
         raise UsageError(
-            f"{option} is for one patch, and this is a queue of several",
+            f"{option} is for a single patch, but this is a queue of several",
             code="IMPORT_ONE_ONLY",
-            hint="leave it out; or make one patch of all: --squash",
+            hint=f"run without {option}, or make one patch of all with --squash",
         )
 
 
 def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> None:
-    """Raise IMPORT_ONE_ONLY for an option of files."""
+    """Raise IMPORT_ONE_ONLY for options that are valid for files only."""
     given = {
         "--dry-run": request.dry_run,
         "--squash": request.squash,
@@ -234,18 +237,18 @@ def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> No
         "several files": request.sources[1:],
     }
     for option in (name for name, value in given.items() if value):
-        raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="leave it out")
+        raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="run without it")
     _refuse_paths(request)
 
 
 def _refuse_paths(request: QueueRequest) -> None:
-    """Raise IMPORT_ONE_ONLY for options that say how the paths of a diff are meant."""
+    """Raise IMPORT_ONE_ONLY for options about the paths in a diff."""
     given = {"-p": request.strip is not None, "--prefix": request.prefix}
     for option in (name for name, value in given.items() if value):
         raise UsageError(
-            f"{option} is for patch files: commits have their paths from the repository",
+            f"{option} is for patch files; the paths of commits are those of the repository",
             code="IMPORT_ONE_ONLY",
-            hint="leave it out; or write the commits to files first: git format-patch",
+            hint=f"run without {option}, or write the commits to files first with git format-patch",
         )
 
 
@@ -253,12 +256,12 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written
     refuse_installed(workspace.series)
     profiles = {name: guard_profiles(name, workspace.series.profiles) for name in guards.names}
     with (
-        InterruptNote("the series is as it was: a queue is written when all of it was tried"),
+        InterruptNote("the series is unchanged: a queue is written only after all of it was tried"),
         open_pipeline(workspace) as pipeline,
         temporary_folder("queue") as folder,
     ):
         trees = Trees(own_repository(folder, pipeline.repository))
-        grounds = Grounds(
+        finder = BaseFinder(
             sources=request.sources,
             paths=Paths(strip=request.strip, folder=folder_of(request.prefix)),
             repo=request.repo,
@@ -267,35 +270,35 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written
             pipeline=pipeline,
             trees=trees,
         )
-        reading, ground = grounds.read(folder)
+        contents, queue_base = finder.read(folder)
         if request.squash:
-            return _squashed(grounds, replace(request.wanted, guard=_only_guard(guards)), reading, ground)
-        if len(reading.changes) > 1:
+            return _squashed(finder, replace(request.wanted, guard=_only_guard(guards)), contents, queue_base)
+        if len(contents.changes) > 1:
             _refuse_several(request)
         with pipeline.open_stage() as stage:
-            taking = _Taking(
+            importer = _QueueImport(
                 wanted=request.wanted,
-                grounds=grounds,
+                finder=finder,
                 guards=guards,
                 profiles=profiles,
                 series=load_series(workspace.series.patches),
-                ground=ground,
+                queue_base=queue_base,
                 stage=stage,
-                queue=Queue(trees=trees, base=ground.tree, reporter=workspace.reporter),
+                queue=Queue(trees=trees, base=queue_base.tree, reporter=workspace.reporter),
             )
-            found = taking.take_all(reading.changes)
-            newest, missing = taking.look_at_newest()
+            found = importer.import_all(contents.changes)
+            newest, missing = importer.look_at_newest()
         if not request.dry_run:
-            put_all(taking.new, workspace.series)
-    left_out = [QueuedPatch(name=name, state="left out", note=why) for name, why in reading.left_out]
+            put_all(importer.new, workspace.series)
+    skipped = [QueuedPatch(name=name, state="left out", note=why) for name, why in contents.skipped]
     return QueueReport(
-        patches=(*found, *left_out),
-        base=ground.name,
-        because=ground.because,
-        build=ground.build,
+        patches=(*found, *skipped),
+        base=queue_base.name,
+        because=queue_base.because,
+        build=queue_base.build,
         newest=newest,
         not_on_newest=missing,
-        written=bool(taking.new) and not request.dry_run,
+        written=bool(importer.new) and not request.dry_run,
     )
 
 
@@ -304,46 +307,48 @@ def _only_guard(guards: Guards) -> str:
     if guards.rules[0][0] == "*":
         return guards.rules[0][1]
     raise UsageError(
-        "--squash makes one patch, and --guard by patterns makes several",
+        "--squash makes one patch, but --guard with patterns makes several",
         code="IMPORT_ONE_ONLY",
-        hint="one --guard for all paths, or no --squash",
+        hint="use one --guard for all paths, or run without --squash",
     )
 
 
-def _squashed(grounds: Grounds, wanted: Wanted, reading: Reading, ground: Ground) -> Written:
-    """All changes as one patch."""
-    tree = ground.tree
+def _squashed(
+    finder: BaseFinder, wanted: PatchOptions, contents: QueueContents, queue_base: QueueBase
+) -> Written:
+    """Import all changes as one patch."""
+    tree = queue_base.tree
     moved: list[MovedHunk] = []
-    for name, why in reading.left_out:
-        grounds.pipeline.workspace.reporter.warn(f"{name} is left out: {why}")
-    for change in reading.changes:
+    for name, why in contents.skipped:
+        finder.pipeline.workspace.reporter.warn(f"skipped {name}: {why}")
+    for change in contents.changes:
         try:
-            placed = grounds.trees.place(tree, change)
+            placed = finder.trees.place(tree, change)
         except PatchkitError as error:
-            raise explain(error, change, tree, grounds, ground) from error
+            raise explain(error, change, tree, finder, queue_base) from error
         tree = placed.tree
         moved += placed.moved
-    name = reading.changes[0].where.path if len(reading.changes) == 1 else "the queue"
-    files = check_changes(grounds.trees.git.renames(ground.tree, tree), name, grounds.trees.git)
-    by = Authorship.joined([change.by for change in reading.changes])
-    title = by.subject or reading.changes[0].words
-    return grounds.pipeline.make(ground.changeset(files, by, moved), wanted, title)
+    name = contents.changes[0].where.path if len(contents.changes) == 1 else "the queue"
+    files = check_changes(finder.trees.git.renames(queue_base.tree, tree), name, finder.trees.git)
+    by = Authorship.joined([change.by for change in contents.changes])
+    title = by.subject or contents.changes[0].words
+    return finder.pipeline.make(queue_base.changeset(files, by, moved), wanted, title)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Taking:
-    """The queue on its way in. ``tree`` is git's tree of what is in.
+class _QueueImport:
+    """The import of a queue. ``tree``: git's tree with all imported changes.
 
-    ``whole`` are, by a change's place and name, the trees around it where all that apply are there.
-    ``new`` are the patches that are in, in order.
+    ``whole``: by a change's place and name, the trees before and after it if every change that applies is
+    included. ``new``: the imported patches, in order.
     """
 
-    wanted: Wanted
-    grounds: Grounds
+    wanted: PatchOptions
+    finder: BaseFinder
     guards: Guards
     profiles: Mapping[str, tuple[ArchProfile, ...] | None]
     series: Series
-    ground: Ground
+    queue_base: QueueBase
     stage: Stage
     queue: Queue
     tree: str = ""
@@ -360,21 +365,21 @@ class _Taking:
 
     @property
     def workspace(self) -> Workspace:
-        return self.grounds.pipeline.workspace
+        return self.finder.pipeline.workspace
 
-    def take_all(self, changes: Sequence[QueuedChange]) -> tuple[QueuedPatch, ...]:
-        """Take each change in, or say why not."""
+    def import_all(self, changes: Sequence[QueuedChange]) -> tuple[QueuedPatch, ...]:
+        """Import each change, or record why it was refused."""
         reporter = self.workspace.reporter
-        self.tree = self.ground.tree
+        self.tree = self.queue_base.tree
         read = [*self.series.read, *sorted(self._look_over(changes))]
-        self.files = read_upstream(self.grounds.pipeline.repository, self.ground.commit, read)
+        self.files = read_upstream(self.finder.pipeline.repository, self.queue_base.commit, read)
         found = []
         with reporter.progress("importing the queue", "patches") as advance:
             for number, change in enumerate(changes, 1):
                 reporter.step(f"{number} of {len(changes)}: {change.name}")
                 start = time.monotonic()
                 try:
-                    done = self._take(change)
+                    done = self._import_one(change)
                 except PatchkitError as error:
                     self.refused.append(change)
                     name_series(error, stage=self.stage.series.root, series=self.workspace.series)
@@ -384,8 +389,8 @@ class _Taking:
         return tuple(found)
 
     def _look_over(self, changes: Sequence[QueuedChange]) -> frozenset[str]:
-        """All paths that are touched; fills ``whole``."""
-        tree = self.ground.tree
+        """All paths that the changes touch. Also fills ``whole``."""
+        tree = self.queue_base.tree
         for change in changes:
             try:
                 made = self.trees.place(tree, change).tree
@@ -394,8 +399,8 @@ class _Taking:
             self.whole[change.where, change.name], tree = (tree, made), made
         return frozenset(path for change in changes for path in self._touched(change))
 
-    def _take(self, change: QueuedChange) -> QueuedPatch:
-        """One change, whole: all of its parts are in, or none; raises what stands against it."""
+    def _import_one(self, change: QueuedChange) -> QueuedPatch:
+        """Import one change with all of its parts or none; raises the reason why it is refused."""
         note = ""
         moved: tuple[MovedHunk, ...] = ()
         try:
@@ -406,7 +411,7 @@ class _Taking:
             if merged is None:
                 raise self._refusal(error, change) from error
             names = ", ".join(self._needed(change))
-            note = f"made for a tree with {names}, refused; git's three-way merge puts it where that is not"
+            note = f"made for a tree with {names} (refused); merged by git onto a tree without it"
             change, after = merged
         files = check_changes(self.trees.git.renames(self.tree, after), change.name, self.trees.git)
         split = self.guards.split([each.path for each in files], change.name)
@@ -438,11 +443,11 @@ class _Taking:
         scratch: UpstreamFiles,
         before: Sequence[_Part],
     ) -> _Part:
-        """What one guard makes of a change, tried on what is there; gone from the stage if that fails."""
+        """The patch for the files of one guard, tried on the stage; removed from the stage if that fails."""
         name = self._free_id(change, guard if before else None)
         title = short_title(self.wanted.title or change.by.subject or change.words)
-        drafted = self.grounds.pipeline.draft(
-            self.ground.changeset(files, change.by), self.wanted, (name, title), self.profiles[guard]
+        drafted = self.finder.pipeline.draft(
+            self.queue_base.changeset(files, change.by), self.wanted, (name, title), self.profiles[guard]
         )
         number = next_number(self.series) + len(self.new) + len(before)
         new = NewFolder(patch=drafted.patch, number=number, source=drafted.change.source)
@@ -456,22 +461,22 @@ class _Taking:
     def _requires(
         self, change: QueuedChange, part: _Part, parts: Sequence[_Part], after: str
     ) -> tuple[tuple[str, str], ...]:
-        """What a part stands on; what is for some GPUs only stands on what is for everybody, too."""
-        edits = {edit.id: edit for edit in part.trial.made.edits}
+        """The patches that a part requires; a guarded part also requires the unguarded part of its change."""
+        edits = {edit.id: edit for edit in part.trial.patch.edits}
         places = [(edits[each.id], each.locations) for each in part.trial.placed.edits]
         found = self.queue.requirements(change, part.paths, self.tree, after, places)
         if part is parts[0] or parts[0].trial.guard is not None:
             return found
-        return (*found, (parts[0].new.patch.id, "it is the part of the same change that every build gets"))
+        return (*found, (parts[0].new.patch.id, "it is the unguarded part of the same change"))
 
     def _keep(self, change: QueuedChange, part: _Part, after: str) -> None:
-        """A part is in: what comes next stands on it."""
+        """Add a part to the imported patches, so that later ones can require it."""
         patch = replace(part.new.patch, requires=part.requires)
         part.new = replace(part.new, patch=patch)
         path = self.stage.series.patches / part.new.name / "patch.toml"
         write_whole(path, folder_files(patch)["patch.toml"], "writing the patch")
         self.new.append(part.new)
-        new = Standing(patch=patch.id, change=change, paths=part.paths, requires=part.requires)
+        new = QueueEntry(patch=patch.id, change=change, paths=part.paths, requires=part.requires)
         old = {each.source or each.path: each.before for each in part.files}
         self.queue.add(new, self.tree, after, old)
         trial = part.trial
@@ -488,8 +493,8 @@ class _Taking:
         notes = [note, *(warning for part in parts for warning in part.trial.placed.warnings)]
         if len(parts) > 1:
             whole = ", ".join(parts[0].paths)
-            whom = "everybody" if parts[0].trial.guard is None else " ".join(patches[0].archs or ())
-            notes.append(f"split: {whole} for {whom} ('{patches[0].id}'), the rest by itself")
+            gpus = "all GPUs" if parts[0].trial.guard is None else " ".join(patches[0].archs or ())
+            notes.append(f"split: {whole} for {gpus} ('{patches[0].id}'), the rest as separate patches")
         own = {patch.id for patch in patches}
         folder = self.workspace.series.patches
         return QueuedPatch(
@@ -508,9 +513,9 @@ class _Taking:
         )
 
     def _free_id(self, change: QueuedChange, guard: str | None) -> str:
-        """The id that was asked for, or one made of the change's name that no other patch has.
+        """The wanted id, or an unused one made from the change's name.
 
-        Raises PATCH_ID_TAKEN: the series has it; the same queue twice is hardly meant.
+        Raises PATCH_ID_TAKEN if the series has it, because then the same queue was probably imported before.
         """
         wanted = self.wanted.id
         name = patch_id(wanted, change.words, self.series)
@@ -521,7 +526,7 @@ class _Taking:
         return next(each for each in chain((name,), more) if each not in taken)
 
     def _needed(self, change: QueuedChange) -> list[str]:
-        """The refused changes that it may stand on: with all before it, it applies, and they share a file."""
+        """The refused changes that it may need: it applies with all earlier ones, and they share a file."""
         touched = self._touched(change)
         return [other.name for other in self.refused if self._touched(other) & touched]
 
@@ -534,9 +539,9 @@ class _Taking:
         )
 
     def _without_refused(self, change: QueuedChange) -> tuple[QueuedChange, str] | None:
-        """The change where the refused ones before it are not, by git's merge, and the tree that it makes.
+        """Merge the change with git onto a tree without the refused ones; the change, and the tree it gives.
 
-        None: it needs their text, or is not to be had with them either.
+        None if it needs their text, or does not apply with them either.
         """
         ends = self.whole.get((change.where, change.name))
         if ends is None or not self._needed(change):
@@ -558,37 +563,37 @@ class _Taking:
         return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
 
     def _refusal(self, error: PatchkitError, change: QueuedChange) -> PatchkitError:
-        """Why a change is not placed here, as far as can be told."""
+        """The error for a change that cannot be placed, with as much explanation as is available."""
         needed = self._needed(change)
         if needed and isinstance(error, AnchorError):
             return AnchorError(
-                f"{change.name} stands on what was refused",
+                f"{change.name} depends on a change that was refused",
                 code="IMPORT_NEEDS_REFUSED",
                 where=change.where,
-                why=f"with {', '.join(needed)} it applies, and without it does not",
-                hint="bring that one in first: write it by hand (docs/guide/patch.md), or split it",
+                why=f"it applies with {', '.join(needed)}, and not without",
+                hint="import that one first: write it by hand (docs/guide/patch.md), or split it",
             )
-        return explain(error, change, self.tree, self.grounds, self.ground)
+        return explain(error, change, self.tree, self.finder, self.queue_base)
 
     def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
-        """What is known of the queue on the newest cached pin, and ids that have no place there."""
+        """The result on the newest cached pin as text, and the ids that cannot be placed there."""
         if not self.new:
-            return "nothing to look at", ()
-        self.workspace.reporter.step("looking at the newest cached build")
+            return "not tried: no patch was imported", ()
+        self.workspace.reporter.step("trying the newest cached build")
         try:
             newest = self.stage.look_at_newest([each.patch for each in self.new])
         except PatchkitError as error:
-            return f"it cannot be told: {error.message}", ()
+            return f"unknown: {error.message}", ()
         if not newest.missing:
             return newest.summary, ()
         placed = len(self.new) - len(newest.missing)
-        have = f"{placed} of {len(self.new)} patches have a place there"
-        return f"{newest.summary.partition(':')[0]}: {have}", newest.missing
+        result = f"{placed} of {len(self.new)} patches can be placed"
+        return f"{newest.summary.partition(':')[0]}: {result}", newest.missing
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one guard makes of a change."""
+    """The part of a change that has one guard."""
 
     new: NewFolder
     drafted: Drafted

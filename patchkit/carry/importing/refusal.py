@@ -1,4 +1,4 @@
-"""Why a change of a queue is not placed, as far as upstream's trees tell, and what to do then."""
+"""Explain why a change of a queue does not apply, and what to do about it, by trying upstream's trees."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import visible
-from patchkit.carry.importing.ground import Ground, Grounds
+from patchkit.carry.importing.ground import BaseFinder, QueueBase
 from patchkit.carry.importing.hunks import keep_below, parse_diff, stripped
 from patchkit.carry.importing.queue_sources import QueuedChange
 
@@ -16,56 +16,57 @@ _MISSING = ("does not exist in index", "No such file or directory", "lacks filen
 
 
 def explain(
-    error: PatchkitError, change: QueuedChange, tree: str, grounds: Grounds, ground: Ground
+    error: PatchkitError, change: QueuedChange, tree: str, finder: BaseFinder, queue_base: QueueBase
 ) -> PatchkitError:
-    """The error of placing a change on a tree, with what else is known: of its paths, and of other builds."""
+    """Explain the error of a change that does not apply: by its paths, line endings, or another build."""
     if error.code != "IMPORT_NOT_APPLYING" or error.hint is not None:
         return error
     if any(words in (error.why or "") for words in _MISSING):
-        other = _other_paths(change, tree, grounds)
+        other = _other_paths(change, tree, finder)
         if other is not None:
-            error.message = f"{change.name} has other paths than {ground.name}"
+            error.message = f"the paths in {change.name} are not those of {queue_base.name}"
             error.why, error.hint = other
             return error
     if b"\r\n" in change.data and _applies(
-        replace(change, data=change.data.replace(b"\r\n", b"\n")), tree, grounds
+        replace(change, data=change.data.replace(b"\r\n", b"\n")), tree, finder
     ):
-        error.hint = "its lines end as on Windows (CRLF), and upstream's do not: save it with LF line ends"
+        error.hint = "it has Windows line endings (CRLF), and upstream does not: save it with LF line endings"
         return error
-    if grounds.trees.apply(tree, change, backwards=True)[0] is not None:
-        error.why = "taken back it applies: the tree has this change already"
-        error.hint = "leave it out"
+    if finder.trees.apply(tree, change, backwards=True)[0] is not None:
+        error.why = "it applies in reverse, so the tree already has this change"
+        error.hint = "remove it from the queue"
         return error
-    near = grounds.nearest(change, ground)
+    near = finder.nearest(change, queue_base)
     if near is not None:
-        error.hint = f"by itself it applies to {near}: --upstream {near}"
+        error.hint = f"on its own it applies to {near}: use --upstream {near}"
     else:
         error.hint = (
-            f"tried on {ground.name} and every cached build; --upstream names the one it was made for"
+            f"it applies neither to {queue_base.name} nor to any cached build; name the one it was made for "
+            "with --upstream"
         )
     return error
 
 
-def _applies(change: QueuedChange, tree: str, grounds: Grounds) -> bool:
+def _applies(change: QueuedChange, tree: str, finder: BaseFinder) -> bool:
     try:
-        grounds.trees.place(tree, change)
+        finder.trees.place(tree, change)
     except PatchkitError:
         return False
     return True
 
 
-def _other_paths(change: QueuedChange, tree: str, grounds: Grounds) -> tuple[str, str] | None:
-    """How the paths of a change would be upstream's: why they are not, and the option that says so."""
-    out = grounds.trees.git.run("ls-tree", "-r", "-z", "--name-only", tree)
+def _other_paths(change: QueuedChange, tree: str, finder: BaseFinder) -> tuple[str, str] | None:
+    """Whether an option would turn the paths of a change into upstream's: the reason and the hint."""
+    out = finder.trees.git.run("ls-tree", "-r", "-z", "--name-only", tree)
     names = frozenset(out.decode("utf-8", "surrogateescape").split("\0"))
     olds = [part.old for part in parse_diff(change.data) if part.old is not None and part.old != "/dev/null"]
     for option, other, name in _ways(change, olds, names):
         was = visible(f"'{stripped(name, change.strip) or name}' is '{stripped(name, other.strip)}' there")
         try:
-            grounds.trees.place(tree, other)
+            finder.trees.place(tree, other)
         except PatchkitError as error:
-            return was, f"with {option} its paths are upstream's, but it does not apply: {error.message}"
-        return was, f"with {option} it applies: add that to the command, or behind its name in a series"
+            return was, f"with {option} its paths match upstream's, but it does not apply: {error.message}"
+        return was, f"it applies with {option}: add that to the command, or after its name in a series file"
     lost = [name for name in (stripped(old, change.strip) for old in olds) if name and name not in names]
     same = sorted(
         path for path in names for name in lost if path.rpartition("/")[2] == name.rpartition("/")[2]
@@ -74,12 +75,12 @@ def _other_paths(change: QueuedChange, tree: str, grounds: Grounds) -> tuple[str
     if len(lacking) == 1 and (folder := lacking.pop()) is not None:
         return (
             visible(f"upstream has '{stripped(olds[0], change.strip)}' below {folder}/"),
-            f"make the diff in llama.cpp's tree, or write {folder}/ in front of its paths",
+            f"make the diff in llama.cpp's tree, or put {folder}/ before its paths",
         )
     if same:
         return (
-            visible(f"it has no '{lost[0]}', but {', '.join(same[:_SHOWN])}"),
-            "make the diff for that file; or name the upstream that it was made for: --upstream",
+            visible(f"upstream has no '{lost[0]}', but {', '.join(same[:_SHOWN])}"),
+            "make the diff for that file, or name the upstream that it was made for with --upstream",
         )
     return None
 
@@ -87,7 +88,7 @@ def _other_paths(change: QueuedChange, tree: str, grounds: Grounds) -> tuple[str
 def _ways(
     change: QueuedChange, olds: list[str], names: frozenset[str]
 ) -> Iterator[tuple[str, QueuedChange, str]]:
-    """Options that make upstream's paths of those of a change, the change with them, and a path."""
+    """Options that turn a change's paths into upstream's, with the resulting change and an example path."""
     for strip in range(max((name.count("/") for name in olds), default=0) + 1):
         inside = [name for name in olds if stripped(name, strip) in names]
         if strip == change.strip or not inside:
@@ -101,6 +102,6 @@ def _ways(
 
 
 def _folder_of(path: str, names: frozenset[str]) -> str | None:
-    """The one folder below which a tree has a path."""
+    """The folder below which a tree has this path, if there is exactly one."""
     found = {name.removesuffix(f"/{path}") for name in names if path and name.endswith(f"/{path}")}
     return found.pop() if len(found) == 1 else None

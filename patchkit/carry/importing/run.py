@@ -1,4 +1,4 @@
-"""``patchkit import`` of commits or a pull request: one patch of the series, or nothing."""
+"""``patchkit import`` of commits or a pull request: make one patch of the series."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import known_pins
 from patchkit.carry.importing.commits import compare_commits, read_pull, read_range
 from patchkit.carry.lifting.change import Changeset
-from patchkit.carry.lifting.pipeline import Pipeline, Wanted, Written, guard_profiles, open_pipeline
+from patchkit.carry.lifting.pipeline import PatchOptions, Pipeline, Written, guard_profiles, open_pipeline
 from patchkit.carry.onto.pin import AsBuild, as_build_number, build_below, require_build
 from patchkit.carry.upstream.clone import open_clone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """What is imported, by its commits: one of ``source`` (``REV..REV``) and ``pull`` is given."""
+    """What to import: either ``source`` (``REV..REV`` or a commit) or ``pull`` is given."""
 
-    wanted: Wanted
+    wanted: PatchOptions
     source: str | None = None
     pull: int | None = None
     url: str | None = None
@@ -34,13 +34,13 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Written:
     """Make a patch of commits or a pull request and put it into the series.
 
     Raises:
-        IMPORT_NO_RANGE, IMPORT_NO_PULL, IMPORT_UNSUPPORTED, IMPORT_EMPTY: what was named.
-        PatchkitError: of the clone, the remote or the cache, and as :meth:`Pipeline.make`.
+        IMPORT_NO_RANGE, IMPORT_NO_PULL, IMPORT_UNSUPPORTED, IMPORT_EMPTY: the source cannot be imported.
+        PatchkitError: from the clone, the remote or the cache, and as :meth:`Pipeline.make`.
 
-    Whatever is raised, the series is as it was.
+    After any exception the series is unchanged.
     """
     refuse_installed(workspace.series)
-    guard_profiles(request.wanted.guard, workspace.series.profiles)  # a misspelt name, before a fetch
+    guard_profiles(request.wanted.guard, workspace.series.profiles)  # report a misspelt name before fetching
     with open_pipeline(workspace) as pipeline:
         change = _find(request, pipeline)
         title = change.by.subject or Path(request.source or "imported").stem
@@ -52,9 +52,9 @@ def _find(request: ImportRequest, pipeline: Pipeline) -> Changeset:
         return _of_pull(request, request.pull, pipeline)
     if request.source is None:
         raise UsageError(
-            "nothing to import was named",
+            "nothing to import",
             code="IMPORT_NOTHING_NAMED",
-            hint="patchkit import FILE.patch, patchkit import REV..REV, or --pr N --url REMOTE",
+            hint="name a patch file, a range of commits REV..REV, or a pull request with --pr N --url REMOTE",
         )
     return _of_range(request, request.source, pipeline)
 
@@ -73,9 +73,9 @@ def _of_range(request: ImportRequest, revisions: str, pipeline: Pipeline) -> Cha
 def _of_pull(request: ImportRequest, number: int, pipeline: Pipeline) -> Changeset:
     if request.url is None:
         raise UsageError(
-            "--pr needs --url, the remote that has the pull request",
+            "--pr requires --url, the remote that has the pull request",
             code="IMPORT_NO_PULL",
-            hint=f"--pr {number} --url {llama_cpp().url}",
+            hint=f"for example --pr {number} --url {llama_cpp().url}",
         )
     named = as_build_number(request.as_build, None, pipeline.lock.pins)
     pull = read_pull(request.url, number, pipeline.repository, pipeline.workspace.cache_root)

@@ -1,9 +1,9 @@
-"""Which patches of a queue stand on which: told by whose lines a change touches, and measured with git.
+"""Find which patches of a queue require which: guess from the lines that a change touches, then try with git.
 
-Each line of a file has an *owner*, the patch that wrote it, and so has each cut, where a patch took lines
-away. What a change needs of them is guessed from its own lines and three around, and then tried: on a tree of
-those patches alone it must apply and do the same, and with any one of them left out it must fail, or do
-something else.
+Each line of a file has an *owner*, the patch that wrote it, and so has each cut, a place where a patch
+removed lines. What a change requires is guessed from the owners of its lines and of three lines around, and
+then tested: on a tree with only those patches it must apply and do the same, and without any one of them it
+must fail or do something else.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.importing.diffs import not_placed
 from patchkit.carry.importing.hunks import (
     FilePart,
-    Settled,
+    RenumberedDiff,
     named_paths,
     parse_diff,
-    settle_diff,
+    renumber_diff,
     stripped,
 )
 from patchkit.carry.importing.queue_sources import QueuedChange
@@ -36,15 +36,15 @@ from patchkit.carry.upstream.git import Git
 
 _HUNK = re.compile(rb"@@ -([0-9]+)(?:,([0-9]+))? \+[0-9]+(?:,([0-9]+))? @@")
 _PLAIN_DIFF = ("--no-renames", "--no-ext-diff", "--no-textconv")
-_CONTEXT = 3  # lines: what git diff writes, and git apply asks for
-_NEAR = 12  # lines around an edit's place in which the tokens that tell it apart are looked for
+_CONTEXT = 3  # lines of context that git diff writes and git apply requires
+_NEAR = 12  # lines around an edit's place that are searched for the owner of the tokens in its selector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedChange:
-    """A change, with the numbers of the places that its hunks have, and the ``tree`` that it makes.
+    """A change with corrected line numbers, and the ``tree`` after it.
 
-    ``moved`` and ``is_exact`` as in :class:`patchkit.carry.importing.hunks.Settled`.
+    ``moved`` and ``is_exact``: as in :class:`patchkit.carry.importing.hunks.RenumberedDiff`.
     """
 
     change: QueuedChange
@@ -55,15 +55,16 @@ class PlacedChange:
 
 @dataclass(slots=True)
 class Trees:
-    """Trees that git makes of changes, in one index. ``at`` is the tree that is in it."""
+    """Applies changes to trees with git, in one index. ``at``: the tree that is in the index."""
 
     git: Git
     at: str = ""
 
     def place(self, tree: str, change: QueuedChange) -> PlacedChange:
-        """The change on a tree, every hunk where :func:`settle_diff` has it.
+        """Apply a change to a tree, with every hunk at the place found by :func:`renumber_diff`.
 
-        Raises IMPORT_AMBIGUOUS, IMPORT_OTHER_FUNCTION, and as :func:`not_placed`: git refuses it.
+        Raises IMPORT_AMBIGUOUS, IMPORT_OTHER_FUNCTION, and the errors of :func:`not_placed` if git refuses
+        it.
         """
         parts = parse_diff(change.data)
         self._refuse_bare(tree, change, parts)
@@ -71,18 +72,23 @@ class Trees:
         names = [f"{tree}:{path}".encode("utf-8", "surrogateescape") for path in paths]
         found = zip(paths, self.git.objects(names), strict=True)
         files = {path: blob.data for path, blob in found if blob is not None and blob.kind == "blob"}
-        settled = settle_diff(change.data, change.strip, files, change.where)
-        exact = replace(change, data=settled.data)
-        made, said = self.apply(tree, exact)
+        renumbered = renumber_diff(change.data, change.strip, files, change.where)
+        exact = replace(change, data=renumbered.data)
+        made, stderr = self.apply(tree, exact)
         if made is None:
-            raise not_placed(change.name, said, change.where)
-        self._compare(tree, made, settled, change, parts)
-        return PlacedChange(change=exact, tree=made, moved=settled.moved, is_exact=settled.is_exact)
+            raise not_placed(change.name, stderr, change.where)
+        self._compare(tree, made, renumbered, change, parts)
+        return PlacedChange(change=exact, tree=made, moved=renumbered.moved, is_exact=renumbered.is_exact)
 
     def _compare(
-        self, before: str, after: str, settled: Settled, change: QueuedChange, parts: Sequence[FilePart]
+        self,
+        before: str,
+        after: str,
+        renumbered: RenumberedDiff,
+        change: QueuedChange,
+        parts: Sequence[FilePart],
     ) -> None:
-        """Raise where git has put a hunk into another place than it was told to."""
+        """Raise if git has put a hunk at another place than the one that was chosen."""
         regular = [
             each
             for each in self.git.changes(before, after)
@@ -92,20 +98,22 @@ class Trees:
         ]
         found = self.git.objects(each.ids[1].encode() for each in regular)
         made = {each.path: blob.data for each, blob in zip(regular, found, strict=True) if blob is not None}
-        wrong = {path for path in made.keys() & settled.made.keys() if made[path] != settled.made[path]}
+        wrong = {
+            path for path in made.keys() & renumbered.files.keys() if made[path] != renumbered.files[path]
+        }
         binary = {stripped(name, change.strip) for part in parts if part.is_binary for name in part.heads}
-        wrong |= {each.path for each in regular if each.letter == "M"} - settled.made.keys() - binary
+        wrong |= {each.path for each in regular if each.letter == "M"} - renumbered.files.keys() - binary
         if wrong:
             raise UsageError(
-                f"git reads {change.name} in another way than patchkit, in {', '.join(sorted(wrong))}",
+                f"git and patchkit parse {change.name} differently, in {', '.join(sorted(wrong))}",
                 code="IMPORT_NO_DIFF",
                 where=change.where,
-                why="so nothing tells where its hunks go",
+                why="so the places of its hunks are uncertain",
                 hint="make the diff again, with git diff or git format-patch",
             )
 
     def _refuse_bare(self, tree: str, change: QueuedChange, parts: Sequence[FilePart]) -> None:
-        """Raise where taking a/ and b/ off would take a folder of upstream's off the path of a new file."""
+        """Raise if the path of a new file has no a/ or b/, so that -p1 would remove a folder of upstream."""
         new = [
             part.new
             for part in parts
@@ -115,17 +123,17 @@ class Trees:
         names = [f"{tree}:{top}".encode("utf-8", "surrogateescape") for top in sorted(tops)]
         if any(found is not None and found.kind == "tree" for found in self.git.objects(names) if names):
             raise AnchorError(
-                f"{change.name} has paths without a/ and b/ in front",
+                f"the paths in {change.name} do not start with a/ and b/",
                 code="IMPORT_NOT_APPLYING",
                 where=change.where,
                 why=f"'{visible(new[0])}' would become '{visible(stripped(new[0], 1) or '')}'",
-                hint="-p0 takes the paths as they are: add it to the command, or behind its name in a series",
+                hint="add -p0 to the command, or after its name in a series file, to use the paths unchanged",
             )
 
     def apply(
         self, tree: str, change: QueuedChange, paths: Iterable[str] | None = None, *, backwards: bool = False
     ) -> tuple[str | None, str]:
-        """The tree with the change, or what it does to some ``paths``; None, and what git says of it."""
+        """The tree with the change (or its part for ``paths``), or None and git's error output."""
         if self.at != tree:
             self.git.run("read-tree", tree)
             self.at = tree
@@ -139,12 +147,12 @@ class Trees:
         return self.at, ""
 
     def read(self, tree: str, path: str) -> bytes | None:
-        """A file of a tree."""
+        """The content of a file in a tree; None if there is none."""
         (found,) = self.git.objects([f"{tree}:{path}".encode()])
         return found.data if found is not None and found.kind == "blob" else None
 
     def write(self, tree: str, files: Mapping[str, bytes]) -> str:
-        """The tree with other content of some files."""
+        """The tree with new content for some files."""
         self.git.run("read-tree", tree)
         modes = {each.partition(b"\t")[2]: each[:6] for each in self.git.run("ls-files", "-sz").split(b"\0")}
         lines = []
@@ -157,11 +165,11 @@ class Trees:
         return self.at
 
     def diff(self, before: str, after: str) -> bytes:
-        """What git apply makes the second tree of the first by."""
+        """The diff between two trees, for git apply."""
         return self.git.run("diff-tree", "-r", "-p", "--binary", "--full-index", *_PLAIN_DIFF, before, after)
 
     def hunks(self, before: str, after: str, context: int) -> dict[str, list[tuple[int, int, int]]]:
-        """By path: where lines of the old version begin and end, from 0, and how many take their place."""
+        """By path: first and last old line (from 0, last exclusive), and the number of new lines."""
         args = ("diff-tree", "-r", "-p", f"-U{context}", *_PLAIN_DIFF)
         found: dict[str, list[tuple[int, int, int]]] = {}
         path = ""
@@ -178,7 +186,7 @@ class Trees:
 
 @dataclass(slots=True)
 class _Lines:
-    """The owners of a file's lines, and of the cuts in front of each line and behind the last."""
+    """The owners of a file's lines, and of the cuts before each line and after the last."""
 
     owners: list[str | None]
     cuts: list[frozenset[str]]
@@ -186,7 +194,7 @@ class _Lines:
 
 @dataclass(slots=True)
 class _Owners:
-    """Who wrote what so far, by path; ``touched`` are all patches that changed a path in any way."""
+    """The owners of all lines so far, by path; ``touched``: all patches that changed a path in any way."""
 
     files: dict[str, _Lines] = field(default_factory=dict)
     touched: dict[str, list[str]] = field(default_factory=dict)
@@ -223,8 +231,8 @@ def _count(data: bytes | None) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """One patch that is in: a change, with those of its paths that are this patch's, and what it requires."""
+class QueueEntry:
+    """An imported patch: its change, which paths of the change belong to it, and what it requires."""
 
     patch: str
     change: QueuedChange
@@ -234,25 +242,25 @@ class Standing:
 
 @dataclass(slots=True)
 class Queue:
-    """The patches that are in, in order, on the tree ``base``."""
+    """The imported patches, in order, on the tree ``base``."""
 
     trees: Trees
     base: str
     reporter: Reporter
-    standing: dict[str, Standing] = field(default_factory=dict)
+    entries: dict[str, QueueEntry] = field(default_factory=dict)
     owners: _Owners = field(default_factory=_Owners)
 
-    def add(self, new: Standing, before: str, after: str, old: Mapping[str, bytes | None]) -> None:
-        """One more patch: it made the tree ``after`` of ``before``, whose files are ``old``."""
+    def add(self, new: QueueEntry, before: str, after: str, old: Mapping[str, bytes | None]) -> None:
+        """Add a patch that turned the tree ``before``, with the files ``old``, into ``after``."""
         hunks = self.trees.hunks(before, after, 0)
         for path in new.paths:
             self.owners.write(new.patch, path, old.get(path), hunks.get(path, ()))
-        self.standing[new.patch] = new
+        self.entries[new.patch] = new
 
     def touching(self, paths: Iterable[str]) -> list[str]:
         """The patches that touch any of the paths, in order."""
         found = {patch for path in paths for patch in self.owners.touched.get(path, ())}
-        return [patch for patch in self.standing if patch in found]
+        return [patch for patch in self.entries if patch in found]
 
     def requirements(
         self,
@@ -262,9 +270,9 @@ class Queue:
         after: str,
         edits: Sequence[tuple[Edit, Sequence[Location]]],
     ) -> tuple[tuple[str, str], ...]:
-        """The patches that a change to some paths stands on, the fewest, each with why.
+        """The smallest set of patches that a change to some paths requires, each with the reason.
 
-        ``before`` and ``after`` are the trees around it; ``edits`` what became of it, each with its places.
+        ``before`` and ``after``: the trees before and after it. ``edits``: its edits, each with its places.
         """
         candidates = self.touching(paths)
         if not candidates:
@@ -273,7 +281,7 @@ class Queue:
         for path, hunks in self.trees.hunks(before, after, _CONTEXT).items():
             if path in paths:
                 for patch in self.owners.under(path, hunks):
-                    why.setdefault(patch, f"its lines of {path} are those that '{patch}' left")
+                    why.setdefault(patch, f"it changes lines of {path} that '{patch}' wrote or cut")
         step = _Step(self, change, tuple(paths), before, after)
         needed = self._least([patch for patch in candidates if patch in why])
         if not step.works_on(self._closure(needed)):
@@ -282,7 +290,7 @@ class Queue:
         if not step.works_on(self._closure(needed)):
             needed = self._least(candidates)
         for patch in needed:
-            why.setdefault(patch, f"without '{patch}' it does not apply, or does something else")
+            why.setdefault(patch, f"without '{patch}' it does not apply, or has another result")
         for patch, reason in self._anchored(step, edits, needed):
             why.setdefault(patch, reason)
             needed.append(patch)
@@ -291,7 +299,7 @@ class Queue:
     def _anchored(
         self, step: _Step, edits: Sequence[tuple[Edit, Sequence[Location]]], needed: Sequence[str]
     ) -> Iterator[tuple[str, str]]:
-        """Patches whose tokens an edit names, where git's diff does not need them."""
+        """Patches whose tokens an edit's selector needs, although git's diff does not."""
         tree = self.tree_of(self._closure(needed), step.paths)
         for edit, places in edits:
             data = self.trees.read(tree, edit.file) if tree is not None else None
@@ -304,7 +312,7 @@ class Queue:
             near = self._least({*self.owners.under(edit.file, around)} or self.touching([edit.file]))
             alone = [patch for patch in near if self._has_place_with(edit, [*needed, patch], step.paths)]
             for patch in alone[:1] or near:
-                yield patch, f"edit '{edit.id}' is told apart by what '{patch}' left in {edit.file}"
+                yield patch, f"edit '{edit.id}' is identified by code of '{patch}' in {edit.file}"
 
     def _has_place_with(self, edit: Edit, patches: Sequence[str], paths: Sequence[str]) -> bool:
         tree = self.tree_of(self._closure(patches), paths)
@@ -318,24 +326,24 @@ class Queue:
             patch = waiting.pop()
             if patch not in found:
                 found.add(patch)
-                waiting += [name for name, _ in self.standing[patch].requires]
+                waiting += [name for name, _ in self.entries[patch].requires]
         return found
 
-    def _without(self, patches: Iterable[str], left_out: str) -> set[str]:
-        """Those of the patches, and all they require, that can be there without this one."""
-        return {each for each in self._closure(patches) if left_out not in self._closure([each])}
+    def _without(self, patches: Iterable[str], excluded: str) -> set[str]:
+        """The patches and all that they require, except ``excluded`` and those that require it."""
+        return {each for each in self._closure(patches) if excluded not in self._closure([each])}
 
     def _least(self, patches: Iterable[str]) -> list[str]:
-        """In order, without what another one of them requires anyway."""
+        """The patches in order, without those that another one of them requires anyway."""
         named = set(patches)
         implied = {below for each in named for below in self._closure([each]) if below != each}
-        return [patch for patch in self.standing if patch in named - implied]
+        return [patch for patch in self.entries if patch in named - implied]
 
     def tree_of(self, patches: set[str], paths: Iterable[str]) -> str | None:
-        """The base with what these patches do to the paths; None where that cannot be."""
+        """The base with the changes of these patches to the paths; None if they do not apply."""
         wanted = set(paths)
         tree: str | None = self.base
-        for each in self.standing.values():
+        for each in self.entries.values():
             shared = [path for path in each.paths if path in wanted]
             if each.patch in patches and shared and tree is not None:
                 tree, _ = self.trees.apply(tree, each.change, shared)
@@ -352,7 +360,7 @@ def _has_place(edit: Edit, data: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """One change of the queue, to be tried on other trees than the one it was made for."""
+    """One change of the queue, to be tried on other trees than the one that it was made for."""
 
     queue: Queue
     change: QueuedChange
@@ -361,14 +369,14 @@ class _Step:
     after: str
 
     def works_on(self, patches: set[str]) -> bool:
-        """Whether the change applies where only these patches are, and does what it does in the queue."""
+        """Whether the change applies on only these patches, and does the same as in the queue."""
         trees = self.queue.trees
         tree = self.queue.tree_of(patches, self.paths)
         made = trees.apply(tree, self.change, self.paths)[0] if tree is not None else None
         return made is not None and tree is not None and all(self._same(tree, made, p) for p in self.paths)
 
     def _same(self, tree: str, made: str, path: str) -> bool:
-        """Whether git's merge of what the change does in the queue gives the same there."""
+        """Whether git's merge of the change in the queue gives the same file there."""
         names = [f"{each}:{path}".encode() for each in (tree, self.before, self.after, made)]
         blobs = self.queue.trees.git.objects(names)
         ours, base, theirs, found = (each.data if each is not None else None for each in blobs)

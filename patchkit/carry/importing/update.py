@@ -1,4 +1,4 @@
-"""``patchkit import --update``: the newest head of a pull request into the patch that was made from it."""
+"""``patchkit import --update``: update a patch to the newest head of the pull request it was made from."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _HIP = "GGML_USE_HIP"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updated:
-    """What became of the patch; ``written`` None: the pull request has nothing newer, nothing was written.
+    """The result of an update. ``written`` is None if the pull request has nothing newer.
 
-    ``differences`` are those of the pull request; None: what was imported is not to be had any more, or was
-    not written down.
+    ``differences``: of the pull request since the import; None if the imported head is no longer available or
+    was not recorded.
     """
 
     json_keys: ClassVar = "id=patch updated before after differences notes patch=written"
@@ -47,32 +47,32 @@ class Updated:
 
     @property
     def updated(self) -> bool:
-        """Whether there was anything to import."""
+        """Whether there was something new to import."""
         return self.written is not None
 
     def lines(self) -> Iterator[str]:
-        """What changed, for a person."""
+        """What changed, as text."""
         if self.written is None:
-            yield f"{self.patch}: {self.after[:12]} is the newest head already; nothing was written"
+            yield f"{self.patch}: already at the newest head, {self.after[:12]}; nothing was written"
             return
         before = self.before[:12] if self.before is not None else "no recorded head"
         yield f"{self.patch}: from {before} to {self.after[:12]}"
         if self.differences is None:
-            yield "  what changed cannot be shown: what was imported is not to be had, or not written down"
+            yield "  cannot show what changed: the imported head is not available, or was not recorded"
         elif not self.differences:
-            yield "  it does the same: another base, or comments only"
+            yield "  no change in code: only the base or comments differ"
         for difference in self.differences or ():
             yield from (f"  {line}" for line in difference.lines())
         yield from (f"  {note}" for note in self.notes)
 
 
 def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
-    """Bring a patch to the newest head of its pull request; guard, why, effect and all its rules stay.
+    """Update a patch to the newest head of its pull request. Guard, why, effect and all its rules are kept.
 
     Args:
-        name: of the patch.
-        workspace: with the series that it is in.
-        force: write over edits that somebody changed, and make them anew from the same head.
+        name: id of the patch.
+        workspace: the workspace with its series.
+        force: overwrite edits that were changed by hand, and make them again even if the head is the same.
 
     Raises:
         UNKNOWN_PATCH: the series has no such patch.
@@ -80,14 +80,14 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
         IMPORT_CHANGED_BY_HAND: its edits are not those that import wrote, and ``force`` was not given.
         PatchkitError: as :meth:`patchkit.carry.lifting.pipeline.Pipeline.write`.
 
-    Whatever is raised, the series is as it was.
+    After any exception the series is unchanged.
     """
     series = load_series(workspace.series.patches)
     patch = series.require(name)
     pull = named_pull(patch)
     if pull is None:
         raise UsageError(
-            f"patch '{name}' names no pull request that can be followed",
+            f"patch '{name}' does not name a pull request",
             code="IMPORT_NO_PULL",
             where=patch.where,
             hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
@@ -95,14 +95,16 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
     folder = workspace.series.patches / patch.folder
     text = read_text(folder)
     if not force and (patch.upstream is None or patch.upstream.digest is None):
-        raise _by_hand(patch, "nobody wrote down which edits import made, so they count as written by hand")
+        raise _by_hand(
+            patch, "it has no record of the edits that import made, so they may be written by hand"
+        )
     with open_pipeline(workspace) as pipeline:
         repository = pipeline.repository
         found = read_pull(pull.remote, pull.number, repository, workspace.cache_root)
         if pull.recorded is not None and pull.recorded[1] == found.head and not force:
             return Updated(patch=name, before=found.head, after=found.head, differences=(), written=None)
         if not force and not is_as_imported(patch, workspace.series.patches):
-            raise _by_hand(patch, "its edits are not those that import wrote")
+            raise _by_hand(patch, "its edits were changed after the import")
         source = f"pull request {pull.number}"
         change = Changeset(
             build=patch.builds.first,
@@ -147,16 +149,16 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
 
 def _by_hand(patch: Patch, why: str) -> ConfigError:
     return ConfigError(
-        f"an update would write over edits of '{patch.id}'",
+        f"an update would overwrite edits of '{patch.id}'",
         code="IMPORT_CHANGED_BY_HAND",
         where=patch.where,
-        why=f"{why}; an update makes all of them anew",
-        hint=f"keep a copy, or commit it; then: patchkit import --update {patch.id} --force",
+        why=f"{why}; an update replaces all of them",
+        hint=f"commit or copy the patch, then run: patchkit import --update {patch.id} --force",
     )
 
 
 def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
-    """Those of the GPUs that offer the patch; None for a plain one."""
+    """The profiles of the GPUs that offer the patch; None for a plain one."""
     if patch.is_plain:
         return None
     folder = workspace.series.profiles
@@ -165,7 +167,7 @@ def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | N
     found = tuple(each for each in profiles if terms_of(series, patch, each, None).is_offered)
     if not found:
         raise UsageError(
-            f"no profile of a GPU offers '{patch.id}'",
+            f"no GPU profile offers '{patch.id}'",
             code="IMPORT_GUARD_UNKNOWN",
             where=patch.where,
             hint=f"add a line for it below [patches] of a profile in {folder}",
@@ -184,7 +186,7 @@ def _differences(
                 fetch_commit(repository, pull.remote, commit)
         old = compare_commits(*pull.recorded, pull.patch, repository)
     except PatchkitError:
-        return None  # a head that was replaced need not be there any more
+        return None  # after a force-push the old head may no longer exist
     return compare_changes(_versions(old), _versions(files))
 
 

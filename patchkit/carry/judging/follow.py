@@ -94,7 +94,7 @@ def find_resemblances(
                 continue
             share = matcher.ratio()
             if share >= _ALIKE:
-                label = f"'{other.name}' shares {share:.0%} of the code of '{entity.name}'"
+                label = f"'{other.name}' has {share:.0%} of the code of '{entity.name}'"
                 place = scopes.source.locate(other.span.start, label)
                 found.append(FunctionPlace(file=place.path, function=other.name, where=place, share=share))
     found.sort(key=lambda each: -each.share)

@@ -61,7 +61,7 @@ class SeriesJudge:
     trees: dict[str, UpstreamFiles] | None = None
 
     def decide(self, pin: Pin, archs: Sequence[str], wish: Wish, *, as_recorded: bool = False) -> Decision:
-        """Which patches the GPUs get on a pin; retries patches that a bump excluded, unless ``as_recorded``."""
+        """Which patches the GPUs get on a pin. Retries what a bump excluded, unless ``as_recorded``."""
         profiles = load_profiles(self.workspace.series.profiles, archs)
         left_out = {each.patch: each.why for each in pin.left_out} if as_recorded else {}
         return decide(self.series, profiles, pin, wish, left_out)

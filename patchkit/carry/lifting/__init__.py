@@ -1,1 +1,1 @@
-"""Lifting: a diff becomes edits that are placed by code structure."""
+"""Lifting: turn a diff into edits that are placed by code structure."""

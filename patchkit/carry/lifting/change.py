@@ -1,4 +1,4 @@
-"""A change to upstream: files before and after, the commit that they are of, and whose it is."""
+"""A change to upstream: files before and after, the commit they belong to, and the authors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL = re.compile(r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorship:
-    """Whose a change is: ``message`` without its first line, which is ``subject``."""
+    """Authors and message of a change; ``subject`` is the first line of the message, ``message`` the rest."""
 
     subject: str = ""
     message: str = ""
@@ -23,7 +23,7 @@ class Authorship:
 
     @classmethod
     def parse(cls, subject: str, message: str, author: str) -> Authorship:
-        """As a mail or a commit has it; ``author`` counts where it is a name with an address."""
+        """From a mail or a commit. ``author`` is used only if it is a name with an address."""
         message = visible(message.replace("\r\n", "\n")).strip()
         links = tuple(dict.fromkeys(_URL.findall(f"{subject}\n{message}")))
         author = " ".join(visible(author).split())
@@ -37,7 +37,7 @@ class Authorship:
 
     @classmethod
     def joined(cls, found: Sequence[Authorship]) -> Authorship:
-        """Of several commits: the first one's subject, all messages, authors and links."""
+        """Combine several commits: the first one's subject, and all messages, authors and links."""
         if not found:
             return cls()
         rest = [f"{each.subject}\n\n{each.message}".strip() for each in found[1:]]
@@ -51,9 +51,9 @@ class Authorship:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChange:
-    """One file before and after; ``before`` None: the change adds it; ``after`` None: it takes it away.
+    """One file before and after; ``before`` is None if the change adds it, ``after`` if it removes it.
 
-    ``source`` is the old path of one that is renamed; ``modes`` are git's, before and after.
+    ``source``: the old path of a renamed file. ``modes``: git's file modes before and after.
     """
 
     path: str
@@ -65,10 +65,11 @@ class FileChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedHunk:
-    """A hunk whose first change is at ``line``, ``offset`` lines below its own number (above, if negative).
+    """A hunk applied at ``line``, which is ``offset`` lines below the line in its header (negative: above).
 
-    ``inside`` is the definition that is there. ``heading``: what its ``@@`` line names, if that is not around
-    the place. ``others``: how many other places have its lines, where only its number tells them apart.
+    ``inside``: the definition at that place. ``heading``: what its ``@@`` line names, if the place is not
+    inside of that. ``others``: number of other places with the same lines, so that only the line number
+    decided.
     """
 
     path: str
@@ -84,21 +85,21 @@ class MovedHunk:
         text = f"hunk {self.number} of {self.path}: at line {self.line}{inside}"
         if self.offset:
             side = "below" if self.offset > 0 else "above"
-            text += f", {counted(abs(self.offset), 'line')} {side} its number"
+            text += f", {counted(abs(self.offset), 'line')} {side} the line in its header"
         if self.others:
             others = counted(self.others, "other place")
-            text += f"; {others} with the same lines, only its number tells which"
+            text += f"; {others} with the same lines, chosen by line number alone"
         if self.heading:
-            text += f"; its @@ line names '{self.heading}', which is not around it"
+            text += f"; its @@ line names '{self.heading}', but the place is not inside of that"
         return text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changeset:
-    """What becomes of files of the commit ``base`` of the cache, which is of ``build`` and called ``name``.
+    """A change to files of the commit ``base`` in the cache. ``build``: the build of that commit.
 
-    ``because``: why it is placed there; ``moved``: the hunks of its diff that are not at their own lines.
-    ``url`` and ``head`` are those of a pull request.
+    ``name``: what the change is called. ``because``: why this base was chosen. ``moved``: hunks of its diff
+    that were applied at other lines than their header's. ``url`` and ``head``: those of a pull request.
     """
 
     build: int
@@ -114,7 +115,7 @@ class Changeset:
 
     @property
     def source(self) -> str:
-        """Where it is from, as a patch's files have it."""
+        """The origin, as written into the files of a patch."""
         return f"{self.how} {self.name}"
 
     @property

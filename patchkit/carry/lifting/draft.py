@@ -1,4 +1,4 @@
-"""One edit to be: where it goes, and what it puts there."""
+"""A draft: a future edit, with its place and its text."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _NOWHERE = Location(path="")
 
 
 class NotLifted(Exception):
-    """Why a change cannot become edits. Internal: turned into an error of ours."""
+    """A change that cannot become edits. Internal: callers turn it into a PatchkitError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """One edit: ``text`` takes the place of ``span``, which ``selector`` finds in ``function``.
+    """One edit: ``text`` replaces ``span``, which ``selector`` finds in ``function``.
 
-    An edit of whole lines has a ``verb`` of its own and its ``rows``: the lines that are written; a draft of
-    tokens replaces them. ``reason``: why it is placed by lines of the file, and not of something with a name.
+    An edit of whole lines has a ``verb`` and ``rows``, the lines to write; an edit of tokens always replaces.
+    ``reason``: why it is placed by lines of the file and not by the name of a definition.
     """
 
     file: str
@@ -41,12 +41,12 @@ class Draft:
 
     @property
     def place(self) -> str:
-        """File and line."""
+        """As ``file:line``."""
         return f"{self.file}:{self.line}"
 
 
 def named_place(selector: Selector | None, function: str | None) -> str | None:
-    """The name of what an edit is in, or behind: a function, a struct, an enum, a macro."""
+    """The name of the definition that an edit is in, or next to: a function, struct, enum or macro."""
     if function is not None or selector is None:
         return function
     several = selector.first_of or (selector,)
@@ -57,7 +57,7 @@ def named_place(selector: Selector | None, function: str | None) -> str | None:
 
 
 def function_names(scopes: ScopeMap, function: Entity) -> tuple[str, str | None] | None:
-    """Name and, where needed, parameters by which an edit finds a function; None where it would not."""
+    """The name and, if needed, the parameters by which an edit finds a function; None if they do not."""
     tokens = scopes.code_in(function.parameters)
     parameters = " ".join(scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
     for given in (None, parameters or None):
@@ -71,7 +71,7 @@ def function_names(scopes: ScopeMap, function: Entity) -> tuple[str, str | None]
 
 
 def selected_spans(scopes: ScopeMap, draft: Draft) -> list[Span]:
-    """What the selector of a draft covers; nothing where the function is not there, or not alone."""
+    """The spans that a draft's selector covers; none if its function is missing or ambiguous."""
     entity = None
     if draft.function is not None:
         try:
@@ -82,7 +82,7 @@ def selected_spans(scopes: ScopeMap, draft: Draft) -> list[Span]:
 
 
 def apply_drafts(data: bytes, drafts: Sequence[Draft]) -> bytes:
-    """The file with the drafts in it."""
+    """The file with the drafts applied."""
     pieces, at = [], 0
     for draft in sorted(drafts, key=lambda each: each.span):
         pieces += [data[at : draft.span.start], draft.text]

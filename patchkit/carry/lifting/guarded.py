@@ -1,8 +1,9 @@
-"""Drafts for some GPUs only: whole statements under the device's guard, or a question which GPU it is.
+"""Turn drafts into guarded edits, for some GPUs only.
 
-Device code gets the guard that every patch has. One host pass serves all GPUs of a build, so host code asks
-at run time: a number, a condition or an initialiser becomes ``gpu ? (new) : (old)``, a statement ``if (gpu)
-{ new } else { old }``. Both sides stand in the text, and the selector names every token of the old one.
+Device code gets the preprocessor guard that every patch has. One host pass serves all GPUs of a build, so
+host code checks the GPU at run time: a number, a condition or an initialiser becomes ``gpu ? (new) : (old)``,
+a statement ``if (gpu) { new } else { old }``. The text has both sides, and the selector names every token of
+the old one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from patchkit.carry.series.selector import Selector
 
 Side = Literal["host", "device"]
 
-_LONGEST = 80  # tokens of a statement that is taken whole; more are hard to read twice
+_LONGEST = (
+    80  # tokens of a statement that is written as a whole; a longer one is hard to read in two versions
+)
 _ANY_GPU = "ggml_cuda_info().devices[ggml_cuda_get_device()].cc"
 _HEADS = (b"if", b"while")
 _INCLUDE = re.compile(rb'\s*#[ \t]*include[ \t]+"([A-Za-z0-9_.+/-]+)"[ \t]*')
@@ -36,9 +39,9 @@ _NO_TYPES = frozenset({b"return", b"goto", b"delete", b"throw", b"else", b"case"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewText:
-    """A draft as an edit: ``text`` is a template, or ``header`` the name of an added include instead.
+    """A draft as an edit: ``text`` is a template; or, for an added include, ``header`` is its name.
 
-    ``plain`` is what stands in the place of the text where it is for every build; there it has no ``side``.
+    ``plain``: the text without a GPU check. ``side`` is None in a plain patch.
     """
 
     draft: Draft
@@ -49,28 +52,28 @@ class NewText:
     verb: Verb = "change_to"
 
     @property
-    def asks(self) -> bool:
-        """Whether the text asks which GPU it is."""
+    def checks_gpu(self) -> bool:
+        """Whether the text checks at run time which GPU it runs on."""
         return "guard.host" in self.text
 
 
 def escape_template(text: str) -> str:
-    """Text that renders to itself, whatever delimiters of templates are in it."""
+    """Escape template delimiters, so that the text renders to itself."""
     text = re.sub(r"@(?=[{%#])", '@{ "@" }@', text)
     return re.sub(r"(?m)^([ \t]*)//(?=%)", r'\1@{ "//" }@', text)
 
 
 def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
-    """A draft of the file ``source`` as edits of a guarded patch.
+    """Turn a draft for the file ``source`` into edits of a guarded patch.
 
-    Raises NotLifted: with the reason why a person has to write it.
+    Raises NotLifted with the reason if the edit has to be written by hand.
     """
     scopes = parse_scopes(source)
     where = f"{draft.file}:{draft.line}"
     if draft.function is None:
         headers = _added_includes(source, draft)
         if not headers:
-            raise NotLifted(f"{where}: code outside of functions belongs in a new file, which is included")
+            raise NotLifted(f"{where}: move code outside of functions to a new file and include that")
         return tuple(NewText(draft=draft, side="host", header=header) for header in headers)
     around = [each for each in scopes.entities if each.kind != "record" and each.span.contains(draft.span)]
     entity = max(around, key=lambda each: each.span.start)
@@ -81,7 +84,8 @@ def guard_draft(source: SourceText, draft: Draft) -> tuple[NewText, ...]:
         for text in (source.text(draft.span), draft.text):
             if find_unbalanced(parse_scopes(SourceText(draft.file, text)).directives) is not None:
                 raise NotLifted(
-                    f"{where}: a line of the preprocessor that changes cannot stand under another"
+                    f"{where}: an unpaired preprocessor line (#if, #else, #endif) cannot be put inside the "
+                    "#if of the guard"
                 )
         rows = _escaped(draft.rows or b"")
         return (NewText(draft=draft, side=side, text=rows, plain=draft.text, verb=draft.verb),)
@@ -93,17 +97,17 @@ def _side(source: SourceText, entity: Entity, where: str) -> Side:
     header = source.text(entity.header)
     device = b"__device__" in header or b"__global__" in header
     if entity.kind == "macro":
-        raise NotLifted(f"{where}: a macro has no side of its own; write the edits of its users")
+        raise NotLifted(f"{where}: a macro is neither host nor device code; edit the code that uses it")
     if b"__host__" in header or (b"constexpr" in header and not device):
         raise NotLifted(
-            f"{where}: '{entity.name}' runs on host and device, which must change together: "
+            f"{where}: '{entity.name}' runs on host and device, which must change together; "
             "write a pair of edits (docs/reference/patches.md)"
         )
     return "device" if device else "host"
 
 
 def _added_includes(source: SourceText, draft: Draft) -> list[str]:
-    """The headers, if includes are all that a draft adds, and nothing is taken away."""
+    """The headers, if a draft only adds includes and removes nothing."""
     old, added = source.text(draft.span).split(b"\n"), []
     for line in draft.text.split(b"\n"):
         if old and line == old[0]:
@@ -126,7 +130,7 @@ class _Site:
 
     @cached_property
     def core(self) -> tuple[tuple[int, int], bytes]:
-        """What changes: the first and last position (an insertion has none), and the new bytes."""
+        """The changed tokens (first and last position; last < first for an insertion) and the new bytes."""
         first, last = _positions(self.scopes, self.draft.span)
         changed = parse_scopes(SourceText(self.draft.file, self.draft.text))
         start, stop = 0, len(changed.code)
@@ -139,17 +143,17 @@ class _Site:
 
     @property
     def inserts_statements(self) -> bool:
-        """Whether statements come between two that stay."""
+        """Whether whole statements are inserted between existing ones."""
         (first, last), new = self.core
         if last >= first or first == 0 or not new.rstrip().endswith((b";", b"}")):
             return False
         before = self.scopes.code[first - 1].text
         if before == b"{":
             return brace_role(self.scopes.code, self.scopes.match, first - 1) != "value"
-        return before in (b";", b"}", b":")  # behind a label, too
+        return before in (b";", b"}", b":")  # also after a label
 
     def insertion(self, form: tuple[str, str]) -> NewText | None:
-        """The new statements, between the two pieces of ``form``, in front of the one that follows."""
+        """Insert the new statements, wrapped in the two pieces of ``form``, before the next statement."""
         (position, _), new = self.core
         _, last = _positions(self.scopes, self.draft.span)
         selector = self._selector((position, last), self.draft) if position <= last else None
@@ -160,24 +164,24 @@ class _Site:
         return NewText(draft=draft, side=self.side, text=text, plain=new, verb="insert_before")
 
     def replacement(self, part: tuple[int, int], form: tuple[str, str, str | None]) -> NewText | None:
-        """``part`` as the form has it: in front of its new text, between that and its old one, behind.
+        """Replace ``part`` with ``form[0] + new text + form[1] + old text + form[2]``.
 
-        The old text is left out where the third piece of the form is None. None: it cannot be selected.
+        Without the old text if ``form[2]`` is None. Returns None if the part cannot be selected.
         """
         (first, last), new = self.core
         code, data = self.scopes.code, self.scopes.source.data
         start, end = code[part[0]].span.start, code[part[1]].span.end
         if last >= first:
-            at, behind = code[first].span.start, code[last].span.end
-        elif first > part[1]:  # an insertion behind the part
-            at = behind = code[part[1]].span.end
+            at, stop = code[first].span.start, code[last].span.end
+        elif first > part[1]:  # an insertion after the part
+            at = stop = code[part[1]].span.end
             new = self._gap_before(new) + new
         else:
-            at = behind = code[first].span.start
-            new += self._gap_behind(new)
-        if not start <= at <= behind <= end:
+            at = stop = code[first].span.start
+            new += self._gap_after(new)
+        if not start <= at <= stop <= end:
             return None
-        changed = data[start:at] + new + data[behind:end]
+        changed = data[start:at] + new + data[stop:end]
         outer = _positions(self.scopes, self.draft.span)
         window = (min(outer[0], part[0]), max(outer[1], part[1]))
         selector = self._selector(part, _widened(self.scopes, self.draft, window))
@@ -191,16 +195,16 @@ class _Site:
         return NewText(draft=draft, side=self.side, text=text, plain=changed)
 
     def _gap_before(self, new: bytes) -> bytes:
-        """The blanks in front of an insertion."""
+        """The whitespace before an insertion."""
         head = self.draft.text.partition(new)[0]
         return head[len(head.rstrip()) :]
 
-    def _gap_behind(self, new: bytes) -> bytes:
+    def _gap_after(self, new: bytes) -> bytes:
         tail = self.draft.text.partition(new)[2]
         return tail[: len(tail) - len(tail.lstrip())]
 
     def _laid_out(self, code: bytes, span: Span, before: str) -> str:
-        """Code as a template, without the indentation of its place; in a block with one step more."""
+        """Code as a template without the indentation of its place, indented once if it goes into a block."""
         text = _dedented(self.scopes.source, span, _unlined(code))
         if not before.endswith("{\n"):
             return text
@@ -208,7 +212,7 @@ class _Site:
         return "\n".join(f"    {line}" if line and not line.startswith("#") else line for line in lines)
 
     def _selector(self, part: tuple[int, int], window: Draft | None) -> Selector | None:
-        """The tokens of ``part`` inside those that tell the place apart; None where they are there twice."""
+        """Select the tokens of ``part`` inside those of ``window``; None if they are not unique."""
         span = _span(self.scopes, *part)
         tokens = [self.scopes.code[at].text for at in range(part[0], part[1] + 1)]
         pattern = spelled(self.scopes.source.text(span), tokens)
@@ -219,47 +223,47 @@ class _Site:
 
 
 def _device_edit(site: _Site) -> NewText:
-    """Whole statements where they are short; those that are inserted between two stand alone."""
+    """Insert whole statements on their own; otherwise replace the whole statement around, if it is short."""
     (first, last), _ = site.core
-    made = site.insertion(("", "")) if site.inserts_statements else None
-    if made is None:
+    edit = site.insertion(("", "")) if site.inserts_statements else None
+    if edit is None:
         around = statement_around(site.scopes, min(first, last), max(first, last))
         if around[1] - around[0] <= _LONGEST:
-            made = site.replacement(around, ("", "", None))
-    if made is None:
+            edit = site.replacement(around, ("", "", None))
+    if edit is None:
         draft = site.draft
         text = _dedented(site.scopes.source, draft.span, _escaped(draft.text))
-        made = NewText(draft=draft, side="device", text=text, plain=draft.text)
-    return made
+        edit = NewText(draft=draft, side="device", text=text, plain=draft.text)
+    return edit
 
 
 def _host_edit(site: _Site, where: str) -> NewText:
-    """The draft with a question in it: the number, condition, initialiser or statements that change."""
+    """The draft with a GPU check around the number, condition, initialiser or statements that change."""
     gpu = f"@{{ guard.host('{_capability(site)}') }}@"
-    made = _as_expression(site, gpu)
-    if made is not None:
-        return made
+    edit = _as_expression(site, gpu)
+    if edit is not None:
+        return edit
     scopes, ((first, last), new) = site.scopes, site.core
     if site.inserts_statements:
         _refuse_declarations(new, where)
         _refuse_labels(new, where)
-        made = site.insertion((f"if {gpu} {{\n", "\n}"))
+        edit = site.insertion((f"if {gpu} {{\n", "\n}"))
     else:
         around = statement_around(scopes, min(first, last), max(first, last))
         if around[1] - around[0] > _LONGEST:
-            raise NotLifted(f"{where}: the statement around it is too long to be written twice")
+            raise NotLifted(f"{where}: the statement around it is too long to be duplicated")
         _refuse_declarations(scopes.source.text(_span(scopes, *around)), where)
         _refuse_labels(scopes.source.text(_span(scopes, *around)), where)
-        made = site.replacement(around, (f"if {gpu} {{\n", "\n} else {\n", "\n}"))
-        _refuse_declarations(made.plain if made is not None else b"", where)
-        _refuse_labels(made.plain if made is not None else b"", where)
-    if made is None:
-        raise NotLifted(f"{where}: nothing tells the statement apart, or a line of the preprocessor is in it")
-    return made
+        edit = site.replacement(around, (f"if {gpu} {{\n", "\n} else {\n", "\n}"))
+        _refuse_declarations(edit.plain if edit is not None else b"", where)
+        _refuse_labels(edit.plain if edit is not None else b"", where)
+    if edit is None:
+        raise NotLifted(f"{where}: the statement is not unique, or has a preprocessor line in it")
+    return edit
 
 
 def _host_lines(site: _Site, where: str) -> NewText:
-    """Whole lines of host code, which are whole statements, in a branch for the GPU."""
+    """Put whole lines of host code, which must be whole statements, into a branch for the GPU."""
     draft, scopes = site.draft, site.scopes
     new, old = draft.rows or b"", b""
     if not draft.verb.startswith("insert"):
@@ -268,13 +272,13 @@ def _host_lines(site: _Site, where: str) -> NewText:
     before = scopes.code[first - 1].text if first else b""
     is_block = before != b"{" or brace_role(scopes.code, scopes.match, first - 1) != "value"
     if before not in (b";", b"{", b"}", b":") or not is_block:
-        raise NotLifted(f"{where}: it is no whole statement, which could ask which GPU it is")
+        raise NotLifted(f"{where}: not a whole statement, so no GPU check can be put around it")
     for text in (new, old):
         if not _is_statements(text):
             raise NotLifted(
-                f"{where}: a line of the preprocessor, or a comment, cannot ask which GPU it is"
-                if _says_nothing(text)
-                else f"{where}: it is no whole statement, which could ask which GPU it is"
+                f"{where}: no GPU check can be put around a preprocessor line or a comment"
+                if _has_no_statements(text)
+                else f"{where}: not a whole statement, so no GPU check can be put around it"
             )
         _refuse_declarations(text, where)
         _refuse_labels(text, where)
@@ -289,7 +293,7 @@ def _host_lines(site: _Site, where: str) -> NewText:
 
 
 def _is_statements(text: bytes) -> bool:
-    """Whether a text is nothing, or whole statements without a line of the preprocessor."""
+    """Whether a text is empty, or consists of whole statements without preprocessor lines."""
     scopes = parse_scopes(SourceText("<text>", text))
     if not text.strip():
         return True
@@ -298,14 +302,14 @@ def _is_statements(text: bytes) -> bool:
     return scopes.code[0].text not in (b"else", b"catch") and not scopes.unpaired
 
 
-def _says_nothing(text: bytes) -> bool:
-    """Whether a text has lines of the preprocessor, or no code at all."""
+def _has_no_statements(text: bytes) -> bool:
+    """Whether a text has preprocessor lines, or no code at all."""
     scopes = parse_scopes(SourceText("<text>", text))
     return bool(scopes.directives) or not scopes.code
 
 
 def _in_block(text: str) -> str:
-    """Lines as they stand in a block, ending with a line break; nothing stays nothing."""
+    """Indent lines for a block and end them with a line break; an empty text stays empty."""
     lines = text.removesuffix("\n").split("\n")
     margin = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     laid = (f"    {line[margin:]}" if line.strip() else "" for line in lines)
@@ -324,26 +328,26 @@ def _as_expression(site: _Site, gpu: str) -> NewText | None:
 
 
 def _capability(site: _Site) -> str:
-    """An expression for the compute capability at hand: upstream's own ``cc`` where it is in scope."""
+    """An expression for the compute capability: upstream's own ``cc`` if it is in scope."""
     text = site.scopes.source.data[site.entity.parameters.start : site.draft.span.start]
     return "cc" if re.search(rb"\bint\s+cc\b", text) else _ANY_GPU
 
 
 def _is_number(scopes: ScopeMap, core: tuple[int, int], new: bytes) -> bool:
-    """Whether one number becomes another in an expression that is worked out at run time."""
+    """Whether the change replaces one number by another in an expression that is evaluated at run time."""
     first, last = core
     if first != last or not all(map(_NUMBER.fullmatch, (scopes.code[first].text, new))):
         return False
-    before, behind = scopes.code[first - 1].text, scopes.code[last + 1].text
+    before, after = scopes.code[first - 1].text, scopes.code[last + 1].text
     start, _ = statement_around(scopes, first, last)
-    # int x[256], f<256>() and case 256: need a constant, which a question at run time is not.
+    # int x[256], f<256>() and case 256: need a constant, which a run-time check is not.
     words = {scopes.code[at].text for at in range(start, first)}
-    return not (words & _CONSTANT or before in (b"<", b"[", b"case") or behind in (b">", b"]", b":"))
+    return not (words & _CONSTANT or before in (b"<", b"[", b"case") or after in (b">", b"]", b":"))
 
 
 def _condition(scopes: ScopeMap, first: int, last: int) -> tuple[int, int] | None:
-    """The condition of the innermost ``if`` or ``while`` in whose parentheses the positions are."""
-    # Of an insertion the token before it tells: what follows may be the parenthesis that closes.
+    """The condition of the innermost ``if`` or ``while`` whose parentheses contain the positions."""
+    # For an insertion look at the token before it: the one after it may be the closing parenthesis.
     opener = last if last < first and scopes.code[last].text == b"(" else scopes.parents[min(first, last)]
     while opener is not None:
         head = opener - 1
@@ -357,7 +361,7 @@ def _condition(scopes: ScopeMap, first: int, last: int) -> tuple[int, int] | Non
 
 
 def _initialiser(scopes: ScopeMap, first: int, last: int) -> tuple[int, int] | None:
-    """The value of the declaration ``type name = value;`` that the positions are in."""
+    """The value in the declaration ``type name = value;`` that contains the positions."""
     start, end = statement_around(scopes, min(first, last), max(first, last))
     text = scopes.source.text(_span(scopes, start, end))
     if scopes.code[end].text != b";" or not declares(text) or b"constexpr" in text:
@@ -373,7 +377,7 @@ def _initialiser(scopes: ScopeMap, first: int, last: int) -> tuple[int, int] | N
 
 
 def declares(text: bytes) -> bool:
-    """Whether a statement begins a declaration: a type and a name, which must live on behind it."""
+    """Whether a statement starts with a declaration (a type and a name), whose name later code may use."""
     words = [token.text for token in lex_pattern(text.decode("utf-8", "replace"))]
     if not words or words[0] in _NO_TYPES:
         return False
@@ -395,30 +399,30 @@ def declares(text: bytes) -> bool:
 
 
 def _refuse_declarations(text: bytes, where: str) -> None:
-    """Names that are declared in braces end there: whoever uses them behind would not find them."""
+    """Refuse declarations: inside the braces of a branch their names are not visible to the code after it."""
     scopes = parse_scopes(SourceText("<text>", text))
     position = 0
     while position < len(scopes.code):
         first, last = statement_around(scopes, position, position)
         if declares(scopes.source.text(_span(scopes, first, last))):
             raise NotLifted(
-                f"{where}: it declares names in host code, which would end with the branch for the GPU; "
-                "write it as an expression"
+                f"{where}: host code that declares names cannot be put into a branch for the GPU, because "
+                "the names would not be visible after it; write it as an expression"
             )
         position = max(last, position) + 1
 
 
 def _refuse_labels(text: bytes, where: str) -> None:
-    """A label of a switch cannot stand in a branch for the GPU: a jump to it does not ask which GPU it is."""
+    """Refuse labels of a switch: a jump to a label inside a branch for the GPU would skip the check."""
     scopes = parse_scopes(SourceText("<text>", text))
     for at, token in enumerate(scopes.code):
-        behind = scopes.code[at + 1].text if at + 1 < len(scopes.code) else b""
+        after = scopes.code[at + 1].text if at + 1 < len(scopes.code) else b""
         if scopes.parents[at] is None and (
-            token.text == b"case" or (token.text, behind) == (b"default", b":")
+            token.text == b"case" or (token.text, after) == (b"default", b":")
         ):
             raise NotLifted(
-                f"{where}: it has a label of a switch, which cannot stand in a branch for the GPU; "
-                "change the statements behind it, or the condition of an if before the switch"
+                f"{where}: a switch label cannot be put into a branch for the GPU; "
+                "change the statements after it, or the condition of an if before the switch"
             )
 
 
@@ -436,7 +440,7 @@ def _has_directive(scopes: ScopeMap, span: Span) -> bool:
 
 
 def _widened(scopes: ScopeMap, draft: Draft, window: tuple[int, int]) -> Draft | None:
-    """The draft with more of upstream's tokens in its selector; None where that cannot be."""
+    """The draft with more of upstream's tokens in its selector; None if they cannot be selected."""
     span = _span(scopes, *window)
     if not span.contains(draft.span) or _has_directive(scopes, span):
         return None
@@ -450,13 +454,13 @@ def _escaped(text: bytes) -> str:
 
 
 def _unlined(text: bytes) -> str:
-    """Code as it is; behind a comment to the end of a line comes that end, so that nothing falls into it."""
+    """Escaped code, with a line break after a ``//`` comment at its end so that no code joins the comment."""
     ends = b"//" in text.rpartition(b"\n")[2]
     return _escaped(text + (b"\n" if ends else b""))
 
 
 def _dedented(source: SourceText, span: Span, text: str) -> str:
-    """The lines behind the first without the indentation of the line where the edit begins."""
+    """Remove the indentation of the line where the edit begins from all lines but the first."""
     line = source.text(source.line_span(source.line_of(span.start)))
     indent = line[: len(line) - len(line.lstrip(b" \t"))].decode()
     return text.replace(f"\n{indent}", "\n") if indent else text

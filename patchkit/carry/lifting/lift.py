@@ -1,4 +1,4 @@
-"""From a changeset to edits: a text that changes becomes drafts, by lines or, behind a guard, by tokens."""
+"""Turn a changeset into edits: changed files become drafts, by lines or, in a guarded patch, by tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from patchkit.carry.lifting.write import Body, NewEdit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifted:
-    """What comes of a changeset; ``texts`` are what the edits of ``body`` are made from, in their order."""
+    """A lifted changeset; ``texts`` are the drafts that the edits of ``body`` were made from, in order."""
 
     texts: tuple[NewText, ...]
     body: Body
@@ -34,12 +34,13 @@ def lift(
     *,
     is_guarded: bool,
 ) -> Lifted:
-    """The edits of a changeset, the templates of its new files, and what becomes of whole files.
+    """The edits of a changeset, the templates of its new files, and its changes to whole files.
 
-    ``elsewhere`` gives a file as other upstreams have it: no edit of a guarded patch may fit there twice.
+    ``elsewhere`` gives the versions of a file in other upstreams, in which no edit of a guarded patch may
+    match twice.
 
-    Raises one ErrorGroup of IMPORT_NOT_LIFTED for all that a person has to write; IMPORT_UNSUPPORTED: a
-    guard cannot be about whole files.
+    Raises IMPORT_NOT_LIFTED (one ErrorGroup) for everything that has to be written by hand;
+    IMPORT_UNSUPPORTED if a guarded patch would change whole files.
     """
     texts: list[NewText] = []
     errors: list[PatchkitError] = []
@@ -57,13 +58,15 @@ def lift(
             continue
         for draft in drafts:
             try:
-                texts += (
-                    guard_draft(SourceText(path, before), draft) if is_guarded else [_for_everybody(draft)]
-                )
+                texts += guard_draft(SourceText(path, before), draft) if is_guarded else [_plain_text(draft)]
             except NotLifted as error:
                 errors.append(_not_lifted(str(error), is_guarded=is_guarded))
     if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("a person has to write a part of this", errors)
+        raise (
+            errors[0]
+            if len(errors) == 1
+            else ErrorGroup("parts of this change have to be written by hand", errors)
+        )
     body = Body(
         edits=tuple(_named(texts)),
         files={path: escape_template(data.decode("utf-8")) for path, data in new_texts(change.files).items()},
@@ -72,7 +75,7 @@ def lift(
     return Lifted(texts=tuple(texts), body=body)
 
 
-def _for_everybody(draft: Draft) -> NewText:
+def _plain_text(draft: Draft) -> NewText:
     rows = (draft.rows or b"").decode("utf-8").replace("\r\n", "\n")
     return NewText(draft=draft, side=None, text=escape_template(rows), plain=draft.text, verb=draft.verb)
 
@@ -84,13 +87,13 @@ def _not_lifted(why: str, *, is_guarded: bool) -> AnchorError:
         f"{place} cannot become an edit: {reason}",
         code="IMPORT_NOT_LIFTED",
         where=Location(path=path, line=int(line) if line.isdigit() else None),
-        hint="docs/guide/patch.md shows how to write it"
-        + ("; or, for code that is for everybody: --guard none" if is_guarded else ""),
+        hint="docs/guide/patch.md shows how to write it by hand"
+        + ("; if the code is for all GPUs, use --guard none" if is_guarded else ""),
     )
 
 
 def _named(texts: Sequence[NewText]) -> Iterator[NewEdit]:
-    """Edits with ids made of what they are in: ``should-use-mmq``, ``should-use-mmq-2``."""
+    """Edits with ids made from the definition that they are in: ``should-use-mmq``, ``should-use-mmq-2``."""
     taken: dict[str, int] = {}
     for each in texts:
         draft = each.draft

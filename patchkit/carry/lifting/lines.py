@@ -1,10 +1,11 @@
-"""From two versions of a file to edits of whole lines, each in the function or struct that it changes.
+"""Turn two versions of a file into edits of whole lines, each in the function or struct that it changes.
 
-A line says more than tokens: comments and ``#pragma`` are in it, and what an edit does not mean stays as
-upstream has it, to the byte. An edit is as small as its change. What it replaces tells its place by itself
-where it says enough; lines above and below, which stay, are added until the place is the only one. What is
-inserted stands between two lines, both named: where upstream has it already, they are no neighbours any more.
-Between two definitions, or members, it hangs on the one in front of it instead, whatever comes behind.
+Unlike tokens, lines include comments and ``#pragma``, and everything outside of an edit stays as upstream has
+it, byte for byte. An edit is as small as its change. The lines that it replaces are its selector if they have
+enough words; otherwise unchanged lines above and below are added until the place is unique. An insertion
+names both lines around it: in an upstream that already has the inserted text, the two are no longer adjacent,
+so the edit does not match there. Between two definitions or members, an insertion depends only on the one
+before it, and not on what follows.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
 
 _SAYS_ENOUGH, _SAYS_ENOUGH_IN_ITS_FUNCTION = 5, 3
-"""Words from which lines tell a place that they alone have: in the file, and in the function that is named.
+"""Minimum words of lines that identify a place: in the whole file, and in a named function.
 
-None of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a wrong place so.
+With these, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a
+wrong place.
 """
-_BESIDE = 3  # lines on each side before the place is looked for between two others
-_MANY = 40  # lines on each side; a person reads no more
-_TRIVIAL = 1  # lines without a word that may lie between two changes that are one
+_BESIDE = 3  # lines of context on each side before the selector ``between`` is tried
+_MANY = 40  # lines of context on each side at most, to keep patches readable
+_TRIVIAL = 1  # lines without a word between two changes that are then joined
 
 
 def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
-    """The edits that make ``new`` of ``old``, in order.
+    """The edits that turn ``old`` into ``new``, in order.
 
-    Raises NotLifted: the change cannot be written so that it comes out byte for byte.
+    Raises NotLifted if they cannot give ``new`` byte for byte.
     """
     if not old:
         return (_whole_file(path, new),)
@@ -57,17 +59,17 @@ def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
     lifter = LineLifter(before, after)
     drafts = lifter.drafts()
     if drafts and last and last[0].verb == "remove" and drafts[-1].selector.end:
-        end = drafts.pop()  # what is added there need only end without a line break
+        end = drafts.pop()  # text added at the end can do without the last line break itself
         size = len(last.pop().span)
         last.append(replace(end, text=end.text[:-size], rows=(end.rows or b"").removesuffix(b"\n")))
     drafts += last
     if apply_drafts(old, drafts) != new:
-        raise NotLifted(f"{path}: its lines end in more than one way")
+        raise NotLifted(f"{path}: it mixes different line endings")
     return tuple(drafts)
 
 
 def _whole_file(path: str, new: bytes) -> Draft:
-    """All of a file that is empty before."""
+    """The edit that fills an empty file."""
     return Draft(
         file=path,
         function=None,
@@ -82,7 +84,7 @@ def _whole_file(path: str, new: bytes) -> Draft:
 
 
 def _last_break(path: str, old: bytes, new: bytes) -> tuple[list[Draft], bytes]:
-    """The edit of the last line break of a file, and the new version without it."""
+    """The edit that adds or removes the last line break, and the new version without that difference."""
     end = len(old)
     draft = Draft(
         file=path,
@@ -103,7 +105,7 @@ def _last_break(path: str, old: bytes, new: bytes) -> tuple[list[Draft], bytes]:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """Lines ``[first, last)`` are replaced; ``above`` and ``below`` of them stay, so many on each side."""
+    """Lines ``[first, last)`` to replace, with ``above`` and ``below`` lines of context."""
 
     first: int
     last: int
@@ -112,16 +114,16 @@ class _Window:
 
 
 class LineLifter:
-    """Two versions of a file, of which one is made into the other."""
+    """Makes line edits that turn one version of a file into another."""
 
     def __init__(self, before: SourceText, after: SourceText) -> None:
         self.before, self.after = before, after
         self.rows, self.new_rows = before.rows, after.rows
         self.scopes, self.new_scopes = parse_scopes(before), parse_scopes(after)
-        self.stop = len(self.rows) - before.data.endswith(b"\n")  # behind the last line
+        self.stop = len(self.rows) - before.data.endswith(b"\n")  # after the last line
 
     def blocks(self) -> list[Block]:
-        """What differs; what only lines without a word lie between is one change."""
+        """The differences; those separated only by lines without words are joined."""
         found: list[Block] = []
         stop = len(self.new_rows) - self.after.data.endswith(b"\n")
         for block in compare_rows(self.rows[: self.stop], self.new_rows[:stop]):
@@ -133,7 +135,7 @@ class LineLifter:
         return [self._slides(block)[0] for block in found]
 
     def with_block(self, block: Block) -> bytes:
-        """The old version with one block of the new one in it."""
+        """The old version with one block of the new one applied."""
         rows = [
             *self.rows[: block.old],
             *self.new_rows[block.new : block.new_end],
@@ -146,7 +148,7 @@ class LineLifter:
         return len(between) <= _TRIVIAL and not _words(between)
 
     def _slides(self, block: Block) -> list[Block]:
-        """The places where an insertion reads the same, that where a person would see it first."""
+        """The places where an insertion has the same result, starting with the most natural one to read."""
         if block.old != block.old_end:
             return [block]
         low, rows = block.old, list(self.new_rows[block.new : block.new_end])
@@ -160,20 +162,20 @@ class LineLifter:
         return [Block(block.old + by, block.old + by, block.new + by, block.new_end + by) for by in shifts]
 
     def _reads_badly(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
-        """What a person would mark has the least first: how far to the right it begins, then empty lines.
+        """Sort key, lowest for the most natural place: by indentation, then by the position of empty lines.
 
-        An ``elseif`` or ``case`` with what it governs, not the end of the one before it.
+        For example, an ``elseif`` or ``case`` goes with its own body, not with the end of the one before it.
         """
         before = self.rows[place - 1].strip() if place else b""
-        behind = self.rows[place].strip() if place < self.stop else b""
+        after = self.rows[place].strip() if place < self.stop else b""
         first = next((row for row in rows if row.strip() and not row.startswith(b"#")), b"")
         depth = len(first) - len(first.lstrip())
         if not rows[0].strip() and before:
             return depth, 0
-        return depth, (1 if not rows[-1].strip() and behind else 2)
+        return depth, (1 if not rows[-1].strip() and after else 2)
 
     def drafts(self) -> list[Draft]:
-        """The edits of all blocks; a block that cannot stand alone is one with what is next to it."""
+        """The edits of all blocks. A block that cannot be placed on its own is joined with the next one."""
         blocks = self.blocks()
         while True:
             found = [self._try_draft(block) for block in blocks]
@@ -185,20 +187,20 @@ class LineLifter:
             if not wrong:
                 return drafts
             if len(blocks) == 1:
-                raise self._not_told_apart(blocks[0])
+                raise self._not_unique(blocks[0])
             first = min(wrong[0], len(blocks) - 2)
             one, other = blocks[first : first + 2]
             blocks[first : first + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
 
     def draft(self, block: Block) -> Draft:
-        """The edit of a block; raises NotLifted where no lines tell its place apart."""
+        """The edit of a block; raises NotLifted if no lines identify its place."""
         found = self._try_draft(block)
         if found is None:
-            raise self._not_told_apart(block)
+            raise self._not_unique(block)
         return found
 
-    def _not_told_apart(self, block: Block) -> NotLifted:
-        return NotLifted(f"{self.before.path}: neither tokens nor lines tell line {block.old + 1} apart")
+    def _not_unique(self, block: Block) -> NotLifted:
+        return NotLifted(f"{self.before.path}: no unique tokens or lines identify line {block.old + 1}")
 
     def _try_draft(self, block: Block) -> Draft | None:
         return next(filter(None, map(self._draft_at, self._slides(block))), None)
@@ -216,7 +218,7 @@ class LineLifter:
         return None
 
     def _by_lines(self, block: Block, holder: Entity | None) -> Draft | None:
-        """The edit of a block by the lines that it replaces or stands between."""
+        """The edit of a block, selected by the lines that it replaces or that it goes between."""
         for window in self._windows(block, holder):
             found = self._draft(block, window, holder)
             if found is not None and self._is_unique(found):
@@ -224,11 +226,12 @@ class LineLifter:
         return None
 
     def _or_by_what_follows(self, block: Block, found: Draft, holder: Entity | None) -> Draft:
-        """An addition that can slide stands behind the lines that it may slide over, whatever is above these.
+        """For an insertion that can slide, add a second selector that does not depend on the lines above.
 
-        The lines of ``found`` reach further up, or they would be neighbours again once it is there. Where
-        upstream changed that, the place is between these lines and what follows; that the addition is there
-        already its own lines tell.
+        Such an insertion has the same result before or after some lines. The selector of ``found`` includes
+        more lines above them, because otherwise it would match again once the text is inserted. If upstream
+        changed those, the second selector finds the place between the lines that it slides over and the lines
+        below; whether the text is already there is then seen from its own lines.
         """
         slides = [each.old for each in self._slides(block)]
         up, down = block.old - min(slides), max(slides) - block.old
@@ -270,10 +273,10 @@ class LineLifter:
         return draft if find_repeated(self.scopes, word, rows) is None else None
 
     def _beside_a_name(self, block: Block) -> Draft | None:
-        """An insertion outside of functions: behind a name, or what else tells its place where that is gone.
+        """An insertion outside of functions: after a named thing, with fallbacks in case that is gone.
 
-        First what is named in front, where what comes behind may change; then both lines beside it; then
-        what is named behind; last the line behind it alone.
+        First the named thing before it, since what follows may change; then the lines on both sides; then the
+        named thing after it; last the line after it alone.
         """
         rows = self.new_rows[block.new : block.new_end]
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
@@ -282,28 +285,28 @@ class LineLifter:
         if not is_code(self.before.path) or not outside or not _is_whole(self.before.path, text):
             return None
         if block.old == 0:
-            return self._in_front_of_a_definition(block)  # nothing stands in front of the first line
+            return self._in_front_of_a_definition(block)  # there is nothing before the first line
         end = self.before.line_end(self.before.line_span(block.old).start)
         names = (each for each in self._names_on(block.old - 1, text) if self._line_of_end(each) == block.old)
         places = [each for each in names if self._takes(each, text)][:1]
-        behind = list(self._behind(block, holder, text))
-        if not places and not behind:
+        following = list(self._following(block, holder, text))
+        if not places and not following:
             return self._in_front_of_a_definition(block)
         between = self._by_lines(block, None)
         if between is not None and (between.verb, between.span) == ("insert_after", Span(end, end)):
             places.append(between.selector)
-        places += behind
+        places += following
         newline = self.before.newline
         selector = places[0] if len(places) == 1 else Selector(first_of=tuple(places[:4]))
         draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
         return replace(draft, text=newline + text.removesuffix(b"\n").replace(b"\n", newline))
 
-    def _behind(self, block: Block, holder: Entity | None, text: bytes) -> Iterator[Selector]:
-        """What follows an insertion and tells its place: a name, and a line that the file has once."""
+    def _following(self, block: Block, holder: Entity | None, text: bytes) -> Iterator[Selector]:
+        """Selectors of what follows an insertion: a named thing, and a line that occurs once in the file."""
         row = block.old
         while row < self.stop and not self.rows[row].strip():
             row += 1
-        # A text that begins with an empty line goes in front of those that are there, any other behind them.
+        # A text that begins with an empty line goes before existing empty lines, any other text after them.
         fits = row == block.old or (text.startswith(b"\n") and self.rows[block.old - 1].strip())
         if row >= self.stop or not fits:
             return
@@ -323,7 +326,7 @@ class LineLifter:
                 yield Selector(before=each)
 
     def _inside(self, block: Block) -> Entity | None:
-        """The innermost definition around an insertion, whether or not its name is its alone."""
+        """The innermost definition around an insertion, even if its name is not unique."""
         around = []
         for entity in self.scopes.definitions:
             first, last = self._lines_of(entity)
@@ -339,7 +342,7 @@ class LineLifter:
             place, rows = place + 1, [*rows[1:], rows[0]]
         entity = starts.get(place)
         if entity is None or self.rows[place - 1].strip():
-            return None  # what is directly above a definition may be a comment of its own
+            return None  # the line directly above may be the definition's own comment
         start = self.before.line_span(place + 1).start
         around = (e for e in self.scopes.definitions if e is not entity)
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
@@ -350,8 +353,8 @@ class LineLifter:
         return replace(draft, text=text.replace(b"\n", self.before.newline))
 
     def _takes(self, selector: Selector, text: bytes) -> bool:
-        """Whether the named thing is one, and would tell the text where it is already."""
-        says = declared_names(self.scopes, selector, text) or _words([text]) >= MIN_WORDS
+        """Whether the named thing is unique, and the text could be recognised if it were already there."""
+        says = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
         alone = len(select(self.scopes, None, selector)) == 1
         return bool(says) and alone and find_repeated(self.scopes, selector, text) is None
 
@@ -359,7 +362,7 @@ class LineLifter:
         return self.before.line_of(select(self.scopes, None, selector)[0].end)
 
     def _names_on(self, row: int, text: bytes) -> Iterator[Selector]:
-        """What ends on a line and has a name, the outermost first."""
+        """Selectors of named things that end on a line, outermost first."""
         span = self.before.line_span(row + 1)
         around = [e for e in self.scopes.definitions if e.span.start < span.start]
         ends = [
@@ -383,7 +386,7 @@ class LineLifter:
                     yield Selector(include=header.decode("utf-8", "replace"))
 
     def _holder(self, block: Block) -> Entity | None:
-        """The innermost function, struct, enum or macro that a change is inside of, if its name is enough."""
+        """The innermost function, struct, enum or macro around a change that can be selected by name."""
         found: list[Entity] = []
         for entity in self.scopes.definitions:
             first, last = self._lines_of(entity)
@@ -401,7 +404,7 @@ class LineLifter:
         return self.before.line_of(entity.span.start) - 1, self.before.line_of(last) - 1
 
     def _named(self, entity: Entity) -> tuple[str | None, str | None, Selector | None] | None:
-        """Function, parameters and ``inside`` by which an edit finds a definition; None: not it alone."""
+        """Function, parameters and ``inside`` by which an edit finds a definition; None if ambiguous."""
         if entity.kind in ("record", "enum"):
             alone = list(find_definitions(self.scopes, entity.name)) == [entity.span]
             return (None, None, Selector(definition=entity.name)) if alone else None
@@ -409,7 +412,7 @@ class LineLifter:
         return (*names, None) if names is not None else None
 
     def _windows(self, block: Block, holder: Entity | None) -> Iterator[tuple[_Window, Selector | None]]:
-        """From the fewest lines to more, each with what it is to be looked for inside of."""
+        """Windows from few lines to many, each with the selector to search inside of."""
         low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
         named = self._named(holder) if holder is not None else None
         inside = named[2] if named is not None else None
@@ -417,11 +420,11 @@ class LineLifter:
         most = (block.old - low, high + 1 - block.old_end)
         for above, below in _sides(most):
             if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
-                continue  # what is added stands between two lines
+                continue  # an insertion names a line on each side
             window = _Window(block.old, block.old_end, above, below)
             near = self.rows[block.old - above : block.old_end + below]
             beside = near[:above], near[len(near) - below :]
-            # An empty line at the far end says nothing, and comes and goes.
+            # An empty line at the far end identifies nothing and changes often.
             if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(beside, (0, -1), strict=True)):
                 continue
             if _words(near) >= (enough if above or below else _SAYS_ENOUGH):
@@ -436,7 +439,7 @@ class LineLifter:
                 return
 
     def _between(self, block: Block, domain: tuple[int, int], inside: Selector | None) -> Selector | None:
-        """The nearest lines on both sides that are there once, as a place to look between."""
+        """A ``between`` selector of the nearest unique lines on both sides."""
         rows = [row.strip() for row in self.rows[domain[0] : domain[1] + 1]]
         once = {row for row, count in Counter(rows).items() if count == 1 and _words([row]) > 1}
         above = next(
@@ -496,7 +499,8 @@ class LineLifter:
                 pass
         region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
         if verb.startswith("insert") and find_repeated_lines(self.scopes, region, rows) is not None:
-            # It is there already, rightly: with the lines beside it, it is no addition.
+            # The same lines exist elsewhere, so an insertion would look as if it were already made. Instead
+            # replace the lines next to it by these and the new ones.
             both = (*lines, *new) if verb == "insert_after" else (*new, *lines)
             verb, span = "change_to", Span(start, end)
             rows = b"\n".join(row.removesuffix(b"\r") for row in both)
@@ -508,7 +512,7 @@ class LineLifter:
         return replace(draft, text=text, function=function, parameters=parameters, reason=reason)
 
     def _is_comment(self, first: int, last: int) -> bool:
-        """Whether lines of code are comments, or the middle of one."""
+        """Whether lines of a code file are only comments, or the middle of one."""
         if not is_code(self.before.path) or last <= first:
             return False
         span = Span(self.before.line_span(first + 1).start, self.before.line_span(last).end)
@@ -517,8 +521,8 @@ class LineLifter:
 
     def _reason(self) -> str:
         if is_code(self.before.path):
-            return "it is in no function or struct, and no name is beside it"
-        return "the file is no C++: its lines tell the place"
+            return "outside of functions and structs, with no named definition next to it"
+        return "not a C++ file, so placed by its lines"
 
     def _made(self, block: Block, selector: Selector, span: Span, rows: bytes | None, *, verb: Verb) -> Draft:
         return Draft(
@@ -534,7 +538,7 @@ class LineLifter:
         )
 
     def _is_unique(self, draft: Draft) -> bool:
-        """Whether the selector finds exactly the draft's lines, and none where the change is made."""
+        """Whether the selector matches exactly the draft's place, and nothing once the change is made."""
         found = selected_spans(self.scopes, draft)
         if len(found) != 1 or not found[0].start <= draft.span.start <= found[0].end:
             return False
@@ -542,7 +546,7 @@ class LineLifter:
 
 
 def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """How many lines above and below: from none to a few, as many on both sides first."""
+    """Numbers of lines above and below, from none to a few, most balanced first."""
     for total in range(2 * _BESIDE + 1):
         pairs = [(above, total - above) for above in range(total + 1)]
         for above, below in sorted(pairs, key=lambda pair: abs(pair[1] - pair[0])):
@@ -555,19 +559,19 @@ def _words(rows: Sequence[bytes]) -> int:
 
 
 def _text(rows: Sequence[bytes]) -> str:
-    """Lines as a selector has them; one alone needs no line break."""
+    """Lines as written in a selector; a single one has no line break."""
     text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
     return text if len(rows) == 1 and text.strip() else text + "\n"
 
 
 def _is_whole(path: str, text: bytes) -> bool:
-    """Whether every bracket and ``#if`` of a text has its partner in it."""
+    """Whether the brackets and ``#if`` lines of a text are balanced."""
     scopes = parse_scopes(SourceText(path, text))
     return not scopes.unpaired and find_unbalanced(scopes.directives) is None
 
 
 def _is_unfinished(source: SourceText, entity: Entity) -> bool:
-    """Whether more than a comment or a ``;`` stands behind a definition on its last line."""
+    """Whether more than a comment or a ``;`` follows a definition on its last line."""
     rest = source.data[entity.span.end : source.line_end(entity.span.end)].strip()
     if entity.kind in ("record", "enum"):
         return b";" not in rest

@@ -1,4 +1,4 @@
-"""Numbers in a patch's texts that the profiles have under a name: ``@{ values['mmq.columns'] }@``."""
+"""Replace numbers in a patch's texts by named values of the profiles: ``@{ values['mmq.columns'] }@``."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LIFTED = re.compile(r"@\{ values\['([^']+)'\] \}@")
 
 
 def lift_numbers(body: Body, lifts: Sequence[tuple[str, str]], profiles: Sequence[ArchProfile]) -> Body:
-    """The body with each number, wherever it stands in a text, as the profile's value of that name.
+    """Replace each number, wherever it occurs in a text, by the profile's value of that name.
 
-    Raises LIFT_UNKNOWN: a profile has no such value, or another one; or no text has the number.
+    Raises LIFT_UNKNOWN if a profile has no such value or a different one, or if no text has the number.
     """
     for number, name in lifts:
         row = f'[[tuning.value]]\nname = "{name}"\nvalue = {number}\nsource = "..."\nmeasured_on = "..."'
@@ -28,10 +28,10 @@ def lift_numbers(body: Body, lifts: Sequence[tuple[str, str]], profiles: Sequenc
                     f"--lift {number}={name}: the profile of {profile.arch} {has}",
                     code="LIFT_UNKNOWN",
                     where=profile.where,
-                    hint=f"add to it:\n{row}",
+                    hint=f"add this to it:\n{row}",
                 )
         pattern = re.compile(rf"(?<![\w.]){re.escape(number)}(?![\w.])")
-        wanted = f"@{{ values['{name}'] }}@"  # no backslash: as a replacement it stands for itself
+        wanted = f"@{{ values['{name}'] }}@"  # without backslashes, so re.sub takes it literally
         edits = tuple(
             replace(edit, text=pattern.sub(wanted, edit.text)) if edit.text is not None else edit
             for edit in body.edits
@@ -39,14 +39,14 @@ def lift_numbers(body: Body, lifts: Sequence[tuple[str, str]], profiles: Sequenc
         files = {path: pattern.sub(wanted, text) for path, text in body.files.items()}
         if edits == body.edits and files == body.files:
             raise UsageError(
-                f"--lift {number}={name}: no new text has the number {number}", code="LIFT_UNKNOWN"
+                f"--lift {number}={name}: the number {number} is not in any new text", code="LIFT_UNKNOWN"
             )
         body = replace(body, edits=edits, files=files)
     if lifts and not profiles:
         raise UsageError(
-            "--lift needs a GPU: a plain patch is for all of them",
+            "--lift takes values from a GPU's profile, but a plain patch is for all GPUs",
             code="LIFT_UNKNOWN",
-            hint="--guard gfx1151, for example",
+            hint="guard the patch, for example with --guard gfx1151",
         )
     return body
 
@@ -54,7 +54,7 @@ def lift_numbers(body: Body, lifts: Sequence[tuple[str, str]], profiles: Sequenc
 def lift_again(
     body: Body, before: Iterable[str], profiles: Sequence[ArchProfile]
 ) -> tuple[Body, tuple[str, ...]]:
-    """Numbers that the texts ``before`` had from a profile come from there again; a note for each lost."""
+    """Lift the numbers that the old texts (``before``) took from a profile, with a note for each failure."""
     names = dict.fromkeys(name for each in before for name in _LIFTED.findall(each))
     notes = []
     for name in names:
@@ -63,5 +63,5 @@ def lift_again(
             for number in sorted(known)[:1]:
                 body = lift_numbers(body, [(number, name)], profiles)
         except UsageError as error:
-            notes.append(f"no longer from the profile: {error.message}")
+            notes.append(f"no longer taken from the profile: {error.message}")
     return body, tuple(notes)

@@ -1,11 +1,11 @@
-"""From a changeset to a patch of the series: lifted, tried on a copy of the series, and only then written.
+"""Turn a changeset into a patch of the series: lift it, try it on a copy of the series, then write it.
 
 1. ``lift``: the change becomes edits, and templates of new files.
-2. They become a patch: a new one (``draft``), or other edits of one that is there.
-3. It is written into a copy of the series, placed from there, and the result compared with the change.
-4. The same writing is then done in the series.
+2. They become a patch: a new one (``draft``), or new edits of an existing one.
+3. It is written into a copy of the series and placed from there, and the result is compared with the change.
+4. It is written into the series in the same way.
 
-All that import, new, import --update and resolve differ in is the changeset, step 2 and how the patch is
+import, new, import --update and resolve differ only in the changeset, in step 2 and in how the patch is
 written (:class:`patchkit.carry.lifting.write.Writing`).
 """
 
@@ -37,10 +37,11 @@ from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """The patch that is asked for: ``guard`` is ``none``, a GPU or a family of them.
+class PatchOptions:
+    """The options for a new patch: ``guard`` is ``none``, a GPU or a family of GPUs.
 
-    ``macros`` must be defined, too; ``lifts`` are numbers, and the names that the profiles have for them.
+    ``macros``: additional macros of the guard. ``lifts``: numbers, with the names of their values in the
+    profiles.
     """
 
     guard: str
@@ -52,7 +53,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A patch as it was written, and what was proven of it; ``same``: how its result is the change's."""
+    """A written patch and the results of its trial. ``same``: how its result equals the change, as text."""
 
     json_keys: ClassVar = (
         "id=patch.id folder archs=patch.archs source=change.name source_because=change.because "
@@ -74,25 +75,25 @@ class Written:
 
     @property
     def change(self) -> Changeset:
-        """What it was made of."""
+        """The change that it was made from."""
         return self.drafted.change
 
     @property
     def hunks(self) -> dict[str, str]:
-        """The edits that stayed text, each with why."""
+        """The edits that are placed by lines of the file, with the reason."""
         texts = zip(self.patch.body.edits, self.drafted.texts, strict=True)
         return {edit.id: text.draft.reason for edit, text in texts if text.draft.reason}
 
     @property
     def places(self) -> dict[str, str]:
-        """Where each edit is made, as file:line."""
+        """The place of each edit, as file:line."""
         texts = zip(self.patch.body.edits, self.drafted.texts, strict=True)
         return {edit.id: text.draft.place for edit, text in texts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """What all steps need: the series in use, the cache, which the caller holds, and its repository."""
+    """The inputs of all steps: the series in use, the cache (held by the caller) and its repository."""
 
     workspace: Workspace
     cache: Cache
@@ -103,7 +104,7 @@ class Pipeline:
         """The edits of a changeset; raises as :func:`patchkit.carry.lifting.lift.lift`."""
 
         def elsewhere(path: str) -> Iterator[bytes]:
-            """The file on every cached pin but the one the change is made to."""
+            """The file on every cached pin except the change's own base."""
             for pin in self.lock.pins:
                 commit = find_pinned(self.repository, pin)
                 if commit is None or commit == change.base:
@@ -116,11 +117,11 @@ class Pipeline:
     def draft(
         self,
         change: Changeset,
-        wanted: Wanted,
+        wanted: PatchOptions,
         named: tuple[str, str],
         profiles: Sequence[ArchProfile] | None,
     ) -> Drafted:
-        """A new patch of a change, not tried yet; ``named`` are id and title.
+        """A new patch from a change, not yet tried; ``named``: its id and title.
 
         Raises IMPORT_NOT_LIFTED, IMPORT_UNSUPPORTED, LIFT_UNKNOWN.
         """
@@ -129,7 +130,7 @@ class Pipeline:
             id=named[0],
             title=named[1],
             first_build=change.build,
-            builds_why=f"{change.source}; no other build was looked at",
+            builds_why=f"{change.source}; other builds were not checked",
             archs=tuple(each.arch for each in profiles) if profiles is not None else None,
             body=lift_numbers(lifted.body, wanted.lifts, profiles or ()),
             why=_why(change.by),
@@ -142,31 +143,31 @@ class Pipeline:
         return Drafted(patch=patch, texts=lifted.texts, change=change)
 
     def open_stage(self) -> AbstractContextManager[Stage]:
-        """A copy of the series, for patches to be tried on."""
+        """A copy of the series to try patches on."""
         return open_stage(self.workspace, self.cache, self.repository)
 
     def write(self, drafted: Drafted, writing: Writing) -> Written:
-        """Write a patch that was tried on a copy of the series: on its change's commit and the newest pin.
+        """Try a patch on a copy of the series, on its base commit and on the newest pin; then write it.
 
-        Raises what placing raises, and EDITS_DIFFER: the result is not the change's.
+        Raises what placing raises, and EDITS_DIFFER if the result is not that of the change.
         """
         with self.open_stage() as stage:
-            made = stage.put(writing)
+            patch = stage.put(writing)
             read = load_series(stage.series.patches).read
-            trial = stage.try_on(read_upstream(self.repository, drafted.change.base, read), made, drafted)
+            trial = stage.try_on(read_upstream(self.repository, drafted.change.base, read), patch, drafted)
             for warning in trial.placed.warnings:
                 self.workspace.reporter.warn(warning)
             newest = stage.look_at_newest([drafted.patch])
         folder = writing.put(self.workspace.series)
         return Written(drafted=drafted, folder=folder, same=trial.same, newest=newest)
 
-    def make(self, change: Changeset, wanted: Wanted, title: str) -> Written:
-        """The new patch of a change, written; ``title`` if none is asked for.
+    def make(self, change: Changeset, wanted: PatchOptions, title: str) -> Written:
+        """Make a new patch from a change and write it; ``title`` is used if ``wanted`` has none.
 
         Raises:
-            IMPORT_NOT_LIFTED, EDITS_DIFFER: a person has to write it.
-            IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: what was asked for.
-            PatchkitError: of the series, and of placing what was made.
+            IMPORT_NOT_LIFTED, EDITS_DIFFER: the patch has to be written by hand.
+            IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: the options are wrong.
+            PatchkitError: from reading the series or placing the patch.
         """
         series = load_series(self.workspace.series.patches)
         profiles = guard_profiles(wanted.guard, self.workspace.series.profiles)
@@ -178,7 +179,7 @@ class Pipeline:
 
 @contextmanager
 def open_pipeline(workspace: Workspace) -> Iterator[Pipeline]:
-    """A pipeline, with the cache held while the context lasts."""
+    """A pipeline that holds the cache while the context lasts."""
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
@@ -191,7 +192,7 @@ def _why(by: Authorship) -> str:
 
 
 def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
-    """The GPUs that a guard names, None for a plain patch; ``folder`` has the profiles.
+    """The profiles of the GPUs that a guard names; None for a plain patch. ``folder``: the profiles' folder.
 
     Raises IMPORT_GUARD_UNKNOWN, ARCH_IN_PLAIN_SERIES.
     """
@@ -204,10 +205,10 @@ def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
     if not found:
         families = sorted({each.families[0] for each in every if each.families})
         raise UsageError(
-            f"'{guard}' is no GPU and no family of GPUs",
+            f"'{guard}' is neither a GPU nor a family of GPUs",
             code="IMPORT_GUARD_UNKNOWN",
             where=Location(path=str(folder)),
-            hint=f"--guard none; a GPU: {', '.join(each.arch for each in every)}; or a family: "
-            f"{', '.join(families)}",
+            hint=f"use --guard none, a GPU ({', '.join(each.arch for each in every)}) or a family "
+            f"({', '.join(families)})",
         )
     return found

@@ -1,10 +1,10 @@
-"""From two versions of a file to edits of tokens, which a guard can hold apart from upstream's.
+"""Turn two versions of a file into edits of tokens, which a guard can separate from upstream's code.
 
-A *region* is one place where the versions differ. Its *window* is the region with tokens around it, as many
-as tell the place apart; all of them are named by the selector, so that an edit never covers what it was not
-taken from. The tokens on both sides of an insertion are in the window, too: where upstream has it already,
-the window is not there any more. What tokens do not reach, comments and lines of the preprocessor above all,
-becomes an edit of whole lines (:mod:`patchkit.carry.lifting.lines`).
+A *region* is one place where the versions differ. Its *window* is the region with as many tokens around it as
+make it unique. The selector names all of them, so an edit never covers code that it was not made from. The
+window of an insertion includes tokens on both sides of it: in an upstream that already has the insertion, the
+window does not match. What tokens do not cover, mainly comments and preprocessor lines, becomes an edit of
+whole lines (:mod:`patchkit.carry.lifting.lines`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from patchkit.carry.lifting.lines import LineLifter
 from patchkit.carry.series.selector import Selector
 
 CONTEXT = 4
-"""Tokens kept on each side of a region, where there are as many: one is told apart by chance too often.
+"""Tokens of context on each side of a region, if available. A single one is unique by chance too often.
 
 With 4, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a wrong
 place on a later tree.
@@ -33,7 +33,7 @@ place on a later tree.
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """A code token, a line of the preprocessor, or the end of the file; ``gap`` is what stands before it."""
+    """A code token, a preprocessor line, or the end of the file; ``gap`` is the text before it."""
 
     start: int
     end: int
@@ -48,7 +48,7 @@ class _Atom:
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Atoms ``[first, last)`` of the old version stand as ``[new_first, new_last)`` in the new one."""
+    """Atoms ``[first, last)`` of the old version are replaced by ``[new_first, new_last)`` of the new one."""
 
     first: int
     last: int
@@ -78,20 +78,20 @@ class _Version:
         return [self.source.line_of(atom.start) - 1 for atom in self.atoms]
 
     def atoms_of(self, first: int, last: int) -> tuple[int, int]:
-        """The atoms that begin on the lines ``[first, last)``."""
+        """The range of atoms that begin on the lines ``[first, last)``."""
         return bisect.bisect_left(self._lines, first), bisect.bisect_left(self._lines, last)
 
     def ends_before(self, rank: int) -> int:
-        """Where the atom in front of ``rank`` ends."""
+        """The end of the atom before ``rank``."""
         return self.atoms[rank - 1].end if rank else 0
 
 
 def lift_tokens(path: str, old: bytes, new: bytes, others: Sequence[bytes]) -> tuple[Draft, ...]:
-    """The edits that make ``new`` of ``old``, in order; regions whose windows overlap become one.
+    """The edits that turn ``old`` into ``new``, in order. Regions whose windows overlap are joined.
 
-    ``others`` are the file on other upstreams: each window has one place there at most.
+    ``others``: the file in other upstreams, where each window may match at most once.
 
-    Raises NotLifted: the change cannot be written so that it comes out byte for byte.
+    Raises NotLifted if the edits cannot give ``new`` byte for byte.
     """
     rest = [parse_scopes(SourceText(path, data)) for data in others]
     before, after = _Version(path, old), _Version(path, new)
@@ -101,7 +101,7 @@ def lift_tokens(path: str, old: bytes, new: bytes, others: Sequence[bytes]) -> t
         drafts = []
         for block in blocks:
             draft = _window(before, after, _region(before, after, block), rest)
-            # A comment at the border of a window is in no token of it.
+            # A comment at the border of a window belongs to none of its tokens and would be lost.
             right = draft is not None and apply_drafts(old, [draft]) == lifter.with_block(block)
             drafts.append(draft if draft is not None and right else lifter.draft(block))
         met = next(
@@ -112,12 +112,12 @@ def lift_tokens(path: str, old: bytes, new: bytes, others: Sequence[bytes]) -> t
         one, other = blocks[met : met + 2]
         blocks[met : met + 2] = [Block(one.old, other.old_end, one.new, other.new_end)]
     if apply_drafts(old, drafts) != new:
-        raise NotLifted(f"{path}: its lines end in more than one way, or the last one not at all")
+        raise NotLifted(f"{path}: it mixes different line endings, or the last line has none")
     return tuple(drafts)
 
 
 def _region(before: _Version, after: _Version, block: Block) -> _Region:
-    """A block of lines as atoms, without those at both ends that stand there in both versions."""
+    """A block of lines as atoms, without equal atoms at its start and end."""
     old, new = before.atoms, after.atoms
     first, last = before.atoms_of(block.old, block.old_end)
     new_first, new_last = after.atoms_of(block.new, block.new_end)
@@ -129,7 +129,7 @@ def _region(before: _Version, after: _Version, block: Block) -> _Region:
 
 
 def _window(before: _Version, after: _Version, region: _Region, others: Sequence[ScopeMap]) -> Draft | None:
-    """The region with the fewest tokens around it that tell it apart; None where there are not enough."""
+    """The region with the fewest tokens around it that make it unique; None if there are not enough."""
     old, new = before.atoms, after.atoms
     if any(atom.position is None for atom in old[region.first : region.last]):
         return None
@@ -141,7 +141,7 @@ def _window(before: _Version, after: _Version, region: _Region, others: Sequence
         high = next(
             rank for rank in range(high, region.last - 1, -1) if rank == 0 or old[rank - 1].end <= span.end
         )
-    # The blanks in front of the region's first atom are its own, unless they stay as they are.
+    # The whitespace before the region's first atom belongs to the region, unless it does not change.
     stays = (
         region.first < region.last
         and region.new_first < region.new_last
@@ -151,7 +151,7 @@ def _window(before: _Version, after: _Version, region: _Region, others: Sequence
     first = max(low, region.first - CONTEXT)
     last = min(high, region.last + CONTEXT)
     if (first == region.first and not stays) or (inserts and last == region.last):
-        return None  # what only follows or precedes a place would be put there again where upstream has it
+        return None  # with context on one side only, the edit would match again where upstream has the change
     named = function_names(before.scopes, function) if function is not None else (None, None)
     while True:
         draft = _draft(before, after, region, (first, last), named)
@@ -163,7 +163,7 @@ def _window(before: _Version, after: _Version, region: _Region, others: Sequence
 
 
 def _tokens_around(atoms: Sequence[_Atom], region: _Region) -> tuple[int, int]:
-    """How far tokens go on both sides without a line of the preprocessor."""
+    """The range of atoms around the region up to the next preprocessor line on each side."""
     low, high = region.first, region.last
     while low > 0 and atoms[low - 1].position is not None:
         low -= 1
@@ -175,7 +175,7 @@ def _tokens_around(atoms: Sequence[_Atom], region: _Region) -> tuple[int, int]:
 def _function_around(
     version: _Version, atoms: Sequence[_Atom], low: int, high: int, region: _Region
 ) -> Entity | None:
-    """The innermost function that the region is inside of, with a token on each side of it."""
+    """The innermost function that contains the region with a token on each side."""
     first, last = max(low, region.first - 1), min(high, region.last + 1) - 1
     span = Span(atoms[first].start, max(atoms[first].start, atoms[last].end))
     around = [e for e in version.scopes.entities if e.kind == "function" and e.span.contains(span)]
@@ -189,7 +189,7 @@ def _draft(
     window: tuple[int, int],
     named: tuple[str | None, str | None] | None,
 ) -> Draft | None:
-    """The edit of a window; None where the tokens would not be read as they are."""
+    """The edit of a window; None if its tokens cannot be written as a pattern."""
     first, last = window
     span = Span(before.atoms[first].start, before.atoms[last - 1].end)
     new_start = after.atoms[region.new_first - (region.first - first)].start
@@ -211,7 +211,7 @@ def _draft(
 
 
 def spelled(text: bytes, tokens: Sequence[bytes]) -> str | None:
-    """Tokens as a pattern: as they stand on their line where that reads the same, else one blank between."""
+    """Tokens as a pattern, spaced as in the source if that gives the same tokens, else by single spaces."""
     for data in (re.sub(rb"\s+", b" ", text), b" ".join(tokens)):
         try:
             pattern = data.decode("utf-8")
@@ -223,14 +223,14 @@ def spelled(text: bytes, tokens: Sequence[bytes]) -> str | None:
 
 
 def _hides(data: bytes) -> bool:
-    """Whether a comment stands among the tokens: it would be copied, and means nothing in a pattern."""
+    """Whether there is a comment among the tokens, which would be copied but means nothing in a pattern."""
     return b"//" in data or b"/*" in data
 
 
 def _is_unique(source: ScopeMap, after: ScopeMap, others: Sequence[ScopeMap], draft: Draft) -> bool:
-    """Whether the selector finds exactly the draft's span, and on no other upstream more than one place.
+    """Whether the selector matches exactly the draft's span, and at most one place in every other upstream.
 
-    Nor any where the change is there already, or it would be made twice on an upstream that took it.
+    It must not match where the change is already made, or an upstream that merged it would get it twice.
     """
     if selected_spans(source, draft) != [draft.span] or selected_spans(after, draft):
         return False

@@ -1,4 +1,4 @@
-"""A new patch tried on a copy of the series first: is it the change, and does it fit the newest upstream?"""
+"""Try a new patch on a copy of the series: does it give the change, and does it fit the newest upstream?"""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drafted:
-    """A patch that is not tried yet, and the change that it is of.
+    """A patch that was not tried yet, and the change that it was made from.
 
-    ``texts`` are what its edits are made from, in their order.
+    ``texts``: the drafts of its edits, in order.
     """
 
     patch: NewPatch
@@ -50,9 +50,9 @@ class Drafted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """A patch as it was read from a copy of the series, and placed; ``same``: how that is the change."""
+    """A patch read from a copy of the series and placed. ``same``: how its result equals the change."""
 
-    made: Patch
+    patch: Patch
     placed: PlacedPatch
     guard: Guard | None
     same: str
@@ -60,7 +60,10 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnNewest:
-    """New patches with the whole series on the newest cached pin. ``missing`` are ids that have no place."""
+    """Result of placing new patches with the whole series on the newest cached pin.
+
+    ``missing``: ids of patches that could not be placed.
+    """
 
     summary: str
     errors: tuple[PatchkitError, ...] = ()
@@ -69,7 +72,7 @@ class OnNewest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A copy of the series, for patches to be tried on. ``every`` are the profiles as they were."""
+    """A copy of the series to try patches on. ``every``: all profiles, as they were before."""
 
     series: SeriesDir
     workspace: Workspace
@@ -78,31 +81,31 @@ class Stage:
     every: tuple[ArchProfile, ...]
 
     def put(self, writing: Writing) -> Patch:
-        """Write a patch into the copy, and read it as anybody would."""
+        """Write a patch into the copy, and read it back."""
         folder = writing.put(self.series)
         number = int(folder.name.partition("-")[0])
         return parse_patch(load_toml(folder / "patch.toml"), folder=folder.name, number=number)
 
     def place(self, selected: Selected, files: UpstreamFiles) -> PlacedPatch:
-        """Place a patch of the copy on files; raises one ErrorGroup of what stands against it."""
+        """Place a patch of the copy on files; raises one ErrorGroup with every reason why it does not fit."""
         return place_patch(selected, files, self.series.patches, self.series.templates)
 
     def try_on(
-        self, files: UpstreamFiles, made: Patch, drafted: Drafted, below: Guarded | None = None
+        self, files: UpstreamFiles, patch: Patch, drafted: Drafted, below: Guarded | None = None
     ) -> Trial:
-        """Place a patch of the copy on files, and compare the result with that of its change.
+        """Place a patch of the copy on files, and compare the result with its change.
 
-        ``below`` is what earlier patches guard. Raises what placing raises, and EDITS_DIFFER.
+        ``below``: the guarded code of earlier patches. Raises what placing raises, and EDITS_DIFFER.
         """
         archs = drafted.patch.archs or ()
         targets = tuple(each for each in self.every if each.arch in archs)
-        placed = self.place(Selected(patch=made, targets=targets or _one(self.every), reason=""), files)
-        guard = make_guard(made.guard, targets) if targets else None
+        placed = self.place(Selected(patch=patch, targets=targets or _one(self.every), reason=""), files)
+        guard = make_guard(patch.guard, targets) if targets else None
         same = _compare(placed, drafted, guard, below or Guarded())
-        return Trial(made=made, placed=placed, guard=guard, same=same)
+        return Trial(patch=patch, placed=placed, guard=guard, same=same)
 
     def look_at_newest(self, patches: Sequence[NewPatch]) -> OnNewest:
-        """The patches, with the whole series, on the newest cached pin."""
+        """Place the patches with the whole series on the newest cached pin."""
         lock = load_lock(self.series.lock)
         cached = [pin for pin in lock.pins if find_pinned(self.repository, pin) is not None]
         if not cached:
@@ -110,7 +113,7 @@ class Stage:
         newest = max(cached, key=lambda pin: pin.build)
         first = max(patch.first_build for patch in patches)
         if newest.build < first:
-            return OnNewest(summary=f"older than {build_name(first)}: {newest.name}")
+            return OnNewest(summary=f"{newest.name} is older than {build_name(first)}")
         ids = [patch.id for patch in patches]
         archs = tuple(dict.fromkeys(arch for patch in patches for arch in patch.archs or ()))
         request = Request(
@@ -121,7 +124,7 @@ class Stage:
         plan = make_plan(request, self.workspace, self.cache, lock)
         mine = [each for each in plan.patches if each.id in ids]
         places = sum(len(edit.locations) for each in mine for edit in each.edits)
-        found = "it cannot be placed" if plan.errors else f"placed at {counted(places, 'place')}"
+        found = "cannot be placed" if plan.errors else f"placed at {counted(places, 'place')}"
         return OnNewest(
             summary=f"{newest.name}: {found}",
             errors=plan.errors,
@@ -131,7 +134,7 @@ class Stage:
 
 @contextmanager
 def open_stage(workspace: Workspace, cache: Cache, repository: Repository) -> Iterator[Stage]:
-    """A stage that is gone when the context ends; errors that leave it name the files of the series."""
+    """A stage that exists while the context lasts. Errors raised in it name the files of the real series."""
     with copied_series(workspace.series, cache, "import-", "making room for the patch") as stage:
         yield Stage(
             series=stage,
@@ -143,42 +146,42 @@ def open_stage(workspace: Workspace, cache: Cache, repository: Repository) -> It
 
 
 def _one(every: Sequence[ArchProfile]) -> tuple[ArchProfile, ...]:
-    """A GPU to parse for, where the patch is for all of them; none in a plain series."""
+    """A GPU to parse a plain patch for; NO_GPU in a plain series."""
     return tuple(each for each in every if each.arch == "gfx1151")[:1] or tuple(every[:1]) or (NO_GPU,)
 
 
 @dataclass(slots=True)
 class Guarded:
-    """What guarded patches of a queue left in the files so far: a later patch is compared without it.
+    """Guards that earlier patches of a queue added to the files, to be ignored when comparing a later patch.
 
-    ``conditions`` are those of their ``#if`` lines by file, ``asked`` each text that asks which GPU it is:
-    its file, itself, and what stands there where every build has it.
+    ``conditions``: the conditions of their ``#if`` lines, by file. ``checked``: each text with a GPU check,
+    as file, text, and the text without the check.
     """
 
     conditions: dict[str, set[str]] = field(default_factory=dict)
-    asked: list[tuple[str, str, bytes]] = field(default_factory=list)
+    checked: list[tuple[str, str, bytes]] = field(default_factory=list)
 
     def add(self, placed: PlacedPatch, texts: Sequence[NewText], guard: Guard) -> None:
-        """One more patch, that the next ones stand on."""
+        """Add one more patch."""
         for path in placed.changes:
             self.conditions.setdefault(path, set()).update((guard.device, guard.region))
-        self.asked += _asked(placed, texts)
+        self.checked += _checked_texts(placed, texts)
 
 
-def _asked(placed: PlacedPatch, texts: Sequence[NewText]) -> list[tuple[str, str, bytes]]:
+def _checked_texts(placed: PlacedPatch, texts: Sequence[NewText]) -> list[tuple[str, str, bytes]]:
     return [
         (edit.file, edit.text, each.plain)
         for edit, each in zip(placed.edits, texts, strict=True)
-        if each.asks
+        if each.checks_gpu
     ]
 
 
 def _compare(placed: PlacedPatch, drafted: Drafted, guard: Guard | None, below: Guarded) -> str:
-    """How the result is the change's; raises EDITS_DIFFER."""
+    """How the result equals the change, as text; raises EDITS_DIFFER if it does not."""
     files = drafted.change.files
     require_files(placed, files)
     expected = expected_files(files)
-    asked = [*below.asked, *_asked(placed, drafted.texts)]
+    checked = [*below.checked, *_checked_texts(placed, drafted.texts)]
     own = {guard.device, guard.region} if guard is not None else set()
     code: dict[str, bytes | None] = {}
     for path, data in expected.items():
@@ -187,25 +190,25 @@ def _compare(placed: PlacedPatch, drafted: Drafted, guard: Guard | None, below: 
         if made is None or data is None or not conditions:
             code[path] = data
         else:
-            is_same = _same_for_gpu(path, made, data, frozenset(conditions), asked)
+            is_same = _same_for_gpu(path, made, data, frozenset(conditions), checked)
             code[path] = made if is_same else data
     require_same(placed.changes, code, "the change")
     if guard is None:
         return "byte for byte"
     same = f"token for token, for {' '.join(each.arch for each in guard.targets)}"
-    return same + ("; host code asks which GPU it is" if asked else "")
+    return same + ("; host code checks the GPU at run time" if checked else "")
 
 
 def require_same(made: Mapping[str, bytes], wanted: Mapping[str, bytes | None], name: str) -> None:
-    """Raise EDITS_DIFFER where files that edits make are others than those of a change, or more, or fewer."""
+    """Raise EDITS_DIFFER if the files that edits give are not exactly those of a change."""
     wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
     if wrong:
         raise AnchorError(
-            f"the edits that were made give another result than {name} in {', '.join(wrong)}",
+            f"the generated edits do not give the same result as {name} in {', '.join(wrong)}",
             code="EDITS_DIFFER",
             where=[Location(path=path) for path in wrong],
-            why="blanks that the layout of a file does not allow, or code that a guard cannot hold apart",
-            hint="write them by hand (docs/guide/patch.md), or import the change in smaller parts",
+            why="the whitespace does not fit the layout of the file, or a guard cannot separate the code",
+            hint="write the edits by hand (docs/guide/patch.md), or import the change in smaller parts",
         )
 
 
@@ -214,13 +217,13 @@ def _same_for_gpu(
     made: bytes,
     expected: bytes,
     conditions: frozenset[str],
-    asked: Sequence[tuple[str, str, bytes]],
+    checked: Sequence[tuple[str, str, bytes]],
 ) -> bool:
-    """Whether a guarded file is, for its GPUs, the code of the diff; what asks which GPU it is, is one."""
+    """Whether a guarded file has the tokens of the diff on its GPUs, where its GPU checks are true."""
     if not is_code(path):
         return made == expected
     view = _tokens(parse_scopes(SourceText(path, bare(path, made, conditions))))
-    for _, text, plain in (each for each in asked if each[0] == path):
+    for _, text, plain in (each for each in checked if each[0] == path):
         ours = _tokens(parse_scopes(SourceText("<text>", text.encode())))
         theirs = _tokens(parse_scopes(SourceText("<text>", plain)))
         at = next((at for at in range(len(view)) if view[at : at + len(ours)] == ours), None)

@@ -1,4 +1,4 @@
-"""What a change does to whole files, as a plain patch says it: blobs, removals, renames and modes."""
+"""What a change does to whole files in a plain patch: blobs, removals, renames and modes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 
 _MOST_TEXT = 256 * 1024
-"""Bytes of a new file that is a template: rendering is bounded, and nobody edits a longer one here."""
+"""Bytes up to which a new file becomes a template: rendering is bounded, and longer ones are not edited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blob:
-    """A file with these bytes; ``replaces`` is the sha256 of upstream's in whose place it is put."""
+    """A file with these bytes; ``replaces`` is the sha256 of the upstream file that it replaces."""
 
     path: str
     data: bytes
@@ -28,15 +28,16 @@ class Blob:
 
     @property
     def sha256(self) -> str:
-        """Of the bytes."""
+        """Digest of the bytes."""
         return sha256(self.data)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeFiles:
-    """``removes`` are paths with the sha256 of what goes, ``renames`` old and new paths.
+    """Changes to whole files.
 
-    ``modes`` say whether a file is executable from now on, ``programs`` are new texts that are.
+    ``removes``: paths, and the sha256 of the removed file. ``renames``: old and new paths.
+    ``modes``: paths, and whether they become executable. ``programs``: new text files that are executable.
     """
 
     blobs: tuple[Blob, ...] = ()
@@ -47,17 +48,17 @@ class WholeFiles:
 
     @property
     def replaced(self) -> list[str]:
-        """Upstream's files that get other bytes."""
+        """Files of upstream that are replaced."""
         return [blob.path for blob in self.blobs if blob.replaces is not None]
 
     @property
     def added(self) -> list[str]:
-        """New files that are no templates."""
+        """New files that are not templates."""
         return [blob.path for blob in self.blobs if blob.replaces is None]
 
     @property
     def removed(self) -> list[str]:
-        """The files that go."""
+        """The removed files."""
         return [path for path, _ in self.removes]
 
     @property
@@ -67,17 +68,13 @@ class WholeFiles:
 
     @property
     def executable(self) -> dict[str, bool]:
-        """The files whose mode changes, and whether each is executable then."""
+        """The files whose mode changes, and whether each becomes executable."""
         return dict(self.modes)
 
     def describe(self) -> Iterator[str]:
-        """What becomes of files, a line each."""
+        """One line per change to a file."""
         for blob in self.blobs:
-            yield (
-                f"new file {blob.path}"
-                if blob.replaces is None
-                else f"puts a file in the place of {blob.path}"
-            )
+            yield (f"new file {blob.path}" if blob.replaces is None else f"replaces {blob.path}")
         yield from (f"removes {path}" for path, _ in self.removes)
         yield from (f"renames {old} to {new}" for old, new in self.renames)
         for path, executable in (*self.modes, *((path, True) for path in sorted(self.programs))):
@@ -88,7 +85,7 @@ NO_FILES = WholeFiles()
 
 
 def is_text(data: bytes) -> bool:
-    """Whether the bytes are a text that edits can be about."""
+    """Whether the bytes are UTF-8 text, which edits can change."""
     if b"\0" in data:
         return False
     try:
@@ -99,7 +96,7 @@ def is_text(data: bytes) -> bool:
 
 
 def _is_template(data: bytes) -> bool:
-    """Whether a template can give exactly these bytes: it has other line ends as its own, and no mark."""
+    """Whether a template can give exactly these bytes: a short text with LF line endings and no BOM."""
     return (
         is_text(data)
         and b"\r" not in data
@@ -109,7 +106,7 @@ def _is_template(data: bytes) -> bool:
 
 
 def whole_files(files: Sequence[FileChange]) -> WholeFiles:
-    """The part of a change that is about whole files, without :func:`new_texts` and :func:`edited_texts`."""
+    """The changes to whole files, except those of :func:`new_texts` and :func:`edited_texts`."""
     blobs: list[Blob] = []
     removes: list[tuple[str, str]] = []
     renames: list[tuple[str, str]] = []
@@ -151,7 +148,7 @@ def new_texts(files: Sequence[FileChange]) -> dict[str, bytes]:
 
 
 class EditedText(NamedTuple):
-    """A text of upstream's that edits change; ``path`` is where upstream has it."""
+    """A text file of upstream that edits change; ``path`` is its path in upstream."""
 
     path: str
     before: bytes
@@ -159,7 +156,7 @@ class EditedText(NamedTuple):
 
 
 def edited_texts(files: Sequence[FileChange]) -> tuple[EditedText, ...]:
-    """The texts of a change that edits are about."""
+    """The text files of a change that become edits."""
     found = (_edited(each) for each in _apart(files))
     return tuple(each for each in found if each is not None)
 
@@ -172,7 +169,7 @@ def _edited(change: FileChange) -> EditedText | None:
 
 
 def _apart(files: Sequence[FileChange]) -> Iterator[FileChange]:
-    """A file that is renamed and changed, but no text, is one that goes and one that comes."""
+    """Split a binary file that is both renamed and changed into a removed and an added one."""
     for each in files:
         if each.source is None or each.before == each.after or _edited(each) is not None:
             yield each
@@ -182,13 +179,13 @@ def _apart(files: Sequence[FileChange]) -> Iterator[FileChange]:
 
 
 def expected_files(files: Sequence[FileChange]) -> dict[str, bytes | None]:
-    """What a change makes of each path; None: nothing is there any more."""
+    """The content of each path after a change; None if the path no longer exists."""
     gone = {each.source: None for each in files if each.source is not None}
     return {**gone, **{each.path: each.after for each in files}}
 
 
 def require_files(placed: PlacedPatch, files: Sequence[FileChange]) -> None:
-    """Whether a plain patch takes out exactly the files of the change, and gives exactly its modes.
+    """Check that a plain patch removes exactly the files of the change and sets exactly its modes.
 
     Raises EDITS_DIFFER.
     """
@@ -201,7 +198,7 @@ def require_files(placed: PlacedPatch, files: Sequence[FileChange]) -> None:
                 wrong.add(each.path)
     if wrong:
         raise AnchorError(
-            f"the edits that were made give other files or modes than the change: {', '.join(sorted(wrong))}",
+            f"the generated edits give other files or modes than the change: {', '.join(sorted(wrong))}",
             code="EDITS_DIFFER",
             where=[Location(path=path) for path in sorted(wrong)],
             hint="write the patch by hand (docs/guide/patch.md), or import it in smaller parts",
@@ -209,14 +206,14 @@ def require_files(placed: PlacedPatch, files: Sequence[FileChange]) -> None:
 
 
 def refuse_guarded(files: Sequence[FileChange], name: str) -> None:
-    """Raise IMPORT_UNSUPPORTED for what no preprocessor's guard can hold apart."""
+    """Raise IMPORT_UNSUPPORTED for changes to whole files, which a preprocessor guard cannot separate."""
     errors = [
         UsageError(
-            f"a guarded patch cannot do this: {line}",
+            f"not possible in a guarded patch: {line}",
             code="IMPORT_UNSUPPORTED",
             where=Location(path=name),
-            why="it would change every build: no condition of the preprocessor is about whole files",
-            hint="for everybody: --guard none; or leave it out of the diff",
+            why="no preprocessor guard covers whole files, so this would change the build for every GPU",
+            hint="use --guard none if it is meant for all GPUs, or remove it from the diff",
         )
         for line in whole_files(files).describe()
     ]
@@ -228,7 +225,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
 def beside_name(path: str) -> str:
-    """A name for a file beside patch.toml: the last one of a path, without what no template may be called."""
+    """A valid name for a file next to patch.toml, from the last component of a path."""
     name = _OTHER.sub("_", path.rpartition("/")[2])[-120:]
     return f"_{name}" if name.startswith(".") or not name else name
 
@@ -236,7 +233,7 @@ def beside_name(path: str) -> str:
 def named_blobs(
     blobs: Sequence[Blob], templates: Mapping[str, str], beside: Mapping[str, bytes]
 ) -> dict[str, Blob]:
-    """Each blob by the name of its file in the patch's folder, which has ``beside`` in it already."""
+    """Each blob by its file name in the patch's folder, which already contains the files ``beside``."""
     there = {name.casefold(): data for name, data in beside.items()}
     used = {"patch.toml", "readme.md", *(name.casefold() for name in templates)}
     found: dict[str, Blob] = {}

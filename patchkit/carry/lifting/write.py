@@ -1,4 +1,4 @@
-"""A patch as files: the text of its patch.toml, and all of it put into a series in one step, or nothing."""
+"""Write a patch as files: the text of its patch.toml, and its folder, into a series all or nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_fil
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.selector import Selector
 
-_LONG = 60  # lines of a text that gets a file of its own
+_LONG = 60  # lines above which a text gets its own file
 _TITLE = 72  # characters, as patch.toml allows
 _ID = 40
 _MOST = 9999
@@ -29,7 +29,7 @@ _MOST = 9999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewEdit:
-    """One ``[[edit]]`` to be; ``text`` is the source of a template, None for an include."""
+    """One ``[[edit]]`` to write; ``text`` is the source of its template, None for an include."""
 
     json_keys: ClassVar = "id file function side"
 
@@ -48,9 +48,10 @@ class NewEdit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What a patch does: its edits, templates of new files by their path upstream, whole files besides.
+    """What a patch does: its edits, templates of new files by their path in upstream, and whole files.
 
-    ``limits``: the builds that edits and files are for, by the keys of patch.toml, where not for all.
+    ``limits``: the builds that the edits and files are for, by their keys in patch.toml; empty for all
+    builds.
     """
 
     edits: tuple[NewEdit, ...]
@@ -65,18 +66,18 @@ class Body:
 
     @property
     def context(self) -> list[str]:
-        """The names that its templates use."""
+        """The context names that its templates use."""
         texts = "".join([*(edit.text or "" for edit in self.edits), *self.files.values()])
-        # Behind a brace it is escaped text: see escape_template.
+        # After a brace it is escaped text: see escape_template.
         return [name for name in ("guard", "values") if re.search(rf"(?<!}})@{{ {name}\b", texts)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPatch:
-    """What becomes a folder of the series, or takes the place of what its patch.toml has.
+    """A patch to write, as a new folder of the series or in place of an existing patch's edits.
 
-    ``archs`` None: a plain patch, for every build. ``upstream_url`` is the pull request that it comes from,
-    and ``upstream_ends`` its base and head then. ``requires`` are other patches, each with why.
+    ``archs`` is None for a plain patch. ``upstream_url``: the pull request that it comes from, and
+    ``upstream_ends`` its base and head at that time. ``requires``: other patches, each with the reason.
     """
 
     id: str
@@ -95,7 +96,7 @@ class NewPatch:
 
     @property
     def guard_macros(self) -> tuple[str, ...]:
-        """Those of the guard, ``macros`` in addition to HIP's own."""
+        """The macros of the guard: HIP's own and ``macros``."""
         return ("GGML_USE_HIP", *self.macros)
 
 
@@ -103,29 +104,29 @@ class Writing(Protocol):
     """A way to write a patch into a series, or into a copy of it."""
 
     def put(self, series: SeriesDir) -> Path:
-        """Write it, all or nothing, also after Ctrl-C; the patch's folder. Raises CacheError."""
+        """Write it all or nothing, also on Ctrl-C, and return the patch's folder. Raises CacheError."""
 
 
 def patch_id(wanted: str | None, title: str, series: Series) -> str:
-    """The id that was asked for, or one made of the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
-    made = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
-    if len(made) > _ID:  # between two words, where there are two
-        made = (made[: _ID + 1].rpartition("-")[0] or made[:_ID]).strip("-")
-    name = wanted if wanted is not None else made
+    """The wanted id, or one made from the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
+    from_title = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
+    if len(from_title) > _ID:  # cut between words if possible
+        from_title = (from_title[: _ID + 1].rpartition("-")[0] or from_title[:_ID]).strip("-")
+    name = wanted if wanted is not None else from_title
     if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
         raise UsageError(
-            f"'{name}' cannot be the id of a patch",
+            f"'{name}' is not a valid patch id",
             code="PATCH_ID_BAD",
-            why="an id has small letters and digits, in words joined by '-'",
-            hint=f"{made}, for example",
+            why="an id consists of words of lower-case letters and digits, joined by '-'",
+            hint=f"for example {from_title}",
         )
     taken = series.patch(name)
     if taken is not None:
         raise UsageError(
-            f"the series has a patch '{name}' already",
+            f"the series already has a patch '{name}'",
             code="PATCH_ID_TAKEN",
             where=taken.where,
-            hint=f"another one, as {name}-2; or take the old folder away first",
+            hint=f"choose another id, for example {name}-2, or remove the old folder first",
         )
     return name
 
@@ -137,7 +138,7 @@ def short_title(text: str) -> str:
 
 
 def folder_files(patch: NewPatch) -> dict[str, str]:
-    """The files of the patch's folder by name: patch.toml, and long texts as templates."""
+    """The files of the patch's folder by name: patch.toml, and templates for long texts."""
     body, found, _ = body_files(patch.body, {})
     digest = body_digest(body, found) if patch.upstream_ends is not None else None
     head = written_text(
@@ -147,9 +148,9 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
 
 
 def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
-    """The tables of files and edits, and the templates and blobs that they name.
+    """The tables of files and edits as text, and the templates and blobs that they name.
 
-    ``beside`` are files that stand in the folder already: what has another content gets another name.
+    ``beside``: files that already exist in the folder; a new file with other content gets another name.
     """
     found: dict[str, str] = {}
 
@@ -189,7 +190,7 @@ def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, 
 
 
 def _whole_tables(whole: WholeFiles, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, dict[str, str]]]:
-    """The tables for whole files: a name, and TOML values by key."""
+    """The tables for whole files: their names, and TOML values by key."""
     for name, blob in blobs.items():
         keys = {"path": _word(blob.path), "blob": _word(name), "sha256": _word(blob.sha256)}
         keys |= {"replaces": _word(blob.replaces)} if blob.replaces is not None else {}
@@ -224,7 +225,7 @@ def _selected(value: object) -> str:
 
 
 def _word(text: str) -> str:
-    """A string on one line, without escapes where it can be."""
+    """A TOML string on one line, without escapes if possible."""
     literal = "'" not in text and ('"' in text or "\\" in text) and text.isprintable()
     return tomlkit.string(text, literal=literal).as_string()
 
@@ -234,7 +235,7 @@ def _words(words: Sequence[str]) -> str:
 
 
 def _text(text: str) -> str:
-    """A string as it stands, over several lines; with escapes only where TOML has no other way."""
+    """A TOML string, over several lines if needed; with escapes only if there is no other way."""
     if "\n" not in text:
         return _word(text)
     if "'''" not in text and not text.endswith("'") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text):
@@ -243,7 +244,7 @@ def _text(text: str) -> str:
 
 
 def profile_line(patch: NewPatch, source: str) -> str:
-    """The line below ``[patches]`` with which a GPU's profile offers the patch."""
+    """The line below ``[patches]`` that makes the patch available in a GPU's profile."""
     return written_text("profile-line.toml.jinja", patch=patch, source=source, word=_word)
 
 
@@ -264,26 +265,28 @@ def with_profile_line(path: Path, line: str) -> str:
 
 def _not_written(path: Path, line: str) -> ConfigError:
     return ConfigError(
-        f"{path} does not take a line below [patches]",
+        f"cannot add a line below [patches] in {path}",
         code="PROFILE_NOT_WRITTEN",
         where=Location(path=str(path)),
-        hint=f"add it by hand:\n{line.strip()}",
+        hint=f"add this line by hand:\n{line.strip()}",
     )
 
 
 def next_number(series: Series) -> int:
-    """The number behind the last patch; raises PATCH_NUMBERS_USED_UP."""
+    """The number after that of the last patch; raises PATCH_NUMBERS_USED_UP."""
     number = max((patch.number for patch in series.patches), default=0) + 1
     if number > _MOST:
         raise UsageError(
-            "the series has no number left", code="PATCH_NUMBERS_USED_UP", hint="renumber its last folders"
+            f"the last patch of the series has the highest possible number, {_MOST}",
+            code="PATCH_NUMBERS_USED_UP",
+            hint="renumber the last folders",
         )
     return number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewFolder:
-    """A new patch as the folder of that number; the profiles of its GPUs offer it, as from ``source``."""
+    """A new patch as a numbered folder; the profiles of its GPUs get a line for it that names ``source``."""
 
     patch: NewPatch
     number: int
@@ -291,15 +294,15 @@ class NewFolder:
 
     @property
     def name(self) -> str:
-        """Of the folder."""
+        """Name of the folder."""
         return f"{self.number:04d}-{self.patch.id}"
 
     def put(self, series: SeriesDir) -> Path:
-        """As every :class:`Writing`; raises PROFILE_NOT_WRITTEN, too."""
+        """As in :class:`Writing`; also raises PROFILE_NOT_WRITTEN."""
         return put_all([self], series)[0]
 
     def take_back(self, series: SeriesDir) -> None:
-        """Take folder and lines of the profiles away again."""
+        """Remove the folder and the lines in the profiles again."""
         shutil.rmtree(series.patches / self.name, ignore_errors=True)
         for path in self.profiles(series):
             with disk_errors(path, "writing the profile"):
@@ -307,28 +310,29 @@ class NewFolder:
                 path.write_text(text, "utf-8", newline="\n")
 
     def profiles(self, series: SeriesDir) -> list[Path]:
-        """The files of the profiles that offer it."""
+        """The profile files of its GPUs."""
         return [series.profiles / f"{arch}.toml" for arch in self.patch.archs or ()]
 
     def write(self, series: SeriesDir) -> None:
         """Write the folder in one step."""
-        made = series.root / f".{self.name}.{os.getpid()}.partial"  # no reader of patches/ may see it
+        # Outside of patches/, where a reader could see the unfinished folder.
+        partial = series.root / f".{self.name}.{os.getpid()}.partial"
         try:
             with disk_errors(series.patches / self.name, "writing the patch"):
-                made.mkdir()
+                partial.mkdir()
                 for name, text in folder_files(self.patch).items():
-                    (made / name).write_text(text, encoding="utf-8", newline="\n")
+                    (partial / name).write_text(text, encoding="utf-8", newline="\n")
                 for name, data in body_files(self.patch.body, {})[2].items():
-                    (made / name).write_bytes(data)
-                made.rename(series.patches / self.name)
+                    (partial / name).write_bytes(data)
+                partial.rename(series.patches / self.name)
         finally:
-            shutil.rmtree(made, ignore_errors=True)
+            shutil.rmtree(partial, ignore_errors=True)
 
 
 def put_all(new: Sequence[NewFolder], series: SeriesDir) -> tuple[Path, ...]:
-    """Put new patches into a series, each its folder and then the lines of the profiles; their folders.
+    """Put new patches into a series, each its folder and then its lines in the profiles; return the folders.
 
-    When one is refused, all are taken away again. Raises PROFILE_NOT_WRITTEN, CacheError.
+    If one fails, all are removed again. Raises PROFILE_NOT_WRITTEN, CacheError.
     """
     folders: list[Path] = []
     profiles: dict[Path, bytes] = {}
@@ -353,9 +357,9 @@ def put_all(new: Sequence[NewFolder], series: SeriesDir) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
-    """Other edits and files for the patch of a folder; what else its patch.toml says stays.
+    """New edits and files for an existing patch; everything else in its patch.toml is kept.
 
-    ``text`` is what that had when the work began.
+    ``text``: the content of patch.toml when the work began.
     """
 
     patch: NewPatch
@@ -363,10 +367,10 @@ class Rewritten:
     text: str
 
     def put(self, series: SeriesDir) -> Path:
-        """As every :class:`Writing`; raises PATCH_CHANGED, too.
+        """As in :class:`Writing`; also raises PATCH_CHANGED.
 
-        The new templates are written first, under names that are free; replacing patch.toml is the one step
-        that counts.
+        The new templates are written first, under unused names; replacing patch.toml is the step that makes
+        the change take effect.
         """
         folder = series.patches / self.folder
         beside = read_beside(folder, self.text)
@@ -381,35 +385,37 @@ class Rewritten:
 
 
 def read_text(folder: Path) -> str:
-    """What the patch.toml of a folder has; raises CacheError."""
+    """The content of a folder's patch.toml; raises CacheError."""
     path = folder / "patch.toml"
     with disk_errors(path, "reading the patch"):
         return path.read_text("utf-8")
 
 
 def read_beside(folder: Path, text: str) -> dict[str, bytes]:
-    """The files in the folder of a patch, whose patch.toml still has that text; raises PATCH_CHANGED."""
+    """The files in a patch's folder; raises PATCH_CHANGED if its patch.toml no longer has that text."""
     if read_text(folder) != text:
         raise ConfigError(
-            f"{folder.name}/patch.toml was changed in the meantime",
+            f"{folder.name}/patch.toml was changed while patchkit was working on it",
             code="PATCH_CHANGED",
             where=Location(path=str(folder / "patch.toml")),
-            why="what was made belongs to what it said before",
+            why="the new edits were made from its previous content",
             hint="run the command again",
         )
     with disk_errors(folder, "reading the patch"):
         for remains in folder.glob(".*.partial"):
-            remains.unlink(missing_ok=True)  # of a run that was killed: the caller holds the cache
+            remains.unlink(
+                missing_ok=True
+            )  # left by a killed run; no other run is active, since the caller holds the cache
         return {each.name: each.read_bytes() for each in folder.iterdir() if each.is_file()}
 
 
 def replace_text(
     folder: Path, before: str, text: str, files: Mapping[str, str | bytes], beside: Collection[str]
 ) -> None:
-    """Put new ``files`` into the folder of a patch, and then ``text`` in the place of its patch.toml.
+    """Put new ``files`` into the folder of a patch, then replace the content of its patch.toml by ``text``.
 
-    ``before`` is what that has, ``beside`` are the names of the files that are there. Raises CacheError;
-    then, and after Ctrl-C, the patch is as it was.
+    ``before``: the present content. ``beside``: names of the existing files. Raises CacheError; after that
+    and after Ctrl-C the patch is unchanged.
     """
     path = folder / "patch.toml"
     try:
@@ -424,7 +430,7 @@ def replace_text(
 
 
 def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[str, str]) -> str:
-    """All of a patch.toml but its edits and files, with what an update knows anew."""
+    """A patch.toml without its edits and files, with the fields that an update changes."""
     document = tomlkit.parse(text)
     for key in (*BODY_TABLES, "context"):
         document.pop(key, None)
@@ -434,6 +440,8 @@ def _rewritten_head(text: str, patch: NewPatch, body: str, templates: Mapping[st
         base, head = patch.upstream_ends
         document["upstream"] |= {"head": head, "base": base, "digest": body_digest(body, templates)}
     lines = tomlkit.dumps(document).rstrip().split("\n")
-    while lines[-1].startswith(NOTE):  # of the first edit, which TOML counts to the table before it
+    while lines[-1].startswith(
+        NOTE
+    ):  # the first edit's comment, which TOML attributes to the table before it
         lines.pop()
     return "\n".join(lines).rstrip()

@@ -12,7 +12,7 @@ from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
 from patchkit.carry.importing.update import run_update
-from patchkit.carry.lifting.pipeline import Wanted
+from patchkit.carry.lifting.pipeline import PatchOptions
 from patchkit.carry.series.catalogue import load_series
 from patchkit.cli.completing import files, patches, pins
 from patchkit.cli.new_patch import asked_guards, describe_written, guard_options, more_values
@@ -111,7 +111,7 @@ def command(
         raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
     workspace = settings.workspace()
     given["guards"] = asked_guards(given["guards"], workspace)
-    request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
+    request = QueueRequest(wanted=PatchOptions(guard=given["guards"][0], **wanted, id=name), **given)
     done = import_changes(request, workspace)
     if not isinstance(done, QueueReport):
         settings.show(done, describe_written(done))

@@ -60,7 +60,7 @@ def test_a_guarded_diff_asks_on_the_host_and_is_guarded_on_the_device(desk) -> N
     desk.change(CHOICE, "{\n        return false;\n", "{\n        log_it(ne11);\n        return false;\n")
     desk.change(DEMO, "dst[i] = x[i];", "dst[i] = 2.0f*x[i];")
     done = imported(desk, str(desk.diff()), "--guard", "gfx1151", "--id", "mine")
-    assert done["same_as_diff"].startswith("token for token, for gfx1151; host code asks")
+    assert done["same_as_diff"].startswith("token for token, for gfx1151; host code checks the GPU")
     sides = {(edit["function"], edit["side"]) for edit in done["edits"]}
     assert sides == {("demo_should_use", "host"), ("demo_kernel", "device")}
     text = desk.shown("mine", CHOICE).decode()
@@ -198,7 +198,7 @@ def test_what_a_person_has_to_write_is_named_and_nothing_is_written(desk) -> Non
     told = refused(desk, "IMPORT_NOT_LIFTED", 3, str(desk.diff()), "--guard", "gfx1151")
     assert f"{DEMO}:13" in told
     assert "code outside of functions" in told
-    assert "it declares names in host code" in told
+    assert "host code that declares names" in told
 
 
 def new_file(path: str, mode: str, line: str) -> str:
@@ -478,7 +478,7 @@ def test_a_hunk_at_the_only_other_place_is_shown_with_its_distance(desk) -> None
             "others": 0,
         }
     ]
-    shown = f"hunk 1 of {DEMO}: at line 21 in demo_launch, 17 lines below its number"
+    shown = f"hunk 1 of {DEMO}: at line 21 in demo_launch, 17 lines below the line in its header"
     assert shown in desk.run("import", str(path), "--guard", "none", "--id", "two").stdout
     queue = ("import", str(path), "--guard", "none", "--dry-run", "--id", "three")
     assert shown in desk.run(*queue).stdout

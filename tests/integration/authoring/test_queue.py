@@ -302,13 +302,13 @@ def test_what_does_not_apply_is_told_with_a_build_to_which_it_does(desk) -> None
     alone = queued(desk, str(folder), "--guard", "none", "--dry-run")
     assert (alone["base"], alone["base_because"].partition(";")[0]) == (
         "b2",
-        "each file is the one that an index line names, and not all applies to b1",
+        "its files match the diffs' index lines, and the queue does not apply to b1",
     )
     three(desk)
     early = queued(desk, str(written(desk, "early")), "--guard", "none", "--dry-run")
     assert (early["base"], early["base_because"]) == (
         "b1",
-        "it is the pin of the series; --upstream names another",
+        "the default pin of the series; to use another: --upstream",
     )
     (folder / "upstream.txt").write_text("b1\n")
     assert queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)["base"] == "b1"
@@ -342,12 +342,15 @@ def test_a_stale_queue_is_placed_on_the_pin_of_the_series_whatever_is_cached(
     for build in cached:
         assert desk.run("apply", "--arch", "gfx1151", "--upstream", build, "--unlocked").returncode == 0
     told = queued(desk, str(folder), "--guard", "none", "--dry-run", code=9)
-    assert (told["base"], told["base_because"].partition(";")[0]) == ("b1", "it is the pin of the series")
+    assert (told["base"], told["base_because"].partition(";")[0]) == ("b1", "the default pin of the series")
     assert list(rows(told).values()) == ["text", "lifted", "refused", "refused"]
     one = desk.run("import", str(min(folder.iterdir())), "--guard", "none", "--json")
     assert one.returncode == 0, one.stderr
     told = json.loads(one.stdout)
-    assert (told["source"], told["source_because"].partition(";")[0]) == ("b1", "it is the pin of the series")
+    assert (told["source"], told["source_because"].partition(";")[0]) == (
+        "b1",
+        "the default pin of the series",
+    )
 
 
 def test_a_change_that_the_tree_has_already_is_told_to_be_that(desk) -> None:
@@ -436,7 +439,7 @@ def test_ctrl_c_leaves_the_series_as_it_was(desk, when: str) -> None:
     before = desk.snapshot()
     done = desk.process("import", folder, "--guard", "none", env={"STOP": when}, before=_STOP)
     assert done.returncode == 130, done.stderr
-    assert "the series is as it was" in done.stderr
+    assert "the series is unchanged" in done.stderr
     assert desk.snapshot() == before
 
 
@@ -456,7 +459,7 @@ def refused(desk, code: str, *args: str) -> str:
         ("/etc/passwd", "/etc/passwd"),
         ("link.patch", "link.patch"),
         ("a\0b.patch", "b.patch"),
-        ("a\x1b[31m.patch", "does not name a file"),
+        ("a\x1b[31m.patch", "is not a file in the queue"),
         ("a.patch -R", "-R"),
         ("a.patch --directory=x", "--directory=x"),
         ("a.patch\na.patch", "twice"),

@@ -6,7 +6,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.errors import ErrorGroup, Location
-from patchkit.carry.importing.hunks import Settled, keep_below, parse_diff, settle_diff
+from patchkit.carry.importing.hunks import RenumberedDiff, keep_below, parse_diff, renumber_diff
 
 PATH = "a/tests.cpp"
 TESTS = """\
@@ -53,9 +53,9 @@ def diff(*hunks: str, path: str = PATH, index: str = "") -> bytes:
     return f"diff --git a/{path} b/{path}\n{index}--- a/{path}\n+++ b/{path}\n{''.join(hunks)}".encode()
 
 
-def settled(data: bytes, text: str | bytes = TESTS, path: str = PATH) -> Settled:
+def renumbered(data: bytes, text: str | bytes = TESTS, path: str = PATH) -> RenumberedDiff:
     raw = text.encode() if isinstance(text, str) else text
-    return settle_diff(data, 1, {path: raw}, Location(path="the.patch"))
+    return renumber_diff(data, 1, {path: raw}, Location(path="the.patch"))
 
 
 def at(line: int) -> str:
@@ -65,8 +65,8 @@ def at(line: int) -> str:
     return "\n".join(rows)
 
 
-def made(found: Settled) -> str:
-    data = found.made[PATH]
+def made(found: RenumberedDiff) -> str:
+    data = found.files[PATH]
     assert data is not None
     return data.decode()
 
@@ -75,33 +75,35 @@ def made(found: Settled) -> str:
 @pytest.mark.parametrize("named", [True, False])
 def test_a_hunk_that_fits_at_its_own_line_goes_there(line: int, *, named: bool) -> None:
     heading = {FIRST: "struct test_one : public test_case {", SECOND: "struct test_two : public test_case {"}
-    found = settled(diff(hunk(line, heading[line] if named else "")))
+    found = renumbered(diff(hunk(line, heading[line] if named else "")))
     assert made(found) == at(line)
-    # Without a name only the number tells which of the two it is, and that is said.
+    # Without a name only the line number decides between the two, and that is reported.
     assert [each.others for each in found.moved] == ([] if named else [1])
 
 
 def test_a_number_proves_nothing_in_another_file_than_the_diff_was_made_of() -> None:
     stale = "index f41a6f3..0000001 100644\n"
-    with refused("IMPORT_AMBIGUOUS", match="the file is another one than the diff was made of"):
-        settled(diff(hunk(FIRST), index=stale))
-    assert made(settled(diff(hunk(FIRST, "struct test_one : public test_case {"), index=stale))) == at(FIRST)
-    exact = settled(diff(hunk(FIRST), index=f"index {blob(TESTS)[:8]}..0000001 100644\n"))
+    with refused("IMPORT_AMBIGUOUS", match="the diff was made from another version of the file"):
+        renumbered(diff(hunk(FIRST), index=stale))
+    assert made(renumbered(diff(hunk(FIRST, "struct test_one : public test_case {"), index=stale))) == at(
+        FIRST
+    )
+    exact = renumbered(diff(hunk(FIRST), index=f"index {blob(TESTS)[:8]}..0000001 100644\n"))
     assert (made(exact), exact.moved) == (at(FIRST), ())
 
 
 def test_a_number_proves_nothing_where_another_hunk_of_the_file_has_moved() -> None:
     include = '@@ -11,2 +11,3 @@\n #include "tests.h"\n+#include "more.h"\n \n'
     with refused("IMPORT_AMBIGUOUS", match="fits in 2 places"):
-        settled(diff(include, hunk(SECOND)))
+        renumbered(diff(include, hunk(SECOND)))
 
 
 def test_hunks_out_of_order_are_an_error() -> None:
     later = (
         "@@ -17,2 +17,2 @@\n     int flops(int n) override {\n-        return 2*n;\n+        return 3*n;\n"
     )
-    with refused("IMPORT_NOT_APPLYING", match="is above the hunk before it"):
-        settled(diff(later, hunk(1)))
+    with refused("IMPORT_NOT_APPLYING", match="has a lower line number than the hunk before it"):
+        renumbered(diff(later, hunk(1)))
 
 
 def test_a_method_beside_it_is_another_function() -> None:
@@ -111,13 +113,13 @@ def test_a_method_beside_it_is_another_function() -> None:
     )
     rows = "@@ -7,2 +7,2 @@     def first(self):\n         b = 1\n-        return 1\n+        return 2\n"
     with refused("IMPORT_OTHER_FUNCTION"):
-        settled(diff(rows, path="model.py"), text, "model.py")
+        renumbered(diff(rows, path="model.py"), text, "model.py")
 
 
 def test_huge_numbers_and_headings_are_read_in_no_time() -> None:
     assert parse_diff(diff(f"@@ -1,{'9' * 5000} +1 @@\n x\n"))[0].hunks == ()
     named = "struct test_one : public test_case {" + "x" * 200_000
-    assert settled(diff(hunk(FIRST, named))).made
+    assert renumbered(diff(hunk(FIRST, named))).files
 
 
 def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
@@ -130,16 +132,16 @@ def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
         b"diff --git a/app/x/README.md b/app/x/README.md\nold mode 100644\nnew mode 100755\n",
         b"diff --git a/app/__init__.py b/app/__init__.py\nnew file mode 100644\nindex 0000000..e69de29\n",
     )
-    kept, left_out = keep_below(b"".join([others[0], below, *others[1:]]), "vendor/llama.cpp", 1)
+    kept, skipped = keep_below(b"".join([others[0], below, *others[1:]]), "vendor/llama.cpp", 1)
     assert kept == below
-    assert left_out == ("app/COPYING", "app/x/README.md", "app/__init__.py")
+    assert skipped == ("app/COPYING", "app/x/README.md", "app/__init__.py")
 
 
 @pytest.mark.parametrize("heading", ["", "struct test_two : public test_case {"])
 @pytest.mark.parametrize("line", [1, FIRST + 1, SECOND - 1, 200])
 def test_a_stale_number_and_several_places_is_an_error_that_lists_them(line: int, heading: str) -> None:
-    with refused("IMPORT_AMBIGUOUS", match="fits in 2 places, none at its own line") as caught:
-        settled(diff(hunk(line, heading)))
+    with refused("IMPORT_AMBIGUOUS", match="fits in 2 places, none of them at its line number") as caught:
+        renumbered(diff(hunk(line, heading)))
     assert [(str(place), place.label) for place in caught.value.where] == [
         ("the.patch", None),
         (f"{PATH}:{FIRST + 1}", f"in test_one::error: @@ -{FIRST},5 +{FIRST},5 @@"),
@@ -159,18 +161,21 @@ def test_a_stale_number_and_several_places_is_an_error_that_lists_them(line: int
 )
 def test_the_right_number_and_the_name_of_something_else_is_an_error(heading: str) -> None:
     with refused("IMPORT_OTHER_FUNCTION", match=r"line 5 is in 'test_one::error'") as caught:
-        settled(diff(hunk(FIRST, heading)))
+        renumbered(diff(hunk(FIRST, heading)))
     assert f"{PATH}:{FIRST + 1}" in map(str, caught.value.where)
 
 
 def test_the_only_place_is_taken_and_how_far_it_is_away_is_told() -> None:
     text = TESTS.replace("return 2*n", "return 3*n").replace("5e-4", "6e-4", 1)
-    found = settled(diff(hunk(2, "struct test_two : public test_case {")), text)
+    found = renumbered(diff(hunk(2, "struct test_two : public test_case {")), text)
     assert made(found) == text.replace("5e-4", "7e-4")
     (moved,) = found.moved
     assert (moved.number, moved.line, moved.offset) == (1, SECOND + 1, SECOND - 2)
     assert (moved.inside, moved.heading) == ("test_two::error", "")
-    assert str(moved) == f"hunk 1 of {PATH}: at line 15 in test_two::error, 12 lines below its number"
+    assert (
+        str(moved)
+        == f"hunk 1 of {PATH}: at line 15 in test_two::error, 12 lines below the line in its header"
+    )
     assert f"@@ -{SECOND},5 +{SECOND},5 @@ struct test_two".encode() in found.data
 
 
@@ -179,24 +184,24 @@ def test_the_only_place_is_refused_where_the_heading_names_something_else(headin
     # The lines of test_one are others now, and those of test_two happen to be what the hunk asks for.
     text = TESTS.replace("5e-4", "6e-4", 1)
     with refused("IMPORT_OTHER_FUNCTION", match="test_two::error"):
-        settled(diff(hunk(FIRST, heading)), text)
+        renumbered(diff(hunk(FIRST, heading)), text)
 
 
 def test_a_function_of_another_name_at_the_very_line_is_told() -> None:
     text = TESTS.replace("test_one", "test_first").replace("5e-4", "6e-4").replace("6e-4", "5e-4", 1)
-    (moved,) = settled(diff(hunk(FIRST, "struct test_one : public test_case {")), text).moved
+    (moved,) = renumbered(diff(hunk(FIRST, "struct test_one : public test_case {")), text).moved
     assert (moved.offset, moved.heading) == (0, "struct test_one : public test_case {")
-    assert "names 'struct test_one : public test_case {', which is not around it" in str(moved)
+    assert "names 'struct test_one : public test_case {', but" in str(moved)
 
 
 def test_of_the_very_file_that_the_diff_names_any_driver_may_have_made_the_heading() -> None:
     index = "index f41a6f3..0000001 100644\n"
     with refused("IMPORT_AMBIGUOUS"):
-        settled(diff(hunk(FIRST, "Any(words)"), index=index))
+        renumbered(diff(hunk(FIRST, "Any(words)"), index=index))
     index = f"index {blob(TESTS)[:8]}..0000001 100644\n"
-    assert settled(diff(hunk(FIRST, "Any(words)"), index=index)).is_exact
+    assert renumbered(diff(hunk(FIRST, "Any(words)"), index=index)).is_exact
     with refused("IMPORT_OTHER_FUNCTION"):  # but the name of something that is there is that
-        settled(diff(hunk(FIRST, "struct test_two : public test_case {"), index=index))
+        renumbered(diff(hunk(FIRST, "struct test_two : public test_case {"), index=index))
 
 
 def blob(text: str) -> str:
@@ -208,25 +213,25 @@ def blob(text: str) -> str:
 def test_later_hunks_are_looked_for_below_the_earlier_ones() -> None:
     # By its own number the second is right, though what one had in front of them is not in the diff any more.
     moved_by_ten = hunk(SECOND, "struct test_two : public test_case {").replace("+14,5", "+24,5")
-    found = settled(diff(hunk(FIRST), moved_by_ten))
+    found = renumbered(diff(hunk(FIRST), moved_by_ten))
     assert made(found) == TESTS.replace("5e-4", "7e-4")
     again = diff(hunk(FIRST), hunk(FIRST))
     with refused("IMPORT_AMBIGUOUS"):
-        settled(again.replace(b"@@ -4,5 +4,5 @@", b"@@ -3,5 +3,5 @@", 1))
+        renumbered(again.replace(b"@@ -4,5 +4,5 @@", b"@@ -3,5 +3,5 @@", 1))
     with refused("IMPORT_AMBIGUOUS"):
-        settled(again)  # the second fits below the first only, far from its number
+        renumbered(again)  # the second fits below the first only, far from its number
 
 
 def test_every_hunk_without_a_place_of_its_own_is_told() -> None:
     with pytest.raises(ErrorGroup) as caught:
-        settled(diff(hunk(1), path=PATH) + diff(hunk(2)))
+        renumbered(diff(hunk(1), path=PATH) + diff(hunk(2)))
     assert [error.code for error in caught.value.errors] == ["IMPORT_AMBIGUOUS"] * 2
 
 
 def test_a_hunk_without_context_is_nowhere() -> None:
     for text in ("@@ -2,0 +3 @@\n+int x;\n", '@@ -1 +1 @@\n-#include "tests.h"\n+#include "t.h"\n'):
         with refused("IMPORT_AMBIGUOUS", match="no lines of context"):
-            settled(diff(text))
+            renumbered(diff(text))
 
 
 def test_what_is_between_definitions_has_a_place_though_another_one_is_above_it() -> None:
@@ -244,24 +249,24 @@ def test_what_is_between_definitions_has_a_place_though_another_one_is_above_it(
         " }",
     ]
     added = "\n".join(["@@ -6,6 +6,10 @@ int was_here() {", *rows, ""])
-    (moved,) = settled(diff(added), text).moved
+    (moved,) = renumbered(diff(added), text).moved
     assert (moved.offset, moved.inside, moved.heading) == (0, "", "int was_here() {")
 
 
 def test_the_same_file_twice_is_changed_twice() -> None:
     first = diff(hunk(FIRST))
     second = diff(hunk(FIRST, old="7e-4", new="8e-4"))
-    assert made(settled(first + second)) == at(FIRST).replace("7e-4", "8e-4")
+    assert made(renumbered(first + second)) == at(FIRST).replace("7e-4", "8e-4")
 
 
 def test_line_ends_and_a_missing_last_one_are_a_part_of_the_lines() -> None:
     dos = TESTS.replace("\n", "\r\n")
-    assert settled(diff(hunk(FIRST)), dos).made == {}
+    assert renumbered(diff(hunk(FIRST)), dos).files == {}
     lines = hunk(FIRST).replace("\n", "\r\n").replace("\r\n", "\n", 1)
-    assert settled(diff(lines), dos).made == {PATH: at(FIRST).replace("\n", "\r\n").encode()}
+    assert renumbered(diff(lines), dos).files == {PATH: at(FIRST).replace("\n", "\r\n").encode()}
     end = "@@ -19,3 +19,3 @@\n         return 2*n;\n     }\n-};\n\\ No newline at end of file\n+};\n"
-    assert settled(diff(end)).made == {}
-    assert settled(diff(end), TESTS.removesuffix("\n")).made == {PATH: TESTS.encode()}
+    assert renumbered(diff(end)).files == {}
+    assert renumbered(diff(end), TESTS.removesuffix("\n")).files == {PATH: TESTS.encode()}
 
 
 def test_a_diff_is_read_as_git_reads_it() -> None:

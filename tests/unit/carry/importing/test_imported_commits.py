@@ -17,4 +17,4 @@ def test_a_file_whose_bytes_the_repository_lacks_is_refused_by_name(tmp_path: Pa
     change = Change(path="a.txt", letter="M", modes=("100644", "100644"), ids=("1" * 40, "2" * 40))
     with refused("IMPORT_UNSUPPORTED") as caught:
         check_changes([change], "the change", git)
-    assert caught.value.message.startswith("a.txt: its bytes are not in the repository")
+    assert caught.value.message.startswith("a.txt: its content is missing in the repository")

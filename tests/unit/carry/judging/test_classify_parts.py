@@ -177,7 +177,7 @@ def test_a_function_is_followed_only_where_there_is_one():
     assert target_of({"a.cu": renamed + BASE.replace(b"int f(", b"int k(")}, **had) is None
     assert target_of({"a.cu": b"", "b.cu": BASE}, **had).file == "b.cu"
     assert target_of({"a.cu": b"", "b.cu": BASE, "c.cu": BASE}, **had) is None
-    # The same name, and other code: somebody else's function.
+    # The same name with other code is a different function.
     assert target_of({"a.cu": b"", "b.cu": BASE.replace(b"int b = 2;", b"if (x) { y(); }")}, **had) is None
     assert target_of({"a.cu": b"", "b.cu": BASE}, a=[], b=[b"f"]) is None
     assert target_of({"a.cu": renamed}, a=[b"f", b"g"]) is None

@@ -20,7 +20,7 @@ context = ["guard", "values"]
 
 [builds]
 first = 11549
-why = "imported from b11549; no other build was looked at"
+why = "imported from b11549; other builds were not checked"
 
 [upstream]
 url = "https://there/pull/7"
@@ -103,7 +103,7 @@ def test_a_patch_with_everything() -> None:
         id="more-columns",
         title='the "limit"',
         first_build=11549,
-        builds_why="imported from b11549; no other build was looked at",
+        builds_why="imported from b11549; other builds were not checked",
         archs=("gfx1151",),
         body=Body(edits=edits, files={"new/a.h": "one\n", "other/a.h": "two\n"}),
         why="Two lines,\nwith a C:\\path.\n",
