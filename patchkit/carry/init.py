@@ -1,4 +1,4 @@
-"""A series of one's own: a copy of the one in use, or a plain one, with a lock of what is followed."""
+"""``patchkit init``: make your own series, as a copy of the one in use or as an empty plain series."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _KEPT = frozenset({".git", ".gitignore", ".gitattributes", "README.md", "LICENSE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnSeries:
-    """The series as it was made; ``recorded`` are the results that its lock took along, by name.
+    """The new series. ``recorded``: the results that were copied into its lock, by name.
 
-    ``plain``: it knows no GPU, and begins without a patch.
+    ``plain``: it has no GPUs, and starts without patches.
     """
 
     folder: Path
@@ -42,15 +42,16 @@ class OwnSeries:
 def make_own_series(
     folder: Path, archs: Sequence[str], upstream: str | None, workspace: Workspace
 ) -> OwnSeries:
-    """Copy the series of the workspace to ``folder``, all of it or nothing.
+    """Copy the series of the workspace to ``folder``, all or nothing.
 
-    Its lock begins at ``upstream``: a pin of the lock or a build of upstreams.toml, None for the newest pin
-    that has a result of ``archs``. It keeps the results of theirs there, and the pins before it.
+    The default pin of its lock is ``upstream``: a pin of the lock or a build of upstreams.toml; None for the
+    newest pin with a result for ``archs``. The lock keeps the results for ``archs`` at that pin, and all
+    earlier pins.
 
     Raises:
-        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: something else is in ``folder``.
+        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: ``folder`` cannot be used.
         PIN_UNKNOWN, and the errors of reading series, lock and profiles.
-        CacheError: the disk refused.
+        CacheError: a disk error.
     """
     source = workspace.series
     folder = usable_place(folder, kept=source.folders)
@@ -61,7 +62,7 @@ def make_own_series(
     lock = _own_lock(catalogue.lock, names, upstream, source)
 
     def unneeded(place: str, names: list[str]) -> list[str]:
-        """What patchkit writes into any series it renders from its own copy."""
+        """Texts that patchkit renders from its own copy in any series."""
         return [name for name in names if Path(place) == source.templates and name == TEXTS]
 
     with _made_whole(folder) as made:
@@ -83,15 +84,15 @@ def make_own_series(
 def make_plain_series(
     folder: Path, upstream: str | None, upstream_url: str | None, workspace: Workspace
 ) -> OwnSeries:
-    """Make a plain series without a patch in ``folder``, all of it or nothing.
+    """Make a plain series without patches in ``folder``, all or nothing.
 
-    Its lock has one pin: ``upstream``, which may be any build that the git remote has; None for the newest
-    pin of the series in use.
+    Its lock has one pin: ``upstream``, which may be any build of the git remote; None for the newest pin of
+    the series in use.
 
     Raises:
-        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: something else is in ``folder``.
+        SERIES_FOLDER_TAKEN, PLACE_UNUSABLE: ``folder`` cannot be used.
         The errors of :func:`patchkit.carry.candidate.target.find_target_pin`.
-        CacheError: the disk refused.
+        CacheError: a disk error.
     """
     source = workspace.series
     folder = usable_place(folder, kept=source.folders)
@@ -132,19 +133,19 @@ def make_plain_series(
 
 @contextmanager
 def _made_whole(folder: Path) -> Iterator[Path]:
-    """A folder beside ``folder``, whose content moves there when the context ends well."""
+    """A temporary folder next to ``folder``; its content is moved there if the context ends without error."""
     with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
         with disk_errors(folder, _DOING):
             yield made
         with disk_errors(folder, _DOING):
             folder.mkdir(exist_ok=True)
-            # patches/ last: a folder without it is told to be no series.
+            # patches/ last: until then the folder is not recognised as a series.
             for name in sorted((path.name for path in made.iterdir()), key=lambda name: name == "patches"):
                 (made / name).rename(folder / name)
 
 
 def _refuse_taken(folder: Path) -> frozenset[str]:
-    """The names in ``folder``, where nothing there is in the way; raises SERIES_FOLDER_TAKEN."""
+    """The names in ``folder``; raises SERIES_FOLDER_TAKEN if it has other files than a new repository."""
     with disk_errors(folder, _DOING):
         if not folder.exists():
             return frozenset()
@@ -155,9 +156,9 @@ def _refuse_taken(folder: Path) -> frozenset[str]:
             f"{folder} is not empty",
             code="SERIES_FOLDER_TAKEN",
             where=Location(path=str(folder / taken[0])),
-            why="a series is made in a new folder, or in a repository that has no files but "
+            why="a series needs a new folder, or a git repository with no other files than "
             + ", ".join(sorted(_KEPT - {".git"})),
-            hint="name another folder: patchkit init my-series",
+            hint="choose another folder, for example: patchkit init my-series",
         )
     return there
 

@@ -1,4 +1,4 @@
-"""The state of things: the pins of the lock, which are cached, the candidates made, the patches carried."""
+"""Data of ``patchkit status``: pins, cached trees, candidates, carried patches, followed remotes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import Gone
 from patchkit.carry.judging.premise import find_gone, find_replacement
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.remotes.run import Following, ask_following, read_following
+from patchkit.carry.remotes.run import Following, fetch_following, read_following
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, Result, load_lock
@@ -35,9 +35,9 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedPatch:
-    """``upstream`` is how upstream stands to it; ``builds`` counts from its first build on.
+    """A patch that the default pin has results with. ``upstream``: its upstream status, from patch.toml.
 
-    ``age_days`` is None when patch.toml does not say since when.
+    ``builds``: number of builds since its first one. ``age_days`` is None if patch.toml has no ``since``.
     """
 
     id: str
@@ -50,7 +50,7 @@ class CarriedPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """The carried patches at the default pin; ``bumps`` are those whose reports the cache keeps."""
+    """The carried patches at the default pin. ``bumps`` and ``conflicts``: from the reports in the cache."""
 
     json_keys: ClassVar = "build patches bumps conflicts edits"
 
@@ -61,7 +61,7 @@ class Queue:
 
     @property
     def edits(self) -> int:
-        """Of all carried patches."""
+        """The number of edits of all carried patches."""
         return sum(patch.edits for patch in self.patches)
 
 
@@ -73,7 +73,7 @@ def read_queue(
     reports: Path,
     today: dt.date,
 ) -> Queue:
-    """The queue as it is; reads the sources of the default pin when they are cached. Raises GitError."""
+    """The carried patches. Reads the sources of the default pin if they are cached. Raises GitError."""
     pin = lock.pin(None)
     series = followed_series(series, pin)
     names = {name for result in lock.results if result.build == pin.build for name in result.patches}
@@ -105,9 +105,10 @@ def read_queue(
 def _gone(
     carried: Sequence[Patch], files: UpstreamFiles, folder: SeriesDir
 ) -> Iterator[tuple[str, tuple[Gone, ...]]]:
-    """What each patch rests on and upstream does not have, unless a patch before it makes it.
+    """For each patch, what it depends on and upstream lacks, unless an earlier patch adds it.
 
-    Nothing is placed here, so the name in what a patch writes is enough: who says retired has to know.
+    Nothing is placed here, so it is enough that the name occurs in a file of an earlier patch. This avoids
+    wrong reports of retired patches.
     """
     known: set[Gone] = set()
     texts: list[bytes] = []
@@ -128,8 +129,8 @@ def _word(gone: Gone) -> bytes:
 
 
 def _age_days(patch: Patch, today: dt.date) -> int | None:
-    begun = patch.upstream.since if patch.upstream is not None else None
-    return (today - begun).days if begun is not None else None
+    since = patch.upstream.since if patch.upstream is not None else None
+    return (today - since).days if since is not None else None
 
 
 def _warnings(
@@ -137,33 +138,33 @@ def _warnings(
 ) -> Iterator[str]:
     merged_in = patch.upstream.merged_in if patch.upstream is not None else None
     if merged_in is not None and merged_in <= pin.build:
-        yield f"upstream has it since {build_name(merged_in)}, and it is still carried at {pin.name}"
+        yield f"merged upstream in {build_name(merged_in)}, but still carried at {pin.name}"
     expired = patch.expires.expired(pin.build, today) if patch.expires is not None else None
     if expired is not None:
         yield expired
     if not patch.builds.covers(pin.build):
-        yield f"its builds end before {pin.name}, and it is still carried"
+        yield f"still carried at {pin.name}, which is outside of its build range"
     if files is None:
         return
     if gone:
-        yield f"retired: {pin.name} has no {', '.join(map(str, gone))}, and it is still carried"
+        yield f"retired: {pin.name} no longer has {', '.join(map(str, gone))}, but the patch is still carried"
     replacement = find_replacement(patch, files)
     if replacement is not None:
         place, why = replacement
-        yield f"superseded at {place}: {why}; and it is still carried"
+        yield f"superseded at {place}: {why}; but the patch is still carried"
 
 
 def _past(reports: Path) -> tuple[int, int]:
-    """How many bumps there were, and conflicts in them; a report that cannot be read counts for nothing.
+    """The number of past bumps and of conflicts in them; unreadable reports are ignored.
 
-    A bump that was tried again counts once, with the most conflicts that one of its tries met.
+    A bump that was tried several times counts once, with the conflicts of the try that had most.
     """
     met: dict[tuple[int, int], int] = {}
     for path in sorted(reports.glob("bump-*.json")) if reports.is_dir() else []:
         try:
             document = json.loads(path.read_text("utf-8"))
             pins = (document["from"]["build"], document["to"]["build"])
-            # A patch of several sets of the same GPUs is one conflict.
+            # The same patch in several variants of the same GPUs is one conflict.
             found = {
                 (*made["archs"], patch["id"])
                 for made in document["candidates"]
@@ -177,12 +178,12 @@ def _past(reports: Path) -> tuple[int, int]:
     return len(met), sum(met.values())
 
 
-Standing = Literal["recorded", "differs", "not recorded", "on a clone"]
+LockState = Literal["recorded", "differs", "not recorded", "on a clone"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockedResult:
-    """A result of the lock with its opt-in patches; ``with_`` None when a GPU has no profile now."""
+    """A result of the lock with its opt-in patches; ``with_`` is None if one of its GPUs has no profile."""
 
     json_keys: ClassVar = (
         "build=result.build archs=result.archs patches=result.patches tree=result.tree "
@@ -194,14 +195,14 @@ class LockedResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MadeCandidate:
-    """A candidate, and how it stands to the lock."""
+    """A candidate, and whether the lock records it."""
 
     json_keys: ClassVar = (
         "branch=made.branch archs=made.archs build=made.build base=made.base tip=made.tip "
         "patches=made.ids lock=standing clone=made.record.clone"
     )
     made: Candidate
-    standing: Standing
+    standing: LockState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,10 +216,10 @@ class CandidateFault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Everything. ``cached`` are builds of pins whose verified trees are here.
+    """All data of ``patchkit status``. ``cached``: builds of pins whose verified trees are in the cache.
 
-    ``broken`` are branches that patchkit did not make so.
-    ``faults``: known faults of upstream that the candidates have, or that one of their patches fixes.
+    ``broken``: errors of candidate branches that patchkit did not make like that. ``faults``: known faults of
+    upstream's builds in the candidates, including those that a patch fixes.
     """
 
     json_keys: ClassVar = (
@@ -252,9 +253,9 @@ class Status:
 
 
 def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) -> Status:
-    """Reads the lock, the series and the cache; with ``fetch`` remotes are asked for what is followed.
+    """Read the lock, the series and the cache; with ``fetch`` also fetch pull requests and watched forks.
 
-    Else nothing is changed, and nobody is asked. Raises the errors of lock and series.
+    Without ``fetch`` nothing is changed and no remote is contacted. Raises the errors of lock and series.
     """
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
@@ -265,9 +266,9 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
     own = candidate_ref((PLAIN,), "") if is_plain(workspace.series.profiles) else ""
     for ref in filter(is_candidate, refs):
         if repository is None:
-            break  # and there are no refs
+            break  # then there are no refs; for the type checker
         if not ref.startswith(own):
-            continue  # a plain series has none for a GPU: another series made it
+            continue  # a plain series has no candidates for GPUs; another series made it
         try:
             candidate = read_candidate(repository, ref, refs)
         except PatchkitError as error:
@@ -288,7 +289,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         queue=read_queue(
             lock, series, workspace.series, repository, workspace.cache_root / "reports", now.date()
         ),
-        following=ask_following(*where, now) if fetch else read_following(*where),
+        following=fetch_following(*where, now) if fetch else read_following(*where),
     )
 
 
@@ -310,7 +311,7 @@ def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[Ca
             yield CandidateFault(made=made, fault=found)
 
 
-def _standing(candidate: Candidate, lock: Lock) -> Standing:
+def _standing(candidate: Candidate, lock: Lock) -> LockState:
     if candidate.record is not None and candidate.record.clone is not None:
         return "on a clone"
     recorded = lock.result(candidate.build, candidate.archs, candidate.ids)

@@ -46,8 +46,8 @@ def replaced_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
     if verbose:
         copy = {True: " (rebased)", False: ""}
         lines += [f"  {each.sha[:12]}  {each.id}{copy[each.is_copy]}" for each in own]
-    if found.no_more:
-        gone = ", ".join(found.no_more)
+    if found.not_replaced:
+        gone = ", ".join(found.not_replaced)
         lines.append(f"NO MORE:   {gone}: there now, not in the new branch (-v says why)")
     return lines
 
@@ -56,7 +56,7 @@ def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) ->
     """The result of ``apply --onto``, in a few lines; ``options`` name its GPUs."""
     found, plan = applied.onto, applied.onto.plan
     clone = found.clone
-    on = f"{found.commit.sha[:12]} (upstream {found.build.told})"
+    on = f"{found.commit.sha[:12]} (upstream {found.build.known_by})"
     left_out = [patch for patch in plan.patches if patch.state != "apply"]
     told = [f"  left out {patch.id}: {patch.reason}" for patch in left_out] if verbose else []
     classes = class_lines(found, verbose=verbose)

@@ -15,7 +15,7 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import open_stage
 from patchkit.carry.series.lock import Lock, load_lock
-from patchkit.carry.sweep.run import Row, Sweep
+from patchkit.carry.sweep.run import Sweep, SweepRow
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.gates.registry import entries
 from patchkit.prove.verify.run import Report, run_verify
@@ -117,7 +117,7 @@ def prove_rows(
 def _prove(
     stage: Workspace,
     archs: tuple[str, ...],
-    row: Row,
+    row: SweepRow,
     lock: Lock,
     with_: Sequence[str],
     environ: Mapping[str, str],

@@ -20,7 +20,7 @@ from patchkit.carry.candidate.staging import name_series, open_stage, publish, p
 from patchkit.carry.candidate.target import find_target_pin, own_pin
 from patchkit.carry.judging.classes import GOOD
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.remotes.run import ask_following, imported_pulls, read_following
+from patchkit.carry.remotes.run import fetch_following, imported_pulls, read_following
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.lock import Lock, load_lock, write_lock
@@ -68,7 +68,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     if request.is_offline:
         following = read_following(known, lock, new, cache, reporter)
     else:
-        following = ask_following(known, lock, new, cache, reporter, now, request.upstream_url)
+        following = fetch_following(known, lock, new, cache, reporter, now, request.upstream_url)
     next_lock = replace(
         lock,
         watched=following.seen(lock),

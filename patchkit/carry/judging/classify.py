@@ -13,7 +13,14 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
-from patchkit.carry.judging.derive import Step, bare, compare_derivations, has_change, same_tokens, take_out
+from patchkit.carry.judging.derive import (
+    Step,
+    bare,
+    compare_derivations,
+    has_change,
+    revert_steps,
+    same_tokens,
+)
 from patchkit.carry.judging.drift import find_drift, find_moves
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
@@ -480,7 +487,7 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
     """
     steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
     upstream = comparison.files
-    taken = take_out(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
+    taken = revert_steps(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
     if not taken.found:
         return {}
     files = upstream.with_others(taken.files, taken.modes)

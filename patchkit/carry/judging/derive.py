@@ -145,7 +145,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenOut:
+class RevertedTree:
     """The new upstream with the patches that it already has (``found``) reverted.
 
     ``files``: the changed files, None for those that no longer exist. ``modes``: the modes that changed.
@@ -156,12 +156,12 @@ class TakenOut:
     modes: Mapping[str, str] = field(default_factory=dict)
 
 
-def take_out(
+def revert_steps(
     steps: Sequence[Step],
     upstream: Mapping[str, bytes],
     reporter: Reporter,
     mode: Callable[[str], str] = lambda _: REGULAR,
-) -> TakenOut:
+) -> RevertedTree:
     """Revert every step that ``upstream`` already has, last step first. ``mode`` gives the mode of a file.
 
     Raises what :func:`patchkit.carry.judging.derive.merge_file` raises.
@@ -184,7 +184,7 @@ def take_out(
                 modes |= _modes_before(step)
                 found.append((step.id, form))
                 break
-    return TakenOut(files=current, found=tuple(reversed(found)), modes=modes)
+    return RevertedTree(files=current, found=tuple(reversed(found)), modes=modes)
 
 
 def _modes_before(step: Step) -> dict[str, str]:

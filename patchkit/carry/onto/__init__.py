@@ -1,1 +1,1 @@
-"""Placing the series on a commit of the user's own clone."""
+"""``--onto``: place the series on a commit of the user's own clone."""

@@ -1,7 +1,8 @@
-"""Handing the patches over to the user's clone as one branch on their commit.
+"""``apply --onto``: add the patches to the user's clone as one branch on their commit.
 
-The commit becomes a pin of its own in the cache, so that all that works on a candidate works on this one. In
-the clone the branch is made or moved at the very end. Nothing else there changes: no file, index or setting.
+The commit becomes a pin in the cache, so that every command for candidates also works on this one. The branch
+in the clone is created or moved at the very end. Nothing else in the clone changes: no file, index or
+setting.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from patchkit.carry.upstream.refs import read_ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntoReport:
-    """The branch in the user's clone; ``branch`` is None when none was made.
+    """The branch in the user's clone; ``branch`` is None if none was made.
 
-    That is when no patch is for this commit, or when it has them all as they would be made (``is_current``).
-
-    ``before`` is where the branch was. ``candidate`` is the same commits in the cache, for the other verbs.
+    None is made if no patch is for this commit, or if it already has all of them up to date (``is_current``).
+    ``before``: the previous tip of the branch. ``candidate``: the same commits in the cache, for other
+    commands.
     """
 
     json_keys: ClassVar = (
@@ -49,12 +50,12 @@ class OntoReport:
 
     @property
     def is_current(self) -> bool:
-        """Whether the user's commit has patchkit's commits, and they would come out as they are."""
+        """Whether the user's commit already has patchkit's commits, and making them again changes nothing."""
         return bool(self.onto.replaced) and self.tree == self.onto.commit.tree
 
     @property
     def unchanged(self) -> bool:
-        """Whether the branch already was what it is now."""
+        """Whether the branch already was at this tip."""
         return self.branch is not None and self.before == self.candidate.tip
 
     @property
@@ -72,20 +73,20 @@ def run_onto(
     replace_branch: bool,
     drop_conflicts: bool,
 ) -> OntoReport:
-    """Make the branch. Whatever is raised, the clone has the branch it had, or the new one complete.
+    """Make the branch. After any exception the clone has either the old branch or the complete new one.
 
     Raises:
         CLONE_UNREADABLE, CLONE_UNSUPPORTED, CLONE_INCOMPLETE, ONTO_NO_COMMIT, ONTO_NOT_LLAMA_CPP,
-            ONTO_PATCHED: the clone.
-        ONTO_BUILD_UNKNOWN: which patches are for this commit cannot be told.
-        ErrorGroup: of everything that cannot be placed, ONTO_CONFLICT last.
-        FAULT_UNMENDED, FAULT_UNKNOWN: upstream's build below the commit computes wrong results.
-        ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch is somebody's.
+            ONTO_PATCHED: the clone or the commit cannot be used.
+        ONTO_BUILD_UNKNOWN: without the upstream build it is unknown which patches are for this commit.
+        ErrorGroup: everything that cannot be placed, ONTO_CONFLICT last.
+        FAULT_UNMENDED, FAULT_UNKNOWN: the upstream build below the commit computes wrong results.
+        ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch has the user's own commits, or was moved.
         The errors of series, profiles, git and the disk.
     """
     cache = open_cache(workspace.cache_root)
     check_branch_name(branch, workspace.reporter)
-    note = f"{branch} of {onto.directory} is where it was, or complete; nothing else there was changed"
+    note = f"{branch} of {onto.directory} is either unchanged or complete; nothing else there was changed"
     with InterruptNote(note), cache.hold(workspace.reporter) as repository:
         made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
         plan, clone = made.plan, made.clone
@@ -96,8 +97,8 @@ def run_onto(
         unsure = [each for each in made.replaced if not each.is_sure]
         if unsure and tree != head.tree:
             why = (
-                "these were rebased, and what patchkit made is in neither the clone nor the cache; "
-                "they may have changes of yours, which would be lost"
+                "these were rebased, and patchkit's original commits are in neither the clone nor the cache; "
+                "they may contain changes of yours, which would be lost"
             )
             raise refuse_replacing(unsure, made.replaced, head, clone, why)
         has_commits = candidate.tip != head.sha and tree != head.tree

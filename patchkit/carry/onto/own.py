@@ -1,7 +1,7 @@
-"""Patchkit's own commits in the history of a user's commit, and the same tree without them.
+"""Find patchkit's own commits in the history of a user's commit, and revert them.
 
-They are there once the user merged, rebased or cherry-picked a branch that patchkit made. The patches cannot
-be placed on top of them, so one commit on top of the user's takes them out first.
+A commit has them if the user merged, rebased or cherry-picked a branch that patchkit made. Because the
+patches cannot be placed on top of themselves, one commit on top of the user's reverts the old ones first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _REVERTS = re.compile(r"^This reverts commit ([0-9a-f]{40})", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnCommit:
-    """A commit of one patch. ``archs`` are the GPUs it was made for; none for a patch of every build.
+    """A commit with one patch. ``archs``: the GPUs it was made for; empty for a plain patch.
 
-    ``is_copy``: the user rebased or cherry-picked it. ``changes`` are pairs of trees, before and after. Of a
-    copy they are those of the commits that patchkit made, so that what else the user put into the copy is not
-    taken for patchkit's. ``is_sure`` is False where neither the clone nor the cache has one of these: then
-    they are the copy's own.
+    ``is_copy``: the user rebased or cherry-picked it. ``changes``: pairs of trees, before and after. For a
+    copy these are the trees of patchkit's original commits, so that other changes of the user in the copy do
+    not count as patchkit's. ``is_sure`` is False if neither the clone nor the cache has an original; then
+    ``changes`` are the copy's own.
     """
 
     json_keys: ClassVar = "id commit=sha archs is_copy"
@@ -50,7 +50,7 @@ class OwnCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """A commit that has trailers of ours."""
+    """A commit with patchkit's trailers."""
 
     sha: str
     author: str
@@ -62,15 +62,15 @@ class _Row:
 
     @property
     def is_copy(self) -> bool:
-        """Whether somebody else committed it."""
+        """Whether the committer is not patchkit."""
         return self.committer != IDENTITY_EMAIL
 
 
 def find_own(clone: Clone, commit: Commit, ids: Collection[str], cache: Repository) -> tuple[OwnCommit, ...]:
-    """The commits of these patches at or below ``commit`` that were not reverted, the newest first.
+    """The commits of these patches in the history of ``commit`` that were not reverted, newest first.
 
-    Those that an earlier run took out are skipped. Nothing is said of whether the change is still there. The
-    trees of ``changes`` are copied into the cache.
+    Commits that an earlier run reverted are skipped. Whether the change is still in the code is not checked.
+    The trees of ``changes`` are copied into the cache.
 
     Raises CLONE_INCOMPLETE.
     """
@@ -91,7 +91,7 @@ def find_own(clone: Clone, commit: Commit, ids: Collection[str], cache: Reposito
 
 
 def _rows(repository: Repository, *revisions: str) -> Iterator[_Row]:
-    """The commits with trailers of ours in a set of revisions, the newest first."""
+    """The commits with patchkit's trailers in a set of revisions, newest first."""
     grep = [f"--grep=^{key}: " for key in ("Patchkit-Id", TAKEN_OUT)]
     args = (*_LIST, f"--format={'%x09'.join(_FIELDS)}", *grep)
     for line in repository.git.run(*args, *revisions, "--").decode("utf-8", "replace").splitlines():
@@ -110,7 +110,7 @@ def _rows(repository: Repository, *revisions: str) -> Iterator[_Row]:
 
 
 def _reverted(repository: Repository, sha: str) -> frozenset[str]:
-    """The commits below that ``git revert`` took back, and that were not brought back later."""
+    """The ancestors that ``git revert`` reverted, unless that was reverted again later."""
     args = (*_LIST, "--format=%x00%H%x00%B", "--grep=^This reverts commit ", sha, "--")
     parts = repository.git.run(*args).decode("utf-8", "replace").split("\0")
     found: set[str] = set()
@@ -144,19 +144,21 @@ def _changes(shas: Sequence[str], clone: Repository, cache: Repository) -> Itera
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TakenOut:
-    """A commit of the cache, on top of the user's, whose tree has none of the ``commits``."""
+class RevertedCommits:
+    """A commit in the cache, on top of the user's, that reverts ``commits``."""
 
     commit: Commit
     commits: tuple[OwnCommit, ...]
 
 
-def take_out(own: Sequence[OwnCommit], commit: Commit, clone: Clone, cache: Repository) -> TakenOut | None:
-    """Take the commits' changes out of ``commit``, which the cache has; None where none of them is in it.
+def revert_own(
+    own: Sequence[OwnCommit], commit: Commit, clone: Clone, cache: Repository
+) -> RevertedCommits | None:
+    """Revert patchkit's commits by one on top of ``commit``, in the cache; None if it has none of them.
 
     Raises:
-        ONTO_PATCHED: a change is there in part, or among lines that were edited since.
-        GitError, CacheError: git or the disk refused.
+        ONTO_PATCHED: it has only a part of a change, or the changed lines were edited later.
+        GitError, CacheError: errors of git or the disk.
     """
     current: dict[str, _File | None] = {}
     taken: list[OwnCommit] = []
@@ -170,7 +172,7 @@ def take_out(own: Sequence[OwnCommit], commit: Commit, clone: Clone, cache: Repo
         elif not good:
             stuck.append(each)
     if stuck:
-        why = "lines of these patches were edited after patchkit made them, or the patches are there in part"
+        why = "lines of these patches were edited later, or only parts of the patches are there"
         raise refuse_replacing(stuck, own, commit, clone, why)
     if not taken:
         return None
@@ -189,7 +191,7 @@ def take_out(own: Sequence[OwnCommit], commit: Commit, clone: Clone, cache: Repo
         ],
         date=commit.date,
     )
-    return TakenOut(commit=read_object(cache, written.commit), commits=tuple(taken))
+    return RevertedCommits(commit=read_object(cache, written.commit), commits=tuple(taken))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +201,7 @@ class _File:
 
 
 def _files(repository: Repository, treeish: str, paths: Sequence[str]) -> dict[str, _File]:
-    """What a tree has at these paths; folders, links and submodules have no bytes."""
+    """The files of a tree at these paths; folders, links and submodules are empty."""
     modes = {path: entry.mode for path, entry in repository.find_entries(treeish, paths).items()}
     data = repository.read_blobs(treeish, [path for path, mode in modes.items() if mode in _REGULAR])
     return {path: _File(mode=mode, data=data.get(path, b"")) for path, mode in modes.items()}
@@ -208,7 +210,7 @@ def _files(repository: Repository, treeish: str, paths: Sequence[str]) -> dict[s
 def _without(
     change: tuple[str, str], current: Mapping[str, _File | None], sha: str, cache: Repository
 ) -> dict[str, _File | None] | None:
-    """The files of the commit without the change, as far as it is there; None where that is not clear."""
+    """The files of the commit with the change reverted, if it is there; None if it is there only in part."""
     before, after = change
     args = ("diff-tree", "-r", "--no-renames", "--name-only", "-z", before, after)
     paths = [path.decode("utf-8", "surrogateescape") for path in cache.git.run(*args).split(b"\0") if path]
@@ -233,7 +235,7 @@ def _without(
 
 
 def _merged(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> bytes | None:
-    """``ours`` without the change from ``theirs`` to ``base``; None unless putting it back gives ``ours``."""
+    """``ours`` with ``theirs`` -> ``base`` reverted; None unless applying that again gives ``ours``."""
     if b"\0" in ours + base + theirs:
         return None
     without, conflicts = merge_file(ours, base, theirs, reporter)
@@ -247,22 +249,22 @@ def _message(taken: Sequence[OwnCommit]) -> str:
     many = counted(len(taken), "patch", "patches")
     rows = "\n".join(f"{each.sha[:12]} {each.id}" for each in taken)
     trailers = "\n".join(f"{TAKEN_OUT}: {each.sha}" for each in taken)
-    why = "They are below this commit, and come again above it as they are now."
-    return f"take out {many} of patchkit, to apply them again\n\n{why}\n\n{rows}\n\n{trailers}\n"
+    why = "They are applied again on top of this commit, in their current version."
+    return f"Revert {many} of patchkit, to apply them again\n\n{why}\n\n{rows}\n\n{trailers}\n"
 
 
 def refuse_replacing(
     what: Sequence[OwnCommit], own: Sequence[OwnCommit], commit: Commit, clone: Clone, why: str
 ) -> UsageError:
-    """The error for commits that are not to be replaced, with the commands that take all of them out."""
+    """The error for commits that patchkit must not replace, with the commands to revert all of them."""
     name = f"without-patchkit-{commit.sha[:7]}"
     reverts = " ".join(each.sha[:12] for each in own)
     return UsageError(
-        f"{commit.sha[:12]} has patchkit's own commits, and patchkit cannot replace them",
+        f"{commit.sha[:12]} contains patchkit's own commits, which patchkit cannot replace",
         code="ONTO_PATCHED",
         where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in what],
         why=why,
-        hint=f"take them out yourself: {clone.command} switch -c {name} {commit.sha[:12]} && {clone.command} "
-        f"revert {reverts}; then the same command with --onto {name}. For a commit of which nothing is left "
-        "an empty commit will do, with the message 'This reverts commit' and its full id",
+        hint=f"revert them yourself: {clone.command} switch -c {name} {commit.sha[:12]} && {clone.command} "
+        f"revert {reverts}; then run the same command with --onto {name}. For a commit of which nothing is "
+        "left, make an empty commit with the message 'This reverts commit' and its full id",
     )

@@ -1,4 +1,4 @@
-"""A commit of the user's clone as a pin: which one is meant, and the upstream build it stands on."""
+"""Turn a commit of the user's clone into a pin, and find the upstream build that it is based on."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from patchkit.carry.upstream.refs import list_refs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildFound:
-    """Builds that a commit can stand on, both ends included; ``high`` None: any newer one.
+    """The builds that a commit may be based on, both ends included; ``high`` is None without an upper end.
 
-    ``told`` says by what it is known.
+    ``known_by``: how this was determined.
     """
 
-    json_keys: ClassVar = "low high known_by=told"
+    json_keys: ClassVar = "low high known_by"
 
     low: int
     high: int | None
-    told: str
+    known_by: str
 
     def has(self, build: int) -> bool:
-        """Whether the commit can stand on that build."""
+        """Whether the commit may be based on that build."""
         return self.low <= build and (self.high is None or build <= self.high)
 
     def __str__(self) -> str:
@@ -47,46 +47,46 @@ class BuildFound:
 
 
 def ggml_version(clone: Clone, commit: Commit) -> str | None:
-    """``0.9.4``: the version of ggml that a commit states; None where it states none."""
+    """The version of ggml in a commit's CMake file, such as ``0.9.4``; None if it has none."""
     stated = llama_cpp().versions.ggml
     return stated.read(read_file(clone, commit, stated.file) or b"")
 
 
 def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence[Pin]) -> BuildFound | None:
-    """The builds that the commit can stand on; None when nothing tells.
+    """The builds that the commit may be based on; None if unknown.
 
-    Asked in this order: is its tree that of a known pin; which tag ``b<number>`` or ``v0.5.0``, or commit of
-    a known pin, lies below it; what does ggml's version say. Of another project than llama.cpp only the last
-    is asked: it has tags and counts of its own.
+    Determined, in this order, by a known pin with the same tree, by the newest tag (``b<number>`` or
+    ``v0.5.0``) or commit of a known pin in its history, and by ggml's version. For projects other than
+    llama.cpp only the last one is used, because they have their own tags and counts.
     """
     for pin in pins:
         if commit.tree == pin.tree or commit.sha == pin.commit:
-            return BuildFound(low=pin.build, high=pin.build, told=pin.title)
+            return BuildFound(low=pin.build, high=pin.build, known_by=pin.title)
     likely = by_version(version, pins) if version is not None else None
     if not is_llama_cpp(clone, commit.sha):
         return likely
     tagged = _below(clone, commit, pins)
     released = newest_below(clone, commit, tagged, pins)
-    # Without a build below, a count is only as good as the history: a squashed one has a single commit.
+    # Without a build in the history, counting commits may be wrong: a squashed history has a single commit.
     if released is not None and (tagged is not None or (likely is not None and likely.has(released[0]))):
         tagged = released
     if tagged is None:
         return likely
     build, name = tagged
     since = clone.count(f"{name}..{commit.sha}")
-    called = name_pin(build, releases_at(clone, read_commit(clone, name).sha))
-    told = f"{called} and {counted(since, 'commit')}" if since else called
-    # What no remote has is the user's own. Of the rest nothing tells whose it is; it may be upstream's.
+    pin_name = name_pin(build, releases_at(clone, read_commit(clone, name).sha))
+    known_by = f"{pin_name} and {counted(since, 'commit')}" if since else pin_name
+    # Commits that no remote has are the user's own. The others may be upstream's.
     has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
     own = clone.count(commit.sha, "--not", name, "--remotes") if since and has_remote else 0
     high = build + since - own
     if likely is not None and likely.high is not None and build <= likely.high < high:
         high = likely.high
-    return BuildFound(low=build, high=high, told=told)
+    return BuildFound(low=build, high=high, known_by=known_by)
 
 
 def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str] | None:
-    """The newest upstream build in the history of the commit, and what git calls it."""
+    """The newest upstream build in the history of the commit, and git's name for it."""
     known: dict[int, str] = {}
     for pin in pins:
         if pin.commit is not None and pin.commit_object is not None:
@@ -103,13 +103,13 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
         build = llama_cpp().tags.build_number(ref.removeprefix("refs/tags/"))
         if build is not None:
             known[build] = ref
-    # Of a project whose history was merged with llama.cpp's the tags are of that project.
+    # If another project's history was merged with llama.cpp's, its tags are skipped.
     newest_first = sorted(known.items(), reverse=True)
     return next((found for found in newest_first if is_llama_cpp(clone, found[1])), None)
 
 
 def by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
-    """The builds that ggml's version stands for: those between the known ones of an older and a newer one."""
+    """The builds with this version of ggml: those between known builds of an older and a newer version."""
     mine = _numbers(version)
     known = [(_numbers(pin.ggml), pin.build) for pin in pins if pin.ggml is not None]
     older = [build for number, build in known if number < mine]
@@ -118,9 +118,9 @@ def by_version(version: str, pins: Iterable[Pin]) -> BuildFound | None:
         return None
     same = [build for number, build in known if number == mine]
     high = min(newer) - 1 if newer else None
-    # Of the newest known version on, every build is newer than the last one that has it.
+    # For the newest known version, any newer build is possible, starting at the last known one that has it.
     low = max(same) if high is None and same else max(older) + 1
-    return BuildFound(low=low, high=high, told=f"ggml {version} in its CMake file")
+    return BuildFound(low=low, high=high, known_by=f"ggml {version} in its CMake file")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -130,50 +130,55 @@ def _numbers(version: str) -> tuple[int, ...]:
 def require_one(
     found: BuildFound | None, patches: Sequence[Patch], clone: Clone, commit: Commit
 ) -> BuildFound:
-    """The range, if each of the patches is for all of its builds or for none.
+    """The range, if every patch is either for all of its builds or for none of them.
 
     Raises ONTO_BUILD_UNKNOWN.
     """
     if found is None:
         raise _unknown(
-            clone, commit, "no build's tag lies below it, and ggml's version is not that of a known build"
+            clone,
+            commit,
+            "its history has no tag of a build, and its ggml version is not that of a known build",
         )
     for patch in patches:
         first, last = patch.builds.first, patch.builds.last
         covered = first <= found.low and (last is None or (found.high is not None and found.high <= last))
         apart = (found.high is not None and found.high < first) or (last is not None and last < found.low)
         if not covered and not apart:
-            until = f"to {build_name(last)}" if last is not None else "on"
+            until = f"to {build_name(last)}" if last is not None else "and later"
             raise _unknown(
-                clone, commit, f"{found} by {found.told}, and '{patch.id}' is for {build_name(first)} {until}"
+                clone,
+                commit,
+                f"it may be {found} (from {found.known_by}), but '{patch.id}' is for "
+                f"{build_name(first)} {until}",
             )
     return found
 
 
 def _unknown(clone: Clone, commit: Commit, why: str) -> UsageError:
-    say = "--as-build bNUMBER"
+    option = "--as-build bNUMBER"
     if is_llama_cpp(clone, commit.sha):
-        message = f"cannot tell which upstream build {commit.sha[:12]} is made from"
-        hint = f"name the newest upstream build that is in it: {say}; or fetch the tags of builds: "
+        message = f"cannot determine the upstream build of {commit.sha[:12]}"
+        hint = f"name the newest upstream build in its history with {option}, or fetch the tags of builds: "
         hint += f"{clone.command} fetch --tags origin"
     else:
-        message = f"cannot tell which llama.cpp build the ggml of {commit.sha[:12]} is from"
-        why = f"this is not llama.cpp (no include/llama.h), so its tags and commit count are no builds; {why}"
-        hint = f"name the newest llama.cpp build whose changes to ggml are in it: {say}"
+        message = f"cannot determine the llama.cpp build of the ggml in {commit.sha[:12]}"
+        why = f"this is not llama.cpp (no include/llama.h), so its tags and commits do not count; {why}"
+        hint = f"name the newest llama.cpp build whose changes to ggml it has with {option}"
     return UsageError(
         message, code="ONTO_BUILD_UNKNOWN", where=Location(path=str(clone.top)), why=why, hint=hint
     )
 
 
 AsBuild = int | str | None
-"""``--as-build``: the number of a build, a release (``v0.5.0``), or nothing said."""
+"""``--as-build``: the number of a build, a release (``v0.5.0``), or None if not given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Onto:
-    """A commit of the user's clone: any revision that git reads there.
+    """A commit of the user's clone, by any revision that git understands there.
 
-    ``as_build`` is the user's word for the upstream build below it: its number, or a release.
+    ``as_build``: the upstream build that it is based on according to the user, as a number or a release.
     """
 
     revision: str
@@ -182,7 +187,7 @@ class Onto:
 
 
 def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin]) -> int | None:
-    """The number that ``--as-build`` means: of a release, as a pin or the clone's tag has it.
+    """The build number for ``--as-build``; a release is looked up in the pins and in the clone's tags.
 
     Raises ONTO_BUILD_UNKNOWN.
     """
@@ -190,8 +195,8 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
         return as_build
     known = next((pin.build for pin in pins if as_build in pin.releases), None)
     tag = f"refs/tags/{as_build}"
-    why = "no pin is called so, and no tag of that name stands on a build that is known"
-    hint = "say the newest upstream build that is in it: --as-build bNUMBER"
+    why = "no pin has that name, and no tag of that name is based on a known build"
+    hint = "name the newest upstream build in its history with --as-build bNUMBER"
     if known is None and clone is not None and clone.ask("rev-parse", "--verify", "--quiet", tag):
         commit = read_commit(clone, tag)
         version = ggml_version(clone, commit)
@@ -199,12 +204,12 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
         guessed = by_version(version, pins) if version is not None else None
         known = found.low if found is not None and found != guessed else None
         if not is_llama_cpp(clone, commit.sha):
-            why = f"no pin is called so, and the tag {as_build} there is of another project than llama.cpp"
+            why = f"no pin has that name, and the tag {as_build} there is of another project than llama.cpp"
     elif clone is not None:
-        hint += f"; or have the tags fetched: {clone.command} fetch --tags origin"
+        hint += f", or fetch the tags: {clone.command} fetch --tags origin"
     if known is None:
         raise UsageError(
-            f"nothing here tells which build {as_build} is",
+            f"cannot determine the build number of {as_build}",
             code="ONTO_BUILD_UNKNOWN",
             where=Location(path=str(clone.top)) if clone is not None else (),
             why=why,
@@ -214,9 +219,9 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
 
 
 def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[Pin]) -> int | None:
-    """The newest upstream build in a commit: the one that is named, else by its history or tree.
+    """The upstream build that a commit is based on: the named one, else by its history or tree.
 
-    Raises ONTO_BUILD_UNKNOWN: nothing here has the release that ``as_build`` names.
+    Raises ONTO_BUILD_UNKNOWN if the release in ``as_build`` is unknown.
     """
     named = as_build_number(as_build, clone, pins)
     if named is not None:
@@ -227,19 +232,19 @@ def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[
 
 
 def require_build(build: int | None, name: str) -> int:
-    """The build; raises ONTO_BUILD_UNKNOWN where there is none."""
+    """The build; raises ONTO_BUILD_UNKNOWN if it is None."""
     if build is None:
         raise UsageError(
-            f"which upstream build is {name} made from?",
+            f"cannot determine the upstream build of {name}",
             code="ONTO_BUILD_UNKNOWN",
-            why="no tag b<number> lies below it",
-            hint="say the newest upstream build that is in it: --as-build bNUMBER",
+            why="its history has no tag b<number>",
+            hint="name the newest upstream build in its history with --as-build bNUMBER",
         )
     return build
 
 
 def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
-    """The commit as a pin, taken to stand on that upstream build."""
+    """The commit as a pin that is based on that upstream build."""
     return Pin(
         build=build,
         commit=commit.sha,
@@ -252,10 +257,10 @@ def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
 
 
 def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin:
-    """The pin of a commit, as the candidate for ``archs`` on it was made.
+    """The pin of a commit as used by the candidate for ``archs`` on it.
 
-    A commit with the tree of that candidate means the same: HEAD has it after the branch was merged. Without
-    a candidate it is a pin on which none can be found. Raises what reading the clone raises.
+    A commit with the tree of such a candidate counts too, for example HEAD after the branch was merged. If
+    there is no candidate, the result is a pin without one. Raises what reading the clone raises.
     """
     clone = open_clone(onto.directory, workspace.reporter)
     commit = read_commit(clone, onto.revision)
@@ -271,14 +276,14 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     for ref in (wanted, *sorted(same, key=lambda ref: refs[ref] != commit.sha)):
         made = read_record(repository, ref, refs)
         if made is not None and made.commit is not None:
-            # The clone lacks a base without patchkit's commits where no branch was made on it.
+            # If no branch was made on it, the base without patchkit's commits is only in the cache.
             base = commit if made.commit == commit.sha else read_object(repository, made.commit)
             return replace(pin_of(clone, base, made.build), followed=made.followed)
     return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
 
 
 def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
-    """The pin of a commit as it is, whatever patches are for it; build 0 where nothing tells which it is.
+    """The pin of a commit, regardless of patches; build 0 if its upstream build is unknown.
 
     Raises ONTO_NOT_LLAMA_CPP, and what reading the clone raises.
     """
@@ -299,22 +304,22 @@ def build_of(
     patches: Sequence[Patch],
     faults: Callable[[int], Iterable[FaultHere]],
 ) -> BuildFound:
-    """The upstream build, as far as it must be known to tell which of the patches are for it.
+    """The upstream build, as precisely as needed to decide which of the patches are for it.
 
-    ``faults`` gives the known faults of a build on the GPUs asked for. Where the build stays unknown, those
-    that all builds in question have are warned of.
+    ``faults`` gives the known faults of a build on the requested GPUs. If the build remains unknown, warns of
+    the faults that all possible builds have.
 
     Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
     """
     pins = known_pins(lock, workspace.series.catalogue)
     version = ggml_version(clone, commit)
-    said = as_build_number(onto.as_build, clone, pins)
-    if said is not None:
-        called = name_pin(said, (onto.as_build,) if isinstance(onto.as_build, str) else ())
+    named = as_build_number(onto.as_build, clone, pins)
+    if named is not None:
+        pin_name = name_pin(named, (onto.as_build,) if isinstance(onto.as_build, str) else ())
         likely = by_version(version, pins) if version is not None else None
-        if likely is not None and not likely.has(said):
-            workspace.reporter.warn(f"--as-build {called}, but {likely.told} is of {likely}")
-        return BuildFound(low=said, high=said, told=f"{called}, as you said")
+        if likely is not None and not likely.has(named):
+            workspace.reporter.warn(f"--as-build is {pin_name}, but {likely.known_by} belongs to {likely}")
+        return BuildFound(low=named, high=named, known_by=f"{pin_name}, given by --as-build")
     likely = find_build(clone, commit, version, pins)
     try:
         found = require_one(likely, patches, clone, commit)
@@ -327,18 +332,18 @@ def build_of(
         raise
     if not is_llama_cpp(clone, commit.sha):
         return found
-    tagged = [name for name in releases_at(clone, commit.sha) if name not in found.told]
-    return replace(found, told=f"{found.told}, tagged {', '.join(tagged)}") if tagged else found
+    tagged = [name for name in releases_at(clone, commit.sha) if name not in found.known_by]
+    return replace(found, known_by=f"{found.known_by}, tagged {', '.join(tagged)}") if tagged else found
 
 
 def refuse_no_llama(clone: Clone, commit: Commit, folders: Sequence[str]) -> None:
-    """Refuse a commit of something else than llama.cpp. Raises ONTO_NOT_LLAMA_CPP."""
+    """Refuse a commit without llama.cpp's folders. Raises ONTO_NOT_LLAMA_CPP."""
     names = [folder.rstrip("/") for folder in folders]
     if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
         raise UsageError(
-            f"{commit.sha[:12]} of {clone.top} has none of the folders that are patched",
+            f"{commit.sha[:12]} of {clone.top} does not look like llama.cpp",
             code="ONTO_NOT_LLAMA_CPP",
             where=Location(path=str(clone.top)),
-            why=f"it has no {' and no '.join(names)}",
-            hint="--repo DIR names your clone of llama.cpp, --onto REV the commit in it",
+            why=f"it has no folder {' and no '.join(names)}",
+            hint="name your clone of llama.cpp with --repo DIR, and the commit in it with --onto REV",
         )

@@ -1,4 +1,4 @@
-"""Every patch classed on a commit of the user's clone, and the plan of those that can be placed."""
+"""Classify every patch on a commit of the user's clone, and plan those that can be placed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import JudgedSeries, SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
-from patchkit.carry.onto.own import OwnCommit, find_own, take_out
+from patchkit.carry.onto.own import OwnCommit, find_own, revert_own
 from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series, load_series
@@ -41,9 +41,9 @@ from patchkit.carry.upstream.repository import Repository
 def _last_renderings(
     decision: Decision, lock: Lock, clone: Clone, judge: SeriesJudge, cache: Cache
 ) -> tuple[dict[str, Rendering], tuple[str, ...]]:
-    """The last rendering of each chosen patch, from the pins nearest to the build; and their names.
+    """The last rendering of each chosen patch, from the pins nearest to the build; and these pins' names.
 
-    A pin that cannot be had is told, and its patches are compared with nothing.
+    If a pin cannot be fetched, this warns and continues; patches without a rendering are not compared.
     """
     wanted = [each.patch for each in decision.selected if each.targets]
     wish = Wish(with_=decision.with_, without=decision.without)
@@ -60,8 +60,7 @@ def _last_renderings(
             found = {**judge.render(then, judge.read(commit)), **found}
         except (SourceError, GitError, ErrorGroup) as error:
             reporter.warn(
-                f"{pin.name} cannot be had to compare with, so nothing tells whether a place moved: "
-                f"{error.message}"
+                f"could not fetch {pin.name} for comparison; moved edits may not be detected: {error.message}"
             )
             continue
         used.append(pin.name)
@@ -69,7 +68,7 @@ def _last_renderings(
 
 
 def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | None:
-    """The pin's commit, copied from the clone if that has it whole: then nothing is downloaded."""
+    """Copy the pin's commit from the clone, if that has all of it, so that it need not be downloaded."""
     if pin.commit is None or pin.commit_object is None or repository.has_object(f"{pin.tree}^{{tree}}"):
         return None
     if not clone.ask("rev-parse", "--verify", "--quiet", f"{pin.commit}^{{commit}}"):
@@ -83,10 +82,11 @@ def _copy_from_clone(pin: Pin, clone: Clone, repository: Repository) -> str | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OntoPlan:
-    """What would be made. ``verdicts`` has one entry per patch of the series.
+    """The plan for a commit. ``verdicts`` has one entry per patch of the series.
 
-    ``reference`` names the pins that the patches were compared with; ``dropped`` are conflicts that were left
-    out on request. ``is_head``: the clone has the commit checked out.
+    ``reference``: names of the pins that the patches were compared with. ``dropped``: conflicts that
+    ``--drop-conflicts`` excluded. ``is_head``: whether the clone has the commit checked out. ``replaced``:
+    patchkit's commits in the history that are reverted first.
     """
 
     json_keys: ClassVar = (
@@ -105,14 +105,14 @@ class OntoPlan:
     replaced: tuple[OwnCommit, ...] = ()
 
     @property
-    def no_more(self) -> tuple[str, ...]:
-        """The patches of ``replaced`` that are not placed again."""
+    def not_replaced(self) -> tuple[str, ...]:
+        """The patches of ``replaced`` that are not applied again."""
         again = {each.id for each in self.plan.patches if each.state == "apply"}
         return tuple(dict.fromkeys(each.id for each in reversed(self.replaced) if each.id not in again))
 
     @property
     def in_range(self) -> frozenset[str]:
-        """Patches that these GPUs would get on this build: those that are in, or have a reason not to be."""
+        """Patches that these GPUs get on this build, including those that failed or are unnecessary."""
         return frozenset(
             each.id
             for each in self.verdicts
@@ -126,19 +126,20 @@ class OntoPlan:
 
     @property
     def opt_in(self) -> tuple[str, ...]:
-        """Patches of the plan that these GPUs get only when they are asked for."""
+        """Placed patches that are opt-in for these GPUs."""
         return self.plan.decision.opted_in(each.id for each in self.plan.patches if each.placed is not None)
 
     @property
     def opt_in_here(self) -> tuple[str, ...]:
-        """Patches for this build that these GPUs get only when they are asked for."""
+        """Patches for this build that are opt-in for these GPUs, and available."""
         return tuple(sorted(self.plan.decision.offered))
 
 
 def place_request(request: Request, onto: Onto | None, workspace: Workspace) -> Plan:
     """The plan of a request on its pin, or on a commit of the user's clone.
 
-    Raises an ErrorGroup of what could not be placed, and as :func:`make_plan` and :func:`plan_onto`.
+    Raises an ErrorGroup of everything that could not be placed, and as :func:`make_plan` and
+    :func:`plan_onto`.
     """
     cache = open_cache(workspace.cache_root)
     plan = (
@@ -154,9 +155,9 @@ def place_request(request: Request, onto: Onto | None, workspace: Workspace) -> 
 def plan_onto(
     request: Request, onto: Onto, workspace: Workspace, cache: Cache, *, drop_conflicts: bool = False
 ) -> OntoPlan:
-    """Copy the commit into the cache, class every patch on it, and plan. The clone is only read.
+    """Copy the commit into the cache, classify every patch on it, and plan. The clone is only read.
 
-    What cannot be placed is in ``plan.errors``, or left out with ``drop_conflicts``. Raises as
+    Patches that cannot be placed are in ``plan.errors``, or excluded with ``drop_conflicts``. Raises as
     :func:`patchkit.carry.onto.apply.run_onto`.
     """
     series_dir = workspace.series
@@ -181,7 +182,7 @@ def plan_onto(
         obtain(pin, cache=cache, reporter=workspace.reporter)
         own = find_own(clone, commit, {patch.id for patch in series.patches}, repository)
         _refuse_other_gpus(own, request, clone)
-        without = take_out(own, commit, clone, repository)
+        without = revert_own(own, commit, clone, repository)
         if without is not None:
             pin = pin_of(clone, without.commit, build.low)
             obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
@@ -220,24 +221,24 @@ def plan_onto(
 
 
 def _refuse_other_gpus(own: Sequence[OwnCommit], request: Request, clone: Clone) -> None:
-    """Refuse to take patches of other GPUs out, which would not come again. Raises ONTO_PATCHED."""
+    """Refuse to revert patches for other GPUs, which would not be applied again. Raises ONTO_PATCHED."""
     others = [each for each in own if each.archs and not set(each.archs) <= set(request.archs)]
     if others:
         archs = sorted({arch for each in others for arch in each.archs} | {*request.archs} - {PLAIN})
         raise UsageError(
-            f"there are patchkit's commits for {' '.join(others[0].archs)} below",
+            f"the history contains patchkit's commits for {' '.join(others[0].archs)}",
             code="ONTO_PATCHED",
             where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in others],
-            why="one branch has the patches of all its GPUs, and they would be lost in a new one",
-            hint=f"name all GPUs: {' '.join(f'--arch {arch}' for arch in archs)}",
+            why="a branch has the patches for all of its GPUs; making it again would lose these",
+            hint=f"name all of its GPUs: {' '.join(f'--arch {arch}' for arch in archs)}",
         )
 
 
 def _refuse_patched(judged: JudgedSeries, files: UpstreamFiles, commit: Commit) -> None:
-    """Refuse a commit that has a part of what would be put in: it would be there twice, and compile.
+    """Refuse a commit that has a part of a patch, because the code would be duplicated, and compile.
 
-    A patch that is there whole is known by taking it out again, and left out. Here a function has our guard,
-    and the patch is not there whole. Raises ONTO_PATCHED.
+    A patch that the commit has as a whole is classified as upstreamed. Here a function has our guard, but the
+    patch is not there as a whole. Raises ONTO_PATCHED.
     """
     classes = {each.id: each.patch_class for each in judged.verdicts}
     found: dict[str, str] = {}
@@ -255,18 +256,17 @@ def _refuse_patched(judged: JudgedSeries, files: UpstreamFiles, commit: Commit) 
                     found.setdefault(f"{entity.name} in {edit.file}", patch.id)
     if found:
         raise UsageError(
-            f"{commit.sha[:12]} has changes of patchkit already",
+            f"{commit.sha[:12]} already contains changes of patchkit",
             code="ONTO_PATCHED",
             where=[Location(path=place, label=patch) for place, patch in found.items()],
-            why="these functions have code for the same GPUs, under the guard that patchkit writes; "
-            "it would be there twice",
-            hint="name your commit without them: --onto REV; or take them out first, with git revert or "
+            why="these functions already have code under the guard for the same GPUs; it would be duplicated",
+            hint="use a commit without them (--onto REV), or remove them first with git revert or "
             "git rebase --onto (git log --committer=patchkit finds them)",
         )
 
 
 def _is_guarded(selected: Selected, text: bytes) -> bool:
-    """Whether a line asks for a GPU of the patch and for everything that its guard asks for besides."""
+    """Whether a line checks for a GPU of the patch and for all macros of its guard."""
     macros = [f"defined({macro})".encode() for macro in selected.patch.macros]
     gpus = [f"defined({profile.device_macro})".encode() for profile in selected.targets]
     return any(
@@ -276,20 +276,20 @@ def _is_guarded(selected: Selected, text: bytes) -> bool:
 
 
 def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
-    """Patches that these GPUs get at some build: whose range must be decided."""
+    """Patches that these GPUs get at some build, so that the build range of each must be decided."""
     found = []
     for patch in series.patches:
         choices = {terms_of(series, patch, profile, None).default for profile in profiles}
         named = request.with_opt_in or request.trust is not None or patch.id in request.with_
         asked = "opt-in" in choices and named
-        left_out = patch.id in request.without or (request.only and patch.id not in request.only)
-        if ("on" in choices or asked) and not left_out:
+        is_excluded = patch.id in request.without or (request.only and patch.id not in request.only)
+        if ("on" in choices or asked) and not is_excluded:
             found.append(patch)
     return found
 
 
 def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitError, ...]:
-    """What is in the way, causes before what follows from them, and last what to do."""
+    """The conflicts as errors: causes first, then their consequences, and last what to do."""
     found: list[PatchkitError] = []
     for verdict in sorted(conflicts, key=lambda each: not each.problems):
         found += verdict.problems
@@ -304,12 +304,12 @@ def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitEr
         without = " ".join(f"--without {each.id}" for each in conflicts)
         found.append(
             AnchorError(
-                f"on {commit.sha[:12]} these patches cannot be placed: "
+                f"these patches cannot be placed on {commit.sha[:12]}: "
                 f"{', '.join(each.id for each in conflicts)}",
                 code="ONTO_CONFLICT",
                 why="\n".join(f"{each.id} ({each.patch_class}): {each.reason}" for each in conflicts),
-                hint=f"no branch was made. Leave them out by name: {without}; or whatever does not fit: "
-                "--drop-conflicts; patchkit plan with the same options shows both sides",
+                hint=f"no branch was made. Exclude them by name ({without}), or every patch that cannot be "
+                "placed (--drop-conflicts); patchkit plan with the same options shows both sides",
             )
         )
     return tuple(found)
@@ -317,9 +317,9 @@ def _errors(conflicts: Sequence[Classified], commit: Commit) -> tuple[PatchkitEr
 
 def _planned(judged: JudgedSeries, *, is_failed: bool) -> Iterator[PlannedPatch]:
     """Each patch of the series, as ``plan`` shows it."""
-    made = judged.last
+    renderings = judged.last
     for selected, verdict in zip(judged.decision.selected, judged.verdicts, strict=True):
-        rendering = made.get(selected.patch.id)
+        rendering = renderings.get(selected.patch.id)
         if rendering is not None:
             yield PlannedPatch(selected=rendering.selected, placed=rendering.placed, state="apply")
             continue

@@ -1,4 +1,4 @@
-"""Releases (``v0.5.0``) in the user's clone, and which build a commit of upstream's main line is by them."""
+"""Releases (``v0.5.0``) in the user's clone, and the build numbers that follow from them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.clone import Clone, Commit, read_commit, read_file
 from patchkit.carry.upstream.tags import sorted_releases
 
-_MOST = 20  # releases above the newest tagged build that are looked at
+_MOST = 20  # releases above the newest tagged build that are considered
 
 
 def is_llama_cpp(clone: Clone, sha: str) -> bool:
-    """Whether a commit is of llama.cpp or a fork of it.
+    """Whether a commit belongs to llama.cpp or a fork of it.
 
-    Other projects on ggml have a folder ``ggml`` of the same layout, and builds of their own: whisper.cpp,
-    for example, has tags from b2250 to b4938.
+    Other projects on ggml have a folder ``ggml`` with the same layout, and their own builds: whisper.cpp, for
+    example, has tags from b2250 to b4938.
     """
     return bool(clone.ask("ls-tree", "--full-tree", sha, "--", *llama_cpp().identity))
 
@@ -30,11 +30,12 @@ def releases_at(clone: Clone, sha: str) -> tuple[str, ...]:
 def newest_below(
     clone: Clone, commit: Commit, tagged: tuple[int, str] | None, pins: Sequence[Pin]
 ) -> tuple[int, str] | None:
-    """The newest build that releases tell below a commit, and its ref; None where they tell none.
+    """The newest build in a commit's history according to release tags, and its ref; None if there is none.
 
-    ``tagged`` is the newest that a tag or a pin tells, and what git calls it. A fork may have releases of its
-    own: what counts is one that upstream's own CMake file names so. Its number is that of a pin that is
-    called so; else, on the main line, as many more as there are commits above ``tagged``, or all of them.
+    ``tagged``: the newest build according to build tags and pins, and git's name for it. A fork may have its
+    own releases, so a release counts only if upstream's CMake file states the same version. Its build number
+    is that of a pin with this name; otherwise, on the main line, that of ``tagged`` plus the commits since,
+    or the number of all commits.
     """
     beyond = [f"--no-merged={tagged[1]}"] if tagged is not None else []
     refs = clone.ask(
@@ -66,7 +67,7 @@ def _number(clone: Clone, ref: str, tagged: tuple[int, str] | None, pins: Sequen
 
 
 def build_tags() -> str:
-    """The pattern of git for the tags of builds."""
+    """The git pattern for the tags of builds."""
     return f"refs/tags/{llama_cpp().tags.build_glob}"
 
 
@@ -75,7 +76,7 @@ def _release_tags() -> str:
 
 
 def _is_on_main_line(clone: Clone, commit: Commit) -> bool:
-    """Whether a build's tag, or the branch that a remote shows first, has the commit."""
+    """Whether a build's tag or a remote's default branch contains the commit."""
     where = ("refs/remotes/*/HEAD", build_tags())
     refs = clone.ask("for-each-ref", f"--contains={commit.sha}", "--format=%(refname)", *where)
     return any(

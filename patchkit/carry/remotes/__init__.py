@@ -1,1 +1,1 @@
-"""Remotes that a series follows: pull requests of its patches, forks that it watches."""
+"""Remotes that a series follows: the pull requests of its patches, and watched forks."""

@@ -1,9 +1,9 @@
-"""Pull requests that patches come from: what became of each, as far as git alone can know it.
+"""The state of the pull requests that patches come from, as far as it can be determined with git alone.
 
-``refs/pull/N/head`` stays when a pull request is closed. ``refs/pull/N/merge`` is there while one is open
-and without conflicts, on hosts that make it at all: that it is gone means closed or in conflict, and git does
-not tell which. A pull request is merged where its head is in the main line, or where a commit of the main
-line ends its subject with ``(#N)``, as GitHub writes it when all commits of one are made into one.
+``refs/pull/N/head`` remains when a pull request is closed. ``refs/pull/N/merge`` exists while one is open and
+without conflicts, on hosts that create it at all; if it is gone, the pull request is closed or in conflict,
+and git cannot distinguish these. A pull request is merged if its head is in the main line, or if the subject
+of a commit of the main line ends with ``(#N)``, which GitHub writes for squash merges.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ PullState = Literal[
 ]
 _PULL = re.compile(r"(?P<remote>.+?)/pulls?/(?P<number>[1-9][0-9]{0,9})/?")
 _MAKES_MERGES = re.compile(r"https://(?:[^/@]*@)?github\.com/")
-_NO_FILE = "000000"  # the mode of what is not there
+_NO_FILE = "000000"  # the mode of a file that does not exist
 _SUBMODULE = "160000"
-_MOST_COMMITS = 50_000  # of the main line that are read for a subject
+_MOST_COMMITS = 50_000  # commits of the main line whose subjects are searched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedPull:
-    """The pull request of a patch; ``recorded`` are the ends of the change that was imported, if it was."""
+    """The pull request of a patch; ``recorded``: base and head of the imported change, if recorded."""
 
     patch: str
     remote: str
@@ -43,17 +43,17 @@ class NamedPull:
 
     @property
     def head_ref(self) -> str:
-        """Its newest commit, on the remote."""
+        """The remote's ref for its newest commit."""
         return f"refs/pull/{self.number}/head"
 
     @property
     def merge_ref(self) -> str:
-        """What the host makes of it and the main line, while it is open and fits."""
+        """The host's ref for its merge with the main line; it exists while it is open without conflicts."""
         return f"refs/pull/{self.number}/merge"
 
 
 def named_pull(patch: Patch) -> NamedPull | None:
-    """The pull request that a submitted patch names by its address, ``REMOTE/pull/N``."""
+    """The pull request of a submitted patch, from its URL ``REMOTE/pull/N``; None if it names none."""
     table = patch.upstream
     if patch.status != "submitted":
         return None
@@ -66,13 +66,13 @@ def named_pull(patch: Patch) -> NamedPull | None:
 
 
 def named_pulls(series: Series) -> tuple[NamedPull, ...]:
-    """Those of all patches, in their order."""
+    """The pull requests of all patches, in their order."""
     return tuple(pull for patch in series.patches if (pull := named_pull(patch)) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merged:
-    """The commit of the main line that has a pull request, why that is believed, and its first build."""
+    """The commit of the main line that merged a pull request, how it was found, and its first build."""
 
     commit: str
     how: str
@@ -86,10 +86,11 @@ class Merged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowedPull:
-    """What became of a patch's pull request, when the remote was asked last.
+    """The state of a patch's pull request at the last fetch.
 
-    ``is_offered``: whether it is open and fits the main line; None: the remote does not tell.
-    ``in_pin``: whether the pin that was looked at has it; None: not merged, or not known.
+    ``asked``: the time of that fetch. ``is_offered``: whether it is open and has no conflicts; None if the
+    remote does not provide this. ``in_pin``: whether the pin contains it; None if it is not merged, or
+    unknown.
     """
 
     json_keys: ClassVar = (
@@ -112,15 +113,19 @@ class FollowedPull:
 
     @property
     def shown_remote(self) -> str:
-        """The remote without passwords."""
+        """The remote's URL without passwords."""
         return redacted(self.remote)
 
     def lines(self, pin: str) -> Iterator[str]:
-        """For a person; ``pin`` is the one that was looked at."""
+        """As text; ``pin``: name of the pin of ``in_pin``."""
         when = f" (as of {self.asked})" if self.asked is not None else ""
         yield f"{self.patch}: pull request {self.number} of {self.shown_remote}: {self.state}{when}"
         if self.merged is not None:
-            here = {True: f"{pin} has it", False: f"{pin} does not have it yet", None: f"in {pin}: not known"}
+            here = {
+                True: f"{pin} contains it",
+                False: f"{pin} does not contain it yet",
+                None: f"not known whether {pin} contains it",
+            }
             yield f"  merged in {one_line(str(self.merged))}; {here[self.in_pin]}"
         yield from (f"  {note}" for note in self.notes)
         for difference in self.differences:
@@ -133,7 +138,7 @@ class _Ends(NamedTuple):
 
 
 def ends_of(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[_Ends, ...]:
-    """The changes whose files are read, as far as their commits are here: the recorded, the newest."""
+    """The recorded and the newest change of a pull request, as far as their commits were fetched."""
     head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
     if head is None or pull.recorded is None:
         return ()
@@ -146,33 +151,35 @@ def ends_of(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[
 
 
 def find_merge(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tuple[str, str] | None:
-    """The commit of the main line that has the pull request, and why that is believed."""
+    """The commit of the main line that merged the pull request, and how that was found."""
     head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
     if head is None or main is None:
         return None
     if remotes.is_ancestor(head, main):
-        return head, "its newest commit is in the main line"
+        return head, "the main line contains its newest commit"
     base = remotes.merge_base(head, main)
     span = main if base is None else f"{base}..{main}"
-    said = [
+    squashed = [
         each
         for each in remotes.log("--first-parent", span, most=_MOST_COMMITS)
         if each.subject.rstrip().endswith(f"(#{pull.number})")
     ]
-    return (said[-1].commit, f"the main line says so: {one_line(said[-1].subject)}") if said else None
+    if not squashed:
+        return None
+    return squashed[-1].commit, f"by its subject in the main line: {one_line(squashed[-1].subject)}"
 
 
 def judge_pull(
     pull: NamedPull, answer: Answer | None, remotes: FollowedRemotes, pin: Pin, failure: str | None
 ) -> FollowedPull:
-    """What became of a pull request; reads only. ``failure`` is why the remote could not be asked now."""
+    """The state of a pull request. Reads only; ``failure``: why the remote could not be fetched now."""
     found = FollowedPull(
         patch=pull.patch,
         number=pull.number,
         remote=pull.remote,
         state="not asked",
         recorded=pull.recorded[1] if pull.recorded else None,
-        notes=(f"not asked now: {failure}",) if failure is not None else (),
+        notes=(f"fetch failed: {failure}",) if failure is not None else (),
     )
     if answer is None or pull.head_ref not in answer.refs:
         return found
@@ -190,7 +197,7 @@ def judge_pull(
     if pull.recorded is None:
         found = _noted(replace(found, state="not compared"), _ends_to_write(head, answer, remotes))
     elif head == pull.recorded[1]:
-        found = replace(found, state=_standing(found))
+        found = replace(found, state=_unchanged_state(found))
     else:
         found = _compared(found, pull, answer, remotes)
     return _noted(found, *_offer(found))
@@ -199,44 +206,44 @@ def judge_pull(
 def _ends_to_write(head: str, answer: Answer, remotes: FollowedRemotes) -> str:
     main = answer.refs.get(MAIN)
     base = remotes.merge_base(head, main) if main is not None else None
-    told = "patch.toml does not say from which commits it was made"
+    text = "patch.toml does not record the commits that it was made from"
     if base is None:
-        return told
-    return f'{told}; if these, write below [upstream]: head = "{head}" and base = "{base}"'
+        return text
+    return f'{text}; if it was these, write below [upstream]: head = "{head}" and base = "{base}"'
 
 
 def _noted(found: FollowedPull, *notes: str) -> FollowedPull:
     return replace(found, notes=(*found.notes, *notes))
 
 
-def _standing(found: FollowedPull) -> PullState:
-    """Of one that still does what was imported."""
+def _unchanged_state(found: FollowedPull) -> PullState:
+    """The state of a pull request whose code is still the imported one."""
     return "unchanged" if found.is_offered is not False else "closed or in conflict"
 
 
 def _compared(found: FollowedPull, pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> FollowedPull:
-    """Its newest commit is another one: does it do something else?"""
+    """The state of a pull request with a new head, by comparing the code with the imported one."""
     changed = replace(found, state="changed")
     ends = ends_of(pull, answer, remotes)
     if len(ends) != 2:  # noqa: PLR2004  the recorded change and the newest one
         gone = pull.recorded is not None and not all(map(remotes.has, pull.recorded))
-        why = "the remote no longer gives what it was imported from" if gone else "no common history"
-        return _noted(changed, f"what changed cannot be shown: {why}")
+        why = "the remote no longer has the imported commits" if gone else "no common history"
+        return _noted(changed, f"cannot show what changed: {why}")
     changes = [remotes.changes(*each) for each in ends]
     if max(map(len, changes)) > MOST_FILES:
-        return _noted(changed, f"what changed cannot be shown: it has more than {MOST_FILES} files")
+        return _noted(changed, f"cannot show what changed: more than {MOST_FILES} files")
     old, new = (read_versions(each, remotes) for each in changes)
     if old is None or new is None:
-        return _noted(changed, "what changed cannot be shown: the contents of its files were not fetched")
+        return _noted(changed, "cannot show what changed: the contents of its files were not fetched")
     differences = compare_changes(old, new)
     if differences:
         return replace(changed, differences=differences)
-    same = f"its newest commit {(found.head or '')[:12]} does the same: another base, or comments only"
-    return _noted(replace(found, state=_standing(found)), same)
+    same = f"new head {(found.head or '')[:12]} without changes in code: only the base or comments differ"
+    return _noted(replace(found, state=_unchanged_state(found)), same)
 
 
 def blob_ids(changes: Sequence[Change]) -> Iterator[str]:
-    """The contents of files that a change is read from."""
+    """The blob ids of the files of a change."""
     for change in changes:
         for mode, sha in zip(change.modes, change.ids, strict=True):
             if mode not in (_SUBMODULE, _NO_FILE):
@@ -244,7 +251,7 @@ def blob_ids(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def read_versions(changes: Sequence[Change], remotes: FollowedRemotes) -> tuple[Versions, ...] | None:
-    """The files of a change, before and after; None where not all contents are here."""
+    """The files of a change, before and after; None if some contents were not fetched."""
     blobs = remotes.read(blob_ids(changes))
     if any(sha not in blobs for sha in blob_ids(changes)):
         return None
@@ -258,9 +265,9 @@ def read_versions(changes: Sequence[Change], remotes: FollowedRemotes) -> tuple[
 def _offer(found: FollowedPull) -> tuple[str, ...]:
     name = f"refs/pull/{found.number}/merge"
     if found.is_offered is None:
-        return (f"open or closed is not known: this remote was never seen to make {name}",)
+        return (f"not known whether it is open: this remote has never had {name}",)
     if not found.is_offered:
-        return (f"closed, or in conflict with the main line: there is no {name}, and git alone cannot tell",)
+        return (f"closed or in conflict with the main line (there is no {name}; git cannot tell which)",)
     return ()
 
 

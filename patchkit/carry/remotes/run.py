@@ -1,4 +1,4 @@
-"""What a series follows beside upstream's builds: pull requests of its patches, and forks that it watches."""
+"""Follow the pull requests of a series' patches, and the forks that it watches."""
 
 from __future__ import annotations
 
@@ -40,20 +40,17 @@ from patchkit.carry.upstream.tags import list_tags
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """Everything that is followed, as the remotes had it when they were asked last."""
+    """All followed pull requests and forks, as of the last fetch of each remote."""
 
     pulls: tuple[FollowedPull, ...] = ()
     watches: tuple[WatchedFork, ...] = ()
 
-    def lines(self, pin: str, told: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
-        """For a person; ``pin`` is the one that pull requests are looked for in.
-
-        ``told`` is what is to be said besides of a patch with one.
-        """
+    def lines(self, pin: str, notes: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
+        """As text. ``pin``: the pin that may contain the pull requests; ``notes``: more lines by patch."""
         asked = []
         for each in self.pulls:
             if each.state != "not asked":
-                asked += [*each.lines(pin), *(f"  {line}" for line in (told or {}).get(each.patch, ()))]
+                asked += [*each.lines(pin), *(f"  {line}" for line in (notes or {}).get(each.patch, ()))]
         for title, followed in (
             ("pull requests", [*asked, *self._not_asked()]),
             ("watched forks", [line for each in self.watches for line in each.lines()]),
@@ -65,34 +62,34 @@ class Following:
         states = [(each.asked, each.notes) for each in self.pulls]
         states += [(each.asked, each.notes) for each in self.watches]
         if (None, ()) in states:
-            yield "  patchkit status --fetch asks for what was not asked yet"
+            yield "  to fetch them: patchkit status --fetch"
 
     def _not_asked(self) -> Iterator[str]:
-        """Pull requests of which nothing is known, those of one remote together."""
+        """Lines on pull requests that were never fetched, grouped by remote."""
         for remote in dict.fromkeys(each.remote for each in self.pulls):
             found = [each for each in self.pulls if each.remote == remote and each.state == "not asked"]
             if found:
                 named = ", ".join(f"{each.patch} ({each.number})" for each in found)
-                yield f"not asked: {named} of {redacted(remote)}"
+                yield f"not fetched yet: {named} of {redacted(remote)}"
                 yield from (
                     f"  {note}" for note in dict.fromkeys(note for each in found for note in each.notes)
                 )
 
     def seen(self, lock: Lock) -> tuple[Watched, ...]:
-        """What the lock has to say once this was told: of branches that were asked just now, their tips."""
-        told = {
+        """The watched branches for the lock, where commits up to the tips fetched just now count as seen."""
+        fetched = {
             (each.url, each.branch): Watched(url=each.url, branch=each.branch, seen=each.tip)
             for each in self.watches
             if each.asked_now and each.tip is not None
         }
         wanted = {(each.url, each.branch) for each in self.watches}
         kept = {(each.url, each.branch): each for each in lock.watched if (each.url, each.branch) in wanted}
-        return tuple(sorted((kept | told).values()))
+        return tuple(sorted((kept | fetched).values()))
 
 
 @dataclass(slots=True, kw_only=True)
-class _Wanted:
-    """What one remote is asked for; ``is_upstream``: what its main line has is no fork's own."""
+class _RemoteRequest:
+    """What to fetch from one remote; ``is_upstream``: commits of its main line are not a fork's own."""
 
     is_upstream: bool = False
     refs: dict[str, None] = field(default_factory=dict)
@@ -100,16 +97,16 @@ class _Wanted:
 
 
 def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
-    """From the last answers; talks to nobody."""
+    """The state as of the last fetches, without contacting a remote."""
     return _judged(series, lock, pin, open_followed(cache, reporter), _wanted(series, lock, None), {}, set())
 
 
 def imported_pulls(
     series: Series, patches: Path, cache: Cache, reporter: Reporter
 ) -> Mapping[str, tuple[Versions, ...]]:
-    """The files of the pull requests that patches are, as they were imported, by patch.
+    """By patch, the files of its pull request as imported.
 
-    Of those whose contents are here, and whose edits nobody changed since. Raises CacheError.
+    Only for patches whose edits were not changed since, and whose contents were fetched. Raises CacheError.
     """
     remotes = open_followed(cache, reporter)
     found: dict[str, tuple[Versions, ...]] = {}
@@ -123,12 +120,12 @@ def imported_pulls(
             changes = remotes.changes(*pull.recorded)
             versions = read_versions(changes, remotes) if len(changes) <= MOST_FILES else None
         except GitError:
-            continue  # what is kept of the remote lacks them, or cannot be read, which its state tells
+            continue  # the kept history lacks them or is damaged; the state of the remote reports that
         found |= {pull.patch: versions} if versions is not None else {}
     return found
 
 
-def ask_following(
+def fetch_following(
     series: Series,
     lock: Lock,
     pin: Pin,
@@ -137,11 +134,11 @@ def ask_following(
     now: dt.datetime,
     upstream_url: str | None = None,
 ) -> Following:
-    """Ask every remote; one that cannot be asked is told with its last answer.
+    """Fetch from every remote. If one fails, its state of the last fetch is used.
 
-    ``upstream_url`` is a remote with upstream's main line in place of the lock's.
+    ``upstream_url``: a remote with upstream's main line, instead of the lock's.
 
-    Raises CacheError: the disk refused.
+    Raises CacheError on disk errors.
     """
     wanted = _wanted(series, lock, upstream_url)
     if not wanted:
@@ -151,7 +148,7 @@ def ask_following(
         remotes = open_followed(cache, reporter, repository.keep_open)
         moment = now.astimezone(dt.UTC).isoformat(timespec="seconds")
         for url, each in wanted.items():
-            reporter.step(f"asking {redacted(url)} for what is followed")
+            reporter.step(f"fetching pull requests and watched branches from {redacted(url)}")
             try:
                 remotes.ask(url, tuple(each.refs), tuple(each.commits), moment)
             except CacheError:
@@ -164,7 +161,7 @@ def ask_following(
             except CacheError:
                 raise
             except PatchkitError as error:
-                reporter.warn(f"not all of {redacted(url)} was to be had: {error.message}")
+                reporter.warn(f"could not fetch everything from {redacted(url)}: {error.message}")
         return _judged(series, lock, pin, remotes, wanted, failures, set(wanted) - failures.keys())
 
 
@@ -175,29 +172,29 @@ def _upstream(lock: Lock) -> str | None:
         return None
 
 
-def _wanted(series: Series, lock: Lock, upstream_url: str | None) -> Mapping[str, _Wanted]:
-    found: dict[str, _Wanted] = {}
+def _wanted(series: Series, lock: Lock, upstream_url: str | None) -> Mapping[str, _RemoteRequest]:
+    found: dict[str, _RemoteRequest] = {}
     forks = {watch.url for watch in series.watches}
     for pull in named_pulls(series):
-        each = found.setdefault(pull.remote, _Wanted())
+        each = found.setdefault(pull.remote, _RemoteRequest())
         each.refs.update(dict.fromkeys([MAIN, pull.head_ref, pull.merge_ref]))
         each.commits.update(dict.fromkeys(pull.recorded or ()))
         each.is_upstream = pull.remote not in forks
     upstream = upstream_url or _upstream(lock)
     if forks and upstream is not None:
-        each = found.setdefault(upstream, _Wanted())
+        each = found.setdefault(upstream, _RemoteRequest())
         each.refs[MAIN] = None
         each.is_upstream = True
     for watch in series.watches:
-        each = found.setdefault(watch.url, _Wanted())
+        each = found.setdefault(watch.url, _RemoteRequest())
         each.refs[branch_ref(watch)] = None
         if (seen := lock.seen(watch.url, watch.branch)) is not None:
             each.commits[seen] = None
     return found
 
 
-def _mains(wanted: Mapping[str, _Wanted], remotes: FollowedRemotes) -> tuple[str, ...]:
-    """The tips of upstream's main line that are here, as the remotes have it that patches are sent to."""
+def _mains(wanted: Mapping[str, _RemoteRequest], remotes: FollowedRemotes) -> tuple[str, ...]:
+    """The fetched tips of upstream's main line, of every remote that has it."""
     answers = [remotes.last(url) for url, each in wanted.items() if each.is_upstream]
     found = [main for answer in answers if (main := main_line(answer)) is not None]
     return tuple(dict.fromkeys(each for each in found if remotes.has(each)))
@@ -211,7 +208,7 @@ def _complete(
     remotes: FollowedRemotes,
     reporter: Reporter,
 ) -> None:
-    """Have what comparing needs: contents of files, and the builds that have what was merged."""
+    """Fetch what comparing needs: contents of files, and the first builds with merged pull requests."""
     answer = remotes.last(url)
     if answer is None:
         return
@@ -245,10 +242,10 @@ def _find_builds(
     try:
         tags = list_tags(url, reporter).builds
     except SourceError:
-        return  # a fork has none
+        return  # a fork has no tags of builds
     for commit in merged:
-        behind = remotes.between(commit, main)
-        build = min((build for build, sha in tags.items() if sha in behind), default=None)
+        since = remotes.between(commit, main)
+        build = min((build for build, sha in tags.items() if sha in since), default=None)
         if build is not None:
             answer = remotes.note_build(url, answer, commit, build)
 
@@ -258,19 +255,19 @@ def _judged(
     lock: Lock,
     pin: Pin,
     remotes: FollowedRemotes,
-    wanted: Mapping[str, _Wanted],
+    wanted: Mapping[str, _RemoteRequest],
     failures: Mapping[str, str],
     asked: set[str],
 ) -> Following:
-    """What all answers come to; where the kept history cannot be read, that is what is told."""
+    """Combine the remotes' answers; if the kept history cannot be read, report that for each of them."""
     answers = {url: remotes.last(url) for url in wanted}
     try:
         mains = _mains(wanted, remotes)
         return _judge(series, lock, pin, remotes, answers, mains, failures, asked)
     except GitError as error:
         nothing = dict.fromkeys(answers)
-        told = f"{error.message}; {error.hint}" if error.hint else error.message
-        return _judge(series, lock, pin, remotes, nothing, (), dict.fromkeys(answers, told), set())
+        why = f"{error.message}; {error.hint}" if error.hint else error.message
+        return _judge(series, lock, pin, remotes, nothing, (), dict.fromkeys(answers, why), set())
 
 
 def _judge(

@@ -1,4 +1,4 @@
-"""Forks that a series watches: what is new there, and which of our patches it resembles, and by what."""
+"""Watched forks: their new commits, and which patches of the series these resemble."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes, Logged
 from patchkit.carry.upstream.git import redacted
 
-MOST_TOLD = 100
-"""New commits of one fork that are told; a fork that was never looked at may have thousands."""
+MOST_REPORTED = 100
+"""New commits of one fork to report; a fork that was never fetched may have thousands."""
 _RUN = 8  # tokens that a commit and a patch must share in one place; fewer are shared by chance
-_MOST_FILES = 60  # of a commit that is read; a larger one is a merge in one commit
+_MOST_FILES = 60  # files per commit; one with more is a squashed merge, and is not read
 _MOST_READ = 600  # files of all new commits of one fork
 _MOST_KNOWN = 5000  # commits of a branch before it was rebased
-_LONGEST = 200  # characters of a text of strangers
-_SHOWN = 3  # names of one kind for one patch
+_LONGEST = 200  # characters of author and subject, which are untrusted
+_SHOWN = 3  # names of one kind per patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resemblance:
-    """A patch of ours, and by what a commit is like it, the strongest first."""
+    """A patch of the series that a commit resembles, with the similarities, strongest first."""
 
     patch: str
     by: tuple[str, ...]
@@ -39,7 +39,7 @@ class Resemblance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCommit:
-    """A commit of a fork; ``files`` are those it changes of the ones that the series reads."""
+    """A commit of a fork; ``files``: those of its changed files that the series reads."""
 
     commit: str
     author: str
@@ -48,19 +48,19 @@ class NewCommit:
     resembles: tuple[Resemblance, ...]
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """As text."""
         yield f"{self.commit[:12]} {one_line(self.subject)} ({one_line(self.author)})"
         for each in self.resembles:
-            yield f"  like {each.patch}: {one_line('; '.join(each.by))}"
+            yield f"  resembles {each.patch}: {one_line('; '.join(each.by))}"
         if not self.resembles:
-            yield f"  like none of our patches: {one_line(_listed(self.files))}"
+            yield f"  resembles none of your patches: {one_line(_listed(self.files))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedFork:
-    """What is new on the branch of a ``[[watch]]``: behind ``seen``, or of its own where nothing was seen.
+    """The new commits of a ``[[watch]]`` branch: since ``seen``, or if that is None all that upstream lacks.
 
-    ``left_out``: how many new commits are not told, the oldest ones.
+    ``asked``: the time of the last fetch. ``left_out``: number of older new commits that are not listed.
     """
 
     json_keys: ClassVar = "name url=shown_url branch state asked seen tip commits left_out notes"
@@ -83,29 +83,29 @@ class WatchedFork:
         return redacted(self.url)
 
     def lines(self) -> Iterator[str]:
-        """For a person."""
+        """As text."""
         when = f" (as of {self.asked})" if self.asked is not None else ""
         head = f"{self.name}, {self.branch}"
         if self.state != "asked":
             yield f"{head}: {self.state}{when}"
         else:
-            since = f"since {self.seen[:12]}" if self.seen is not None else "of its own"
+            since = f"since {self.seen[:12]}" if self.seen is not None else "that upstream lacks"
             many = counted(len(self.commits) + self.left_out, "commit")
-            yield f"{head}: {many} {since} that touch what this series reads{when}"
+            yield f"{head}: {many} {since}, in files that this series reads{when}"
         yield from (f"  {note}" for note in self.notes)
         for commit in self.commits:
             yield from (f"  {line}" for line in commit.lines())
         if self.left_out:
-            yield f"  ... and {self.left_out} older ones"
+            yield f"  ... and {self.left_out} older commits"
 
 
 def watch_name(watch: Watch) -> str:
-    """Its name, or the end of its address."""
+    """The name of a watch, or the end of its URL."""
     return watch.name or "/".join(redacted(watch.url).rstrip("/").removesuffix(".git").split("/")[-2:])
 
 
 def branch_ref(watch: Watch) -> str:
-    """The branch on the remote."""
+    """The ref of the watched branch on the remote."""
     return f"refs/heads/{watch.branch}"
 
 
@@ -117,9 +117,9 @@ def new_commits(
     remotes: FollowedRemotes,
     series: Series,
 ) -> tuple[tuple[Logged, ...], int, tuple[str, ...]]:
-    """The new commits that are told, how many are left out, and what is to be said of that.
+    """The new commits to report, the number of older ones that are not, and notes.
 
-    ``mains`` are tips of upstream's main line, as its remotes have it: what is in them is nobody's own.
+    ``mains``: tips of upstream's main line, whose commits are not the fork's own.
     """
     tip = answer.refs.get(branch_ref(watch))
     if tip is None:
@@ -127,26 +127,28 @@ def new_commits(
     notes = []
     without = [f"^{main}" for main in mains]
     if not mains:
-        notes.append("upstream's main line is not known here: its commits are told, too")
+        notes.append("upstream's main line was not fetched, so its commits are listed too")
     known: set[tuple[str, str]] = set()
     if seen is not None and remotes.has(seen):
         if remotes.is_ancestor(seen, tip):
             without.append(f"^{seen}")
         else:
             notes.append(
-                "the branch was rebased: what has the author, date and subject of a seen one is left out"
+                "the branch was rebased; commits with the author, date and subject of a seen one are skipped"
             )
             before = remotes.log(seen, *without, most=_MOST_KNOWN, paths=series.read)
             known = {(each.author, each.subject) for each in before}
     elif seen is not None:
-        notes.append(f"{seen[:12]}, the last one seen, is not to be had any more: all of its own are told")
+        notes.append(
+            f"the last seen commit, {seen[:12]}, no longer exists; all commits of the fork are listed"
+        )
     found = remotes.log(tip, *without, most=_MOST_KNOWN, paths=series.read)
     new = [each for each in found if (each.author, each.subject) not in known]
-    return tuple(new[:MOST_TOLD]), len(new[MOST_TOLD:]), tuple(notes)
+    return tuple(new[:MOST_REPORTED]), len(new[MOST_REPORTED:]), tuple(notes)
 
 
 def fork_blobs(commits: Sequence[Logged]) -> Iterator[str]:
-    """The contents that are read to say what commits resemble."""
+    """The blob ids that are needed to find what commits resemble."""
     left = _MOST_READ
     for commit in commits:
         left -= len(commit.changes)
@@ -163,7 +165,7 @@ def judge_watch(
     series: Series,
     failure: str | None,
 ) -> WatchedFork:
-    """What is new on a branch; reads only. ``failure`` is why the remote could not be asked now."""
+    """What is new on a branch. Reads only; ``failure``: why the remote could not be fetched now."""
     seen = lock.seen(watch.url, watch.branch)
     found = WatchedFork(
         name=watch_name(watch),
@@ -171,7 +173,7 @@ def judge_watch(
         branch=watch.branch,
         state="not asked",
         seen=seen,
-        notes=(f"not asked now: {failure}",) if failure is not None else (),
+        notes=(f"fetch failed: {failure}",) if failure is not None else (),
     )
     if answer is None or branch_ref(watch) not in answer.refs:
         return found
@@ -184,7 +186,7 @@ def judge_watch(
     return replace(
         found,
         state="asked",
-        commits=tuple(_told(commit, shapes, remotes) for commit in commits),
+        commits=tuple(_new_commit(commit, shapes, remotes) for commit in commits),
         left_out=left_out,
         notes=(*found.notes, *notes),
     )
@@ -195,7 +197,7 @@ def main_line(answer: Answer | None) -> str | None:
     return answer.refs.get(MAIN) if answer is not None else None
 
 
-def _told(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) -> NewCommit:
+def _new_commit(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) -> NewCommit:
     files = tuple(change.path for change in commit.changes)
     versions = read_versions(commit.changes, remotes) if len(files) <= _MOST_FILES else None
     changes = function_changes(versions) if versions is not None else ()
@@ -204,14 +206,14 @@ def _told(commit: Logged, shapes: Sequence[_Shape], remotes: FollowedRemotes) ->
         commit=commit.commit,
         author=commit.author[:_LONGEST],
         subject=commit.subject[:_LONGEST],
-        files=files[:MOST_TOLD],
+        files=files[:MOST_REPORTED],
         resembles=tuple(Resemblance(patch=patch, by=by) for patch, by in alike if by),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shape:
-    """What a patch touches: files, functions by file, and runs of tokens that only it puts there."""
+    """What a patch touches: files, functions by file, and runs of tokens that it adds."""
 
     patch: str
     files: frozenset[str]
@@ -229,7 +231,7 @@ class _Shape:
         )
 
     def like(self, files: Sequence[str], changes: Sequence[FunctionChange]) -> Iterator[str]:
-        """By what a commit is like the patch, the strongest first."""
+        """The similarities of a commit with the patch, strongest first."""
         touched = [
             each.place
             for each in changes
@@ -249,12 +251,12 @@ class _Shape:
 
 
 def _own_runs(edit: Edit) -> Iterator[tuple[str, ...]]:
-    """Of the text that an edit puts there, without what it finds there and what a template fills in."""
+    """Runs of tokens in an edit's text, without those of its selector and of template expressions."""
     if edit.text is None:
         return
     found = _runs(_words(edit.text))
-    stood = set(_runs(_words(edit.at.tokens or ""))) if edit.at is not None else set()
-    yield from (run for run in found if "@" not in run and run not in stood)
+    existing = set(_runs(_words(edit.at.tokens or ""))) if edit.at is not None else set()
+    yield from (run for run in found if "@" not in run and run not in existing)
 
 
 def _words(text: str) -> list[str]:
@@ -267,8 +269,8 @@ def _words(text: str) -> list[str]:
 
 
 def _new_runs(change: FunctionChange) -> Iterator[tuple[str, ...]]:
-    stood = set(_runs(" ".join(change.removed).split(" ")))
-    yield from (run for run in _runs(" ".join(change.added).split(" ")) if run not in stood)
+    existing = set(_runs(" ".join(change.removed).split(" ")))
+    yield from (run for run in _runs(" ".join(change.added).split(" ")) if run not in existing)
 
 
 def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -1,1 +1,1 @@
-"""Resolve: a patch in conflict with a new upstream gets new edits."""
+"""Resolve: make new edits for a patch in conflict with a new upstream."""

@@ -1,4 +1,4 @@
-"""Other edits from some build on: what patch.toml has of a file stays for the builds before it."""
+"""Give a patch new edits from some build on; the old edits of these files are kept for earlier builds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIMITS = ("first_build", "last_build")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Succession:
-    """From ``build`` on ``body`` replaces what is ``ended``, in a patch whose patch.toml has ``text``."""
+    """New edits: from ``build`` on, ``body`` replaces ``ended``. ``text``: the present patch.toml."""
 
     patch: Patch
     text: str
@@ -30,10 +30,10 @@ class Succession:
     body: Body
 
     def put(self, series: SeriesDir) -> Path:
-        """Write its templates, then patch.toml in one step; the patch's folder.
+        """Write the templates, then patch.toml in one step; return the patch's folder.
 
-        Raises PATCH_CHANGED; RESOLVE_BUILDS: the tables are not written so that a line can be added to them;
-        CacheError. Then, and after Ctrl-C, the patch is as it was.
+        Raises PATCH_CHANGED, CacheError, and RESOLVE_BUILDS if no line can be added to the tables as they are
+        written. After that and after Ctrl-C the patch is unchanged.
         """
         folder = series.patches / self.patch.folder
         beside = read_beside(folder, self.text)
@@ -44,22 +44,23 @@ class Succession:
 
 
 def succeed(patch: Patch, text: str, build: int, paths: Iterable[str], body: Body) -> Succession:
-    """What ends all edits of the files ``paths`` before ``build``; ``patch`` has those of all builds.
+    """End all edits of the files ``paths`` before ``build``, and replace them by ``body``.
 
-    Raises RESOLVE_BUILDS: what there is at that build cannot be ended before it.
+    ``patch`` must have the edits of all builds. Raises RESOLVE_BUILDS if the edits at that build cannot end
+    before it.
     """
     touched = set(paths)
     ended: list[Edit | NewFile] = [e for e in patch.edits if e.file in touched and is_for(e, build)]
     ended += [file for file in patch.files if file.path in touched and is_for(file, build)]
-    begun = [each for each in ended if each.first_build is not None and each.first_build >= build]
+    starting = [each for each in ended if each.first_build is not None and each.first_build >= build]
     lasts = {each.last_build for each in ended}
-    if begun or len(lasts) > 1:
+    if starting or len(lasts) > 1:
         raise UsageError(
-            f"the edits of '{patch.id}' at {build_name(build)} cannot be followed by others from there on",
+            f"the edits of '{patch.id}' at {build_name(build)} cannot be replaced from that build on",
             code="RESOLVE_BUILDS",
-            where=[each.where for each in begun or ended],
-            why="they begin at that very build" if begun else "they end at different builds",
-            hint="change them by hand: docs/guide/patch.md",
+            where=[each.where for each in starting or ended],
+            why="their first_build is that build" if starting else "they end at different builds",
+            hint="change them by hand (docs/guide/patch.md)",
         )
     last = next(iter(lasts), None)
     limits = {"first_build": build} | ({"last_build": last} if last is not None else {})
@@ -68,7 +69,7 @@ def succeed(patch: Patch, text: str, build: int, paths: Iterable[str], body: Bod
 
 
 def _named(edits: Sequence[NewEdit], patch: Patch, ended: Sequence[Edit | NewFile]) -> Iterable[NewEdit]:
-    """The new edits under names that are free: that of an edit that ends just before is."""
+    """The new edits with unused ids; the id of an edit that ends just before may be used again."""
     over = {each.id for each in ended if isinstance(each, Edit)}
     later = {
         each.id for each in patch.edits if each not in ended and each.id in over and _is_later(each, ended)
@@ -90,7 +91,7 @@ def _is_later(edit: Edit, ended: Sequence[Edit | NewFile]) -> bool:
 
 
 def _ended(path: str, text: str, patch: Patch, change: Succession) -> str:
-    """The text with the last build of everything that ends."""
+    """The text of patch.toml with a ``last_build`` for everything that ends."""
     data = text.encode()
     table = copy.deepcopy(dict(parse_toml(path, data).table))
     last = change.build - 1
@@ -125,21 +126,21 @@ def _line_end(data: bytes, at: int) -> int:
 
 def _unwritable(path: str, data: bytes, at: int) -> ConfigError:
     return ConfigError(
-        "a last_build cannot be added to what this patch.toml has",
+        "cannot add last_build to the tables in this patch.toml",
         code="RESOLVE_BUILDS",
         where=Location(path=path, line=data.count(b"\n", 0, at) + 1),
-        why="a line is added to tables that begin with [[edit]] or [[file]] on a line of their own",
-        hint="write them so",
+        why="only tables that begin with [[edit]] or [[file]] on their own line are supported",
+        hint="rewrite the table in that form",
     )
 
 
-def said_at(table: Mapping[str, Any], build: int) -> dict[str, Any]:
-    """What the table of a patch.toml says of ``build``: without what is for others, and without limits."""
-    said = dict(table)
+def table_at(table: Mapping[str, Any], build: int) -> dict[str, Any]:
+    """The table of a patch.toml for one build: without edits of other builds, and without build limits."""
+    found = dict(table)
     for key in ("edit", "file"):
-        said[key] = [
+        found[key] = [
             {name: value for name, value in each.items() if name not in _LIMITS}
             for each in table.get(key, ())
             if each.get("first_build", build) <= build <= each.get("last_build", build)
         ]
-    return said
+    return found

@@ -1,4 +1,4 @@
-"""A plain patch that a new upstream does not take: what is known of it, and its edits made anew."""
+"""A patch that cannot be placed on a new upstream: collect what is known, and make its new edits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from patchkit.carry.lifting.trial import require_same
 from patchkit.carry.lifting.write import NewEdit, read_text
 from patchkit.carry.placing.place import place_patch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.resolving.builds import Succession, said_at, succeed
+from patchkit.carry.resolving.builds import Succession, succeed, table_at
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Edit, NewFile, Patch
@@ -38,7 +38,7 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """Where a patch is to go: a pin whose tree is the commit ``base`` of the cache."""
+    """The target: a pin, whose tree is that of the commit ``base`` in the cache."""
 
     pin: Pin
     base: str
@@ -46,11 +46,10 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One patch that is not placed on the target, and everything that is known of it.
+    """A patch that cannot be placed on the target, and everything that is known about it.
 
-    ``patch`` has the edits of all builds, ``selected`` those of the target; ``last`` is how it was placed on
-    ``old``, on ``old_files``. ``files`` is the target with the patches before it. ``differs``: placing by
-    structure and merging give other code.
+    ``patch`` has the edits of all builds, ``selected`` those of the target. ``last``: its rendering on
+    ``old``, on ``old_files``. ``files``: the target with the earlier patches of the series.
     """
 
     patch: Patch
@@ -66,45 +65,45 @@ class Case:
 
     @property
     def differs(self) -> bool:
-        """Whether placing gave a result, and another one than the merge."""
+        """Whether placing by structure gave a result that differs from the merge."""
         agreement = self.verdict.agreement
         return agreement is not None and agreement.verdict == "differ"
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """The three sides, as a person tells them apart."""
+        """Names of the three sides, for conflict markers."""
         return case_labels(self.patch.id, self.old, self.new.pin)
 
     def changeset(self, files: Sequence[FileChange]) -> Changeset:
-        """What becomes of files of the target."""
+        """A changeset on the target."""
         pin = self.new.pin
         return Changeset(build=pin.build, base=self.new.base, name=pin.name, files=tuple(files))
 
     def doubts(self) -> dict[str, str]:
-        """Why git's merge is not taken as it is, by path."""
+        """By path, why git's merge needs to be checked."""
         found = {each.path: each.doubt for each in self.merged if each.doubt}
         if self.differs and not found:
             why = "placing by structure gives other code than git's merge"
             found = {each.path: why for each in self.merged if not each.is_new and each.is_left}
         for problem in self.verdict.problems:
-            if problem.code == "EDIT_THERE_ALREADY":  # git's merge would put it there once more
+            if problem.code == "EDIT_THERE_ALREADY":  # git's merge would duplicate it
                 path = next((place.path for place in problem.where[1:]), "")
                 found.setdefault(path, f"{problem.message}, in line {problem.where[-1].line}")
         return found
 
 
 def case_labels(patch: str, old: Pin, new: Pin) -> tuple[str, str, str]:
-    """Names of the patch, the old and the new upstream in the marks of a conflict."""
+    """Names of the patch, the old and the new upstream in conflict markers."""
     return (f"{patch} on {old.name}", f"upstream {old.name}", f"upstream {new.name}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """What became of a patch. ``edits`` are new at ``build``, ``ended`` the ids of those that end before it.
+    """The result for a patch. ``edits``: new from ``build`` on; ``ended``: ids of those that end before it.
 
-    ``how``: ``placed`` (nothing was to be done), ``regenerated`` (git's merge) or ``resolved`` (a person's).
-    ``renewed`` are results of the lock whose files are recorded as they are now, ``stale`` others that were
-    recorded of other files before.
+    ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git) or ``resolved`` (edited by the user).
+    ``renewed``: results of the lock whose file digests were updated. ``stale``: other results with the patch,
+    which have to be recorded again.
     """
 
     json_keys: ClassVar = (
@@ -125,9 +124,9 @@ class Resolved:
 
 
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:
-    """The candidate of the lock with which a patch was placed last, as a bump takes it.
+    """The variant of the lock with which a patch was placed last, found as in a bump.
 
-    Where the lock records none, a plain patch for no GPU, another one for the first that has it.
+    If the lock has no results: without GPUs for a plain patch, else for the first GPU that has the patch.
     """
     build = pin.build
     if any(result.build <= build for result in lock.results):
@@ -154,14 +153,14 @@ def find_case(
     cache: Cache,
     repository: Repository,
 ) -> Case | Classified:
-    """What there is to resolve; the verdict alone where the patch is placed.
+    """What there is to resolve; only the verdict if the patch can be placed.
 
     Raises:
         UNKNOWN_PATCH: the series has no such patch.
-        RESOLVE_NOT_NEEDED: upstream has it, or it is not for the target.
-        RESOLVE_EARLIER_FIRST: a patch before it is in conflict in the same files, or one that it requires.
-        RESOLVE_NO_BASE: it was never placed on an older pin that is at hand.
-        PatchkitError: of obtaining, reading and placing.
+        RESOLVE_NOT_NEEDED: upstream has the change, or the patch is not for the target.
+        RESOLVE_EARLIER_FIRST: an earlier patch with the same files, or one that it requires, is in conflict.
+        RESOLVE_NO_BASE: it cannot be placed on any older pin that is available.
+        PatchkitError: from obtaining, reading and placing.
     """
     folder, reporter = workspace.series, workspace.reporter
     series, lock = load_series(folder.patches), load_lock(folder.lock)
@@ -175,7 +174,7 @@ def find_case(
             f"'{name}' is not for {target.pin.title}: {selected.reason}",
             code="RESOLVE_NOT_NEEDED",
             where=patch.where,
-            hint="let its [builds] reach the build, or turn it on for the GPU, if it is to be there",
+            hint="if you need it there, extend its [builds], or turn it on for the GPU",
         )
     last, old, old_base, old_files = _last(name, variant, target.pin, judge, cache, lock)
     files = judge.read(target.base)
@@ -189,11 +188,12 @@ def find_case(
     whole = unmergeable_files(last[name])
     if whole:
         raise UsageError(
-            f"'{name}' renames, replaces or sets the mode of {', '.join(whole)}: it is changed by hand",
+            f"change '{name}' by hand: it renames, replaces or sets the mode of {', '.join(whole)}",
             code="RESOLVE_BY_HAND",
             where=patch.where,
-            why="what is merged becomes edits, and no edit says that of a file",
-            hint=f"docs/guide/patch.md; patchkit plan --upstream {target.pin.name} shows what does not fit",
+            why="a merge is written as edits of lines, which cannot express changes to whole files",
+            hint="docs/guide/patch.md shows how; to see what does not fit: "
+            f"patchkit plan --upstream {target.pin.name}",
         )
     files = files.fresh()
     for rendering in judged.renderings:
@@ -228,7 +228,7 @@ def _lost(last: Rendering, files: UpstreamFiles) -> list[str]:
 def _with_files(
     files: UpstreamFiles, paths: Iterable[str], target: Destination, series: Series, repository: Repository
 ) -> UpstreamFiles:
-    """The same upstream with some files more, which the series does not name yet."""
+    """The same upstream with additional files, which the series does not name yet."""
     more = [path for path in paths if files.read(path) is None]
     if not more:
         return files
@@ -238,7 +238,7 @@ def _with_files(
 
 
 def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
-    """The files that have another path in the new upstream, as git finds them by their content."""
+    """The files that were renamed between the two upstreams, according to git."""
     fields = repository.git.run(
         "diff-tree",
         "-r",
@@ -256,7 +256,7 @@ def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
 def _last(
     name: str, variant: Variant, target: Pin, judge: SeriesJudge, cache: Cache, lock: Lock
 ) -> tuple[dict[str, Rendering], Pin, str, UpstreamFiles]:
-    """The newest rendering of the patch on an older pin, and of those before it there."""
+    """The newest rendering of the patch on an older pin, with those of the patches before it."""
     reporter = judge.workspace.reporter
     wish = Wish(with_=variant.with_, without=variant.without)
     older = sorted((pin for pin in lock.pins if pin.build < target.build), key=lambda pin: -pin.build)
@@ -265,7 +265,7 @@ def _last(
         for pin in older
         if pin.build in variant.compared or find_pinned(judge.repository, pin) is not None
     ]
-    known = known or older[:1]  # it is fetched then
+    known = known or older[:1]  # fetched below
     for pin in known:
         decision = judge.decide(pin, variant.archs, wish, as_recorded=True).up_to(name)
         commit = obtain(pin, cache=cache, reporter=reporter)
@@ -278,35 +278,35 @@ def _last(
             return last, pin, commit, files
     tried = ", ".join(pin.name for pin in known)
     raise UsageError(
-        f"'{name}' is placed on no pin before {target.title}",
+        f"'{name}' cannot be placed on any pin before {target.title}",
         code="RESOLVE_NO_BASE",
         where=judge.series.require(name).where,
         why=f"tried: {tried}" if tried else "the lock has no older pin",
-        hint="the pin on which it is placed must be in the lock: patchkit apply --upstream bN fetches it",
+        hint="the lock must have a pin on which it can be placed; patchkit apply --upstream bN fetches it",
     )
 
 
 def _check_state(
     patch: Patch, verdicts: Sequence[Classified], last: Mapping[str, Rendering], pin: Pin
 ) -> None:
-    """Raise where there is nothing to be merged, or something else has to be merged first."""
+    """Raise if there is nothing to merge, or if another patch has to be resolved first."""
     verdict = verdicts[-1]
     if verdict.patch_class not in {"conflict", "retired"}:
         raise UsageError(
             f"'{patch.id}' is {verdict.patch_class} at {pin.title}: {verdict.reason}",
             code="RESOLVE_NOT_NEEDED",
             where=patch.where,
-            hint=f"end its range: [builds] last = {pin.build - 1}",
+            hint=f"end its build range with [builds] last = {pin.build - 1}",
         )
     own = _paths(last, patch.id)
     required = {each.patch for each in patch.requires}
     for other in verdicts[:-1]:
         if other.patch_class == "conflict" and (other.id in required or own & _paths(last, other.id)):
             raise AnchorError(
-                f"'{other.id}' comes first: it is in conflict at {pin.title}, too",
+                f"resolve '{other.id}' first: it is in conflict at {pin.title} as well",
                 code="RESOLVE_EARLIER_FIRST",
                 where=patch.where,
-                why=f"'{patch.id}' stands on what that makes of the same files, or requires it",
+                why=f"'{patch.id}' changes the same files after it, or requires it",
                 hint=f"patchkit resolve {other.id} --to {pin.name}",
             )
 
@@ -318,7 +318,7 @@ def _paths(last: Mapping[str, Rendering], name: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """A succession that was tried on a copy of the series, and where its edits go."""
+    """New edits that were tried on a copy of the series, and their places."""
 
     succession: Succession
     places: Mapping[str, str]
@@ -326,33 +326,34 @@ class Proven:
 
 
 def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pipeline) -> Proven:
-    """The edits that make ``results`` (by path, of all files) of the target, proven on a copy of the series.
+    """The edits that turn the target into ``results`` (all files, by path), tried on a copy of the series.
 
-    ``text`` is what the patch.toml has. The old edits of a file stay for the target, too, where they give its
-    result.
+    ``text``: the present patch.toml. The old edits of a file are kept for the target if they give its result.
 
     Raises:
         RESOLVE_NOTHING_LEFT: the results are upstream's own files.
-        EDITS_DIFFER: what was made gives another result, or another one than before on the old pin.
+        EDITS_DIFFER: the new edits give another result, or change the result on the old pin.
         IMPORT_NOT_LIFTED, RESOLVE_BUILDS, and the errors of placing.
     """
     pin = case.new.pin
     wanted = {each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream}
     if not wanted:
         raise UsageError(
-            f"nothing of '{case.patch.id}' is left at {pin.title}: upstream's files are the result",
+            f"nothing of '{case.patch.id}' is left at {pin.title}: the result is the same as upstream",
             code="RESOLVE_NOTHING_LEFT",
             where=case.patch.where,
-            hint=f"end its range: [builds] last = {pin.build - 1}",
+            hint=f"end its build range with [builds] last = {pin.build - 1}",
         )
-    anew = [each for each in case.merged if not _is_kept(case, each, results[each.path], pipeline.workspace)]
+    changed = [
+        each for each in case.merged if not _is_kept(case, each, results[each.path], pipeline.workspace)
+    ]
     files = [
         FileChange(path=each.path, before=each.upstream, after=wanted[each.path])
-        for each in anew
+        for each in changed
         if each.path in wanted
     ]
     lifted = pipeline.lift(case.changeset(files), is_guarded=False)
-    succession = succeed(case.patch, text, pin.build, (each.was for each in anew), lifted.body)
+    succession = succeed(case.patch, text, pin.build, (each.was for each in changed), lifted.body)
     was = case.last.placed.changes if case.last.placed is not None else {}
     with pipeline.open_stage() as stage:
         stage.put(succession)
@@ -362,14 +363,14 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
         before = replace(case.last.selected, patch=_at(series, case.patch.id, case.old))
         again = stage.place(before, case.old_files)
     require_same(placed.changes, wanted, f"the merge at {pin.title}")
-    require_same(again.changes, was, f"before at {case.old.title}")
+    require_same(again.changes, was, f"the patch before at {case.old.title}")
     edits = zip(succession.body.edits, lifted.texts, strict=True)
     places = {edit.id: each.draft.place for edit, each in edits}
     return Proven(succession=succession, places=places, warnings=placed.warnings)
 
 
 def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
-    """Whether the edits that there are give this result of the file at the target, by themselves."""
+    """Whether the existing edits already give this result for the file at the target."""
     patch = case.selected.patch
     edits = tuple(each for each in patch.edits if each.file == file.path)
     files = tuple(each for each in patch.files if each.path == file.path)
@@ -393,9 +394,9 @@ def _at(series: Series, name: str, pin: Pin) -> Patch:
 
 
 def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -> Resolved:
-    """Put what was proven into the series, and the new digests of the patch's files into the lock.
+    """Write the new edits into the series, and the new digests of the patch's files into the lock.
 
-    Raises as :meth:`Succession.put`: PATCH_CHANGED, for one.
+    Raises as :meth:`Succession.put`, for example PATCH_CHANGED.
     """
     succession = proven.succession
     path = workspace.series.patches / case.patch.folder / "patch.toml"
@@ -403,8 +404,8 @@ def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -
     holding = holding_results(lock, case.patch.id, workspace.series)
     succession.put(workspace.series)
     table, now = parse_toml(str(path), succession.text.encode()).table, load_toml(path).table
-    # A build for which it says what it said gives the tree that it gave: nothing else was touched.
-    same = [key for key in holding if said_at(table, key[0]) == said_at(now, key[0])]
+    # If the tables for a build did not change, its tree did not either.
+    same = [key for key in holding if table_at(table, key[0]) == table_at(now, key[0])]
     renewed = renew_inputs(same, workspace.series)
     having = [result for result in lock.results if case.patch.id in result.patches]
     return Resolved(
@@ -422,9 +423,9 @@ def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -
 
 
 def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
-    """Git's merge as the patch's new edits, written; the errors of making them where that cannot be.
+    """Write git's merge as the patch's new edits; if that is not possible, return the errors.
 
-    Only for a plain patch without doubts.
+    Only for a plain patch whose merge has no doubts.
     """
     text = read_text(pipeline.workspace.series.patches / case.patch.folder)
     try:

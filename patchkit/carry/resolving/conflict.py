@@ -1,7 +1,7 @@
-"""What git's merge leaves to a person, as files for an editor, and what the person made of it.
+"""The conflict folder: write files for the user to edit, and read back the result.
 
-The folder remembers in ``state.json`` what it is of. Nothing in it is trusted: all is worked out again, and
-what differs by its digest is refused. A person's text goes between two lines of a file, and nowhere else.
+``state.json`` in the folder records what it was made from. The folder is not trusted: everything is computed
+again, and refused if a digest differs. Only the text between two marker lines of a file is read back.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from patchkit.carry.lifting.write import Body, body_files, read_text
 from patchkit.carry.resolving.case import Case
 
 STATE = "state.json"
-_MOST_BYTES = 64 << 20  # of a file that comes back from an editor
+_MOST_BYTES = 64 << 20  # of an edited file
 _MOST_STATE = 1 << 20
-_WHOLE = 300  # lines of a function that is shown as a whole
-_AROUND = 40  # lines around a conflict in a longer one
-_BESIDE = 15  # lines around one that is in no function
+_WHOLE = 300  # lines up to which a function is shown as a whole
+_AROUND = 40  # lines around a conflict in a longer function
+_OUTSIDE = 15  # lines around a conflict outside of functions
 
 _SLASHES = re.compile(
     r"(c|cc|cpp|cxx|cu|cuh|h|hh|hpp|m|mm|metal|cl|comp|glsl|vert|frag|wgsl|js|mjs|ts|tsx|jsx|java|kt|swift|go|rs"
@@ -54,7 +54,7 @@ _Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.:+-]+$", max_len
 
 
 class FileState(_Strict):
-    """One file: its path upstream, its name in the folder, and digests of what it was made of."""
+    """One file: its path in upstream, its name in the folder, and digests of what it was made from."""
 
     path: Annotated[str, StringConstraints(min_length=1, max_length=4096)]
     name: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_+-][A-Za-z0-9_.+-]*$", max_length=255)]
@@ -63,7 +63,7 @@ class FileState(_Strict):
 
 
 class FolderState(_Strict):
-    """What a folder is of: ``tree`` of the new build, ``patch_toml`` the digest of that file."""
+    """What a folder was made from; ``tree``: of the new build; ``patch_toml``: digest of that file."""
 
     version: Literal[1] = 1
     patch: _Word
@@ -77,7 +77,7 @@ class FolderState(_Strict):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
-    """Lines ``[first, last)`` of a merged file, from 0; ``inside``: the definition that they are of."""
+    """Lines ``[first, last)`` of a merged file, from 0; ``inside``: the definition around them."""
 
     first: int
     last: int
@@ -86,7 +86,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictFile:
-    """One file of the folder: what it is of, why it is there, and where in it the marks are."""
+    """One file of the folder: its path in upstream, why it is there, and the functions shown in it."""
 
     path: str
     name: str
@@ -96,7 +96,7 @@ class ConflictFile:
 
 
 def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]:
-    """What of a merged file a person has to see: the functions of its conflicts, or of its changes."""
+    """The parts of a merged file to show: the functions with its conflicts, or with its changes."""
     rows = file.merged.split(b"\n")
     conflicts, kept = _conflicts(rows, labels)
     text = SourceText(file.path, b"\n".join(rows[at] for at in kept))
@@ -126,7 +126,7 @@ def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]
 def _conflicts(
     rows: Sequence[bytes], labels: tuple[str, str, str]
 ) -> tuple[list[tuple[int, int, int]], list[int]]:
-    """Each conflict, as its lines and its place in the text with upstream's side; and that text's lines."""
+    """Each conflict: its lines, and its place in the text with upstream's side; and that text's lines."""
     found: list[tuple[int, int, int]] = []
     kept: list[int] = []
     at = 0
@@ -140,7 +140,7 @@ def _conflicts(
 
 
 def _around(text: SourceText, at: int) -> tuple[int, int, str]:
-    """First and last line of what a place is in."""
+    """First and last line to show around a place, and the name of its definition."""
     stop = max(0, len(text.rows) - 1 - text.data.endswith(b"\n"))
     if is_code(text.path):
         scopes = parse_scopes(text)
@@ -154,11 +154,11 @@ def _around(text: SourceText, at: int) -> tuple[int, int, str]:
             if last - first <= _WHOLE:
                 return first, last, name
             return max(first, at - _AROUND), min(last, at + _AROUND), name
-    return max(0, at - _BESIDE), min(stop, at + _BESIDE), ""
+    return max(0, at - _OUTSIDE), min(stop, at + _OUTSIDE), ""
 
 
 def file_names(paths: Sequence[str]) -> dict[str, str]:
-    """A name in the folder for each path: its own, so that editors know the language."""
+    """A name in the folder for each path: the file's own name, so that editors recognise the language."""
     names: dict[str, str] = {}
     for path in paths:
         base = path.rpartition("/")[2].lstrip(".") or "file"
@@ -171,7 +171,7 @@ def file_names(paths: Sequence[str]) -> dict[str, str]:
 
 
 def comment(path: str, text: str) -> str:
-    """A line of comment in the language of a file."""
+    """A comment line in the language of a file."""
     suffix = path.rpartition(".")[2].lower()
     shown = visible(text)
     if _SLASHES.fullmatch(suffix):
@@ -182,7 +182,7 @@ def comment(path: str, text: str) -> str:
 
 
 def _limits(path: str, number: int, count: int, region: Region) -> tuple[str, str]:
-    """The two lines between which a person writes."""
+    """The two marker lines between which the user edits."""
     of = f" {number} of {count}" if count > 1 else ""
     inside = f", {region.inside}" if region.inside else ""
     begin = f"==== edit below{of}: {path}, line {region.first + 1}{inside} ===="
@@ -190,15 +190,15 @@ def _limits(path: str, number: int, count: int, region: Region) -> tuple[str, st
 
 
 def shown_files(case: Case, doubts: Mapping[str, str]) -> list[MergedFile]:
-    """The files of a case that a person has to see. Raises RESOLVE_FILE_GONE."""
+    """The files of a case that the user has to look at. Raises RESOLVE_FILE_GONE."""
     for each in case.merged:
         if each.upstream is None and each.base is not None:
             raise AnchorError(
                 f"upstream has no {each.path} at {case.new.pin.title}, and no file with that content",
                 code="RESOLVE_FILE_GONE",
                 where=[case.patch.where, Location(path=each.path)],
-                why="there is nothing that the patch could be merged with",
-                hint=f"end its range, [builds] last = {case.new.pin.build - 1}; or write its edits for "
+                why="there is no file to merge the patch into",
+                hint=f"end its build range with [builds] last = {case.new.pin.build - 1}, or write edits for "
                 "another file, with first_build",
             )
     found = [each for each in case.merged if each.path in doubts]
@@ -213,23 +213,23 @@ def write_folder(
     state: Mapping[str, object],
     pipeline: Pipeline,
 ) -> tuple[ConflictFile, ...]:
-    """Write the files of a case and its state, all or nothing; ``state`` is what is known of the request.
+    """Write the files of a case and ``state.json``, all or nothing; ``state``: the fields from the request.
 
-    Raises RESOLVE_UNFINISHED: there is such a folder; RESOLVE_FILE_GONE, and CacheError.
+    Raises RESOLVE_UNFINISHED if the folder exists, RESOLVE_FILE_GONE, and CacheError.
     """
     if folder.exists() or folder.is_symlink():
         raise UsageError(
-            f"{folder} is there already",
+            f"{folder} already exists",
             code="RESOLVE_UNFINISHED",
             where=Location(path=str(folder)),
-            why="it may have somebody's work",
-            hint=f"patchkit resolve {case.patch.id} --continue, or --abort; or another folder with --into",
+            why="it may contain unfinished work",
+            hint=f"run patchkit resolve {case.patch.id} --continue or --abort, or give another --into folder",
         )
     files = shown_files(case, doubts)
     names = file_names([each.path for each in files])
     made: list[ConflictFile] = []
     with (
-        disk_errors(folder, "writing the conflict", "name another folder with --into"),
+        disk_errors(folder, "writing the conflict", "use another folder with --into"),
         whole_folder(folder) as new,
     ):
         for file in files:
@@ -279,20 +279,20 @@ def _header(
     ]
     if file.conflicts:
         rows += [
-            f"{counted(file.conflicts, 'conflict')}: first the patch as it is on {old.name}, behind |||||||",
-            f"that without it, behind ======= {new.name}. Leave the text that is to be, without marks.",
+            f"{counted(file.conflicts, 'conflict')}: first the patch on {old.name}, after ||||||| {old.name}",
+            f"without the patch, after ======= {new.name}. Keep the final text, and remove the markers.",
         ]
     else:
-        rows += [f"No conflict of lines: {why or 'look at it'}.", "Change it, or leave it as it is."]
+        rows += [f"No conflict of lines, but please check: {why or 'the merge'}.", "Change it or leave it."]
     if patch.is_plain:
         rows.append(
-            f"Only what is between the ==== lines counts. Then: patchkit resolve {patch.id} --continue"
+            f"Only the text between the ==== lines is used. Then run: patchkit resolve {patch.id} --continue"
         )
     else:
         rows.append(
-            "This patch has a guard: its edits are written by hand, in its patch.toml; this shows where."
+            "This patch has a guard, so change its edits by hand in patch.toml; this file shows where."
         )
-    rows.append(f"Its edits as they are, and as they would have to be: {toml}")
+    rows.append(f"Its present edits, and a draft of new ones: {toml}")
     changed = [each for each in case.verdict.drift if each.file in (file.was, file.path)]
     for drift in changed:
         rows += ["", f"upstream changed {drift.entity}:"]
@@ -310,14 +310,14 @@ def _header(
 
 
 def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
-    """The edits of a file as patch.toml has them, and as lifting makes them of the patch's own lines."""
+    """The present edits of a file, and a draft of new ones, lifted from the patch's side of the merge."""
     text = read_text(pipeline.workspace.series.patches / case.patch.folder)
-    pieces = [f"# The edits of {file.was} as they are in patch.toml of '{case.patch.id}':", ""]
+    pieces = [f"# The present edits of {file.was} in patch.toml of '{case.patch.id}':", ""]
     pieces += list(_tables(text, case, file.was))
     pieces += [
         "",
-        f"# As they would have to be from {case.new.pin.name} on, with the patch's side of each conflict.",
-        "# Nobody has proven them: they show the form.",
+        f"# A draft of the edits from {case.new.pin.name} on, with the patch's side of each conflict.",
+        "# They were not tried, and show only the form.",
         "",
     ]
     ours = _with_side(file, case.labels)
@@ -327,7 +327,7 @@ def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
         limits = {"first_build": case.new.pin.build}
         body, _, _ = body_files(Body(edits=made.edits, files=made.files, limits=limits), {})
     except PatchkitError as error:
-        body = f"# That cannot be told: {visible(error.message)}"
+        body = f"# No draft is available: {visible(error.message)}"
     return "\n".join([*pieces, body.rstrip(), ""])
 
 
@@ -356,18 +356,18 @@ def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
 
 
 def read_state(folder: Path, patch: str) -> FolderState:
-    """What a folder is of. Raises RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD."""
+    """The state of a conflict folder. Raises RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD."""
     path = folder / STATE
     try:
         with open_regular(path) as stream:
             data = stream.read(_MOST_STATE + 1)
     except OSError as error:
         raise UsageError(
-            f"there is no work on '{patch}' in {folder}",
+            f"{folder} is not a conflict folder of '{patch}'",
             code="RESOLVE_NO_FOLDER",
             where=Location(path=str(path)),
             why=error.strerror,
-            hint=f"begin it: patchkit resolve {patch} --to bN; or name its folder with --into",
+            hint=f"make one with patchkit resolve {patch} --to bN, or name its folder with --into",
         ) from error
     try:
         state = FolderState.model_validate_json(data[: _MOST_STATE + 1])
@@ -377,20 +377,20 @@ def read_state(folder: Path, patch: str) -> FolderState:
             path, f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}", patch
         ) from error
     if state.patch != patch:
-        raise _bad_state(path, f"it is of the patch '{state.patch}'", state.patch)
+        raise _bad_state(path, f"it belongs to the patch '{state.patch}'", state.patch)
     names = [each.name.casefold() for each in state.files]
     if len(set(names)) != len(names) or STATE in names:
-        raise _bad_state(path, "two of its files have one name", patch)
+        raise _bad_state(path, "two of its files have the same name", patch)
     return state
 
 
 def _bad_state(path: Path, why: str, patch: str) -> ConfigError:
     return ConfigError(
-        f"{path} is not what patchkit wrote",
+        f"{path} is not as patchkit wrote it",
         code="RESOLVE_STATE_BAD",
         where=Location(path=str(path)),
         why=why,
-        hint=f"keep your text elsewhere, and begin again: patchkit resolve {patch} --abort",
+        hint=f"save your text elsewhere and start again: patchkit resolve {patch} --abort",
     )
 
 
@@ -416,16 +416,16 @@ def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list
 
 def _stale(folder: Path, what: str, patch: str) -> ConfigError:
     return ConfigError(
-        f"{folder} is of another state of {visible(what)}",
+        f"{folder} was made from another version of {visible(what)}",
         code="RESOLVE_STALE",
         where=Location(path=str(folder / STATE)),
-        why="the patch, one before it or the pin was changed since",
-        hint=f"keep your text elsewhere, and begin again: patchkit resolve {patch} --abort",
+        why="the patch, an earlier patch or the pin has changed since",
+        hint=f"save your text elsewhere and start again: patchkit resolve {patch} --abort",
     )
 
 
 def check_folder(state: FolderState, folder: Path, text: str) -> None:
-    """What can be said of a folder before anything is placed; ``text`` is what patch.toml has.
+    """Check a folder as far as possible without placing anything; ``text``: the present patch.toml.
 
     Raises RESOLVE_STALE, RESOLVE_MARKS_LEFT and CacheError.
     """
@@ -442,14 +442,14 @@ def check_folder(state: FolderState, folder: Path, text: str) -> None:
 
 
 def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> bytes:
-    """A merged file with what a person made of its regions.
+    """A merged file with the user's text in its regions.
 
-    Raises RESOLVE_FILE_DAMAGED: the lines around a region are not there; RESOLVE_MARKS_LEFT; CacheError.
+    Raises RESOLVE_FILE_DAMAGED if marker lines are missing or moved, RESOLVE_MARKS_LEFT, CacheError.
     """
     with disk_errors(path, "reading the conflict"), open_regular(path) as stream:
         data = stream.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
-        raise _damaged(path, 1, f"it has more than {_MOST_BYTES >> 20} MiB")
+        raise _damaged(path, 1, f"it is larger than {_MOST_BYTES >> 20} MiB")
     rows = file.merged.split(b"\n")
     regions = find_regions(file, labels)
     written = [row.removesuffix(b"\r") for row in data.split(b"\n")]
@@ -460,7 +460,7 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
         limits = _limits(file.path, number, len(regions), region)
         first, last = (_line(written, limit.encode(), line, path) for limit in limits)
         if last < first:
-            raise _damaged(path, last + 1, "its ==== lines are in another order")
+            raise _damaged(path, last + 1, "its ==== lines are in the wrong order")
         text = written[first + 1 : last]
         left = next((k for k, row in enumerate(text) if _is_mark(row, file, labels)), None)
         if left is not None:
@@ -474,10 +474,10 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
 
 def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
     return AnchorError(
-        f"{path.name} still has a mark of a conflict",
+        f"{path.name} still has a conflict marker",
         code="RESOLVE_MARKS_LEFT",
         where=Location(path=str(path), line=at + 1, label=visible(row.decode("utf-8", "replace"))),
-        hint="leave the text that is to be, without the lines <<<<<<<, |||||||, ======= and >>>>>>>",
+        hint="keep the final text, and remove the lines <<<<<<<, |||||||, ======= and >>>>>>>",
     )
 
 
@@ -491,7 +491,7 @@ def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool
 def _line(rows: Sequence[bytes], wanted: bytes, start: int, path: Path) -> int:
     found = [at for at, row in enumerate(rows) if row.rstrip() == wanted]
     if len(found) != 1 or found[0] < start:
-        wrong = "is missing" if not found else "is there twice" if len(found) > 1 else "is in another place"
+        wrong = "is missing" if not found else "occurs twice" if len(found) > 1 else "was moved"
         raise _damaged(path, (found[0] + 1) if found else 1, f"the line '{wanted.decode()}' {wrong}")
     return found[0]
 
@@ -502,12 +502,12 @@ def _damaged(path: Path, line: int, why: str) -> AnchorError:
         code="RESOLVE_FILE_DAMAGED",
         where=Location(path=str(path), line=line),
         why=why,
-        hint="put the ==== lines back as they were; what is outside of them does not count",
+        hint="restore the ==== lines; text outside of them is ignored",
     )
 
 
 def remove_folder(folder: Path, state: FolderState) -> tuple[str, ...]:
-    """Take away what patchkit wrote there, and the folder if nothing else is in it; what is left, by name."""
+    """Remove what patchkit wrote there, and the folder if then empty; return the names of what is left."""
     with disk_errors(folder, "removing the conflict"):
         for each in state.files:
             (folder / each.name).unlink(missing_ok=True)

@@ -1,8 +1,8 @@
-"""``patchkit resolve``: a plain patch that a new upstream does not take, merged, and its edits made anew.
+"""``patchkit resolve``: merge a plain patch that is in conflict with a new upstream, and make its new edits.
 
-What git merges without a conflict, with every line in the function that it was in, is written at once. The
-rest becomes files for an editor, and what a person makes of them goes the same way: lifted, placed from a
-copy of the series, compared, and only then written.
+If git merges it without conflicts, and every change is still in the same function, the new edits are written
+at once. Otherwise the merge becomes files for the user to edit. The result is processed in the same way:
+lifted, placed from a copy of the series, compared, and only then written.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveRequest:
-    """``to`` names the new upstream, as for a bump; ``archs`` and ``with_`` a candidate of the lock.
+    """The options of resolve. ``to``: the new upstream, as in a bump; ``archs`` and ``with_``: the candidate.
 
-    ``into`` is the folder for what a person has to decide; None: ``PATCH.conflict`` here.
+    ``into``: the conflict folder; None for ``PATCH.conflict`` in the current folder.
     """
 
     patch: str
@@ -71,7 +71,7 @@ class ResolveRequest:
 
     @property
     def bump(self) -> BumpRequest:
-        """The bump that is meant: the same candidate, and where the new upstream comes from."""
+        """The bump with the same candidate and the same source of the new upstream."""
         return BumpRequest(
             to=self.to,
             archs=self.archs,
@@ -82,20 +82,21 @@ class ResolveRequest:
 
     @property
     def folder(self) -> Path:
-        """Where the conflict goes."""
+        """The conflict folder."""
         return self.into if self.into is not None else Path(f"{self.patch}.conflict")
 
     def command(self, *options: str) -> str:
-        """The command that goes on."""
+        """The command that continues, with these options."""
         into = ["--into", str(self.into)] if self.into is not None else []
         return shlex.join(["patchkit", "resolve", self.patch, *options, *into])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflicted:
-    """A conflict that a person decides: the folder with its files. ``is_plain``: and goes on with --continue.
+    """A conflict for the user to resolve: the folder with its files.
 
-    ``problems`` are errors of making the edits of a merge that had no conflict.
+    ``is_plain``: whether ``--continue`` can write the result. ``problems``: the errors of lifting a merge
+    that had no conflicts.
     """
 
     json_keys: ClassVar = "patch build old_build=old state folder files is_plain problems"
@@ -112,14 +113,14 @@ class Conflicted:
 
 
 def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Conflicted:
-    """Merge a patch onto a new upstream: write its new edits, or the folder in which a person decides.
+    """Merge a patch onto a new upstream, and write its new edits or a conflict folder.
 
     Raises:
-        RESOLVE_UNFINISHED: the folder is there already.
-        RESOLVE_NOTHING_LEFT: upstream has all of it.
-        PatchkitError: as :func:`patchkit.carry.resolving.case.find_case`, and of finding the target.
+        RESOLVE_UNFINISHED: the folder already exists.
+        RESOLVE_NOTHING_LEFT: upstream has all of the change.
+        PatchkitError: as :func:`patchkit.carry.resolving.case.find_case`, and from finding the target.
 
-    Whatever is raised, KeyboardInterrupt included, the series is as it was.
+    After any exception, KeyboardInterrupt included, the series is unchanged.
     """
     refuse_installed(workspace.series)
     load_series(workspace.series.patches).require(request.patch)  # before anything is fetched
@@ -127,7 +128,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     cache = open_cache(workspace.cache_root)
     found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
     bump = request.bump
-    with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
+    with InterruptNote("the series is unchanged"), cache.hold(workspace.reporter) as repository:
         target = Destination(pin=pin, base=_obtain(bump, pin, found, workspace, cache))
         variant = find_variant(bump, lock, pin, workspace, request.patch)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
@@ -139,11 +140,11 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
             return done
     case = _with_commits(case, bump, found, workspace, cache)
     with cache.hold(workspace.reporter) as repository:
-        return _hand_over(request, case, done, variant, replace(pipeline, repository=repository))
+        return _write_conflict(request, case, done, variant, replace(pipeline, repository=repository))
 
 
 def _regenerated(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
-    """What git's merge became, or why it does not: nothing where that is for a person anyway."""
+    """Write git's merge, or return the errors; none if the user has to check the merge anyway."""
     if not case.patch.is_plain or case.doubts():
         return ()
     return regenerate(case, pipeline)
@@ -181,7 +182,7 @@ def _obtain(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspace, ca
 
 
 def _with_commits(case: Case, request: BumpRequest, found: Pin, workspace: Workspace, cache: Cache) -> Case:
-    """The case with upstream's commits, where a git remote tells them."""
+    """The case with the upstream commits that changed its functions, if a git remote is available."""
     folders = load_series(workspace.series.patches).read
     (verdict,), _ = with_commits(
         (case.verdict,), request, case.old, found, cache, folders, workspace.reporter
@@ -189,7 +190,7 @@ def _with_commits(case: Case, request: BumpRequest, found: Pin, workspace: Works
     return replace(case, verdict=verdict)
 
 
-def _hand_over(
+def _write_conflict(
     request: ResolveRequest,
     case: Case,
     problems: Sequence[PatchkitError],
@@ -219,16 +220,16 @@ def _hand_over(
 
 
 def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Resolved, tuple[str, ...]]:
-    """Write what a person made of a conflict into the patch; then the folder goes, but for files of others.
+    """Write the user's resolution of a conflict into the patch, then remove the folder but for other files.
 
     Raises:
-        RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD, RESOLVE_STALE: there is no such work, or it is of another state.
-        RESOLVE_FILE_DAMAGED, RESOLVE_MARKS_LEFT: the files are not done.
+        RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD, RESOLVE_STALE: there is no such folder, or it is out of date.
+        RESOLVE_FILE_DAMAGED, RESOLVE_MARKS_LEFT: the files are not finished.
         RESOLVE_BY_HAND: the patch has a guard.
-        RESOLVE_NOTHING_LEFT: the result is upstream's own.
-        PatchkitError: of making and placing the edits.
+        RESOLVE_NOTHING_LEFT: the result is the same as upstream.
+        PatchkitError: from making and placing the edits.
 
-    Whatever is raised, KeyboardInterrupt included, patch and folder are as they were.
+    After any exception, KeyboardInterrupt included, patch and folder are unchanged.
     """
     refuse_installed(workspace.series)
     folder = request.folder
@@ -237,15 +238,15 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
     patch = load_series(workspace.series.patches).require(request.patch)
     if not patch.is_plain:
         raise UsageError(
-            f"the edits of '{patch.id}' are written by hand",
+            f"the edits of '{patch.id}' have to be changed by hand",
             code="RESOLVE_BY_HAND",
             where=patch.where,
-            why="it has a guard, and what stands under it is not made of lines",
-            hint=f"change them as docs/guide/patch.md shows; then: {request.command('--abort')}",
+            why="it has a guard, and guarded edits cannot be made from merged lines",
+            hint=f"change them as shown in docs/guide/patch.md, then run {request.command('--abort')}",
         )
     check_folder(state, folder, read_text(workspace.series.patches / patch.folder))
     cache = open_cache(workspace.cache_root)
-    with InterruptNote("the series is as it was"), cache.hold(workspace.reporter) as repository:
+    with InterruptNote("the series is unchanged"), cache.hold(workspace.reporter) as repository:
         target = _known_target(state, lock, workspace, repository, folder)
         bump = BumpRequest(archs=tuple(state.archs), with_=tuple(state.with_))
         variant = find_variant(bump, lock, target.pin, workspace, patch.id)
@@ -253,7 +254,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
         text = read_text(workspace.series.patches / patch.folder)
         if isinstance(case, Classified):
             raise UsageError(
-                f"'{patch.id}' is placed at {target.pin.title} by now",
+                f"'{patch.id}' can be placed at {target.pin.title} now",
                 code="RESOLVE_NOT_NEEDED",
                 where=patch.where,
                 hint=request.command("--abort"),
@@ -267,7 +268,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
             except PatchkitError as error:
                 errors.append(error)
         if errors:
-            raise errors[0] if len(errors) == 1 else ErrorGroup("files are not done", errors)
+            raise errors[0] if len(errors) == 1 else ErrorGroup("several files are not finished", errors)
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
         done = write_resolved(case, make_edits(case, results, text, pipeline), "resolved", workspace)
     return done, remove_folder(folder, state)
@@ -276,34 +277,34 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
 def _known_target(
     state: FolderState, lock: Lock, workspace: Workspace, repository: Repository, folder: Path
 ) -> Destination:
-    """The pin of a folder: what the cache keeps under its build, if that is its tree."""
+    """The target pin of a folder: that of its build in the cache, if it has the recorded tree."""
     known = known_pins(lock, workspace.series.catalogue)
     pin = next((each for each in known if (each.build, each.tree) == (state.build, state.tree)), None)
     if pin is None:
-        # Of a remote, and in no lock yet: the cache has its tree.
+        # A pin from a remote that is in no lock yet; the cache has its tree.
         pin = Pin(build=state.build, tree=state.tree, committed="", sources=(GitSource(url="-"),))
     ref = pin_ref(pin)
     base, tree = repository.resolve(f"{ref}^{{commit}}", f"{ref}^{{tree}}")
     if base is None or tree != state.tree:
         raise UsageError(
-            f"the cache does not have {build_name(state.build)} any more, of which {folder} is",
+            f"{folder} was made for {build_name(state.build)}, which is no longer in the cache",
             code="RESOLVE_STALE",
             where=Location(path=str(folder)),
-            hint=f"fetch it: patchkit apply --upstream {build_name(state.build)}; or begin again "
+            hint=f"fetch it with patchkit apply --upstream {build_name(state.build)}, or start again "
             "after --abort",
         )
     return Destination(pin=pin, base=base)
 
 
 def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
-    """Take the folder of a conflict away; what others put there stays, by name. And the build it was of."""
+    """Remove a conflict folder; return the names of other files, which are kept, and the folder's build."""
     state = read_state(request.folder, request.patch)
     return remove_folder(request.folder, state), state.build
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regenerated:
-    """What became of the plain patches in conflict before a bump. ``left``: those for a person, and why."""
+    """The plain patches that were resolved before a bump; ``left``: those still in conflict, and why."""
 
     json_keys: ClassVar = "regenerated=done left"
 
@@ -312,10 +313,10 @@ class Regenerated:
 
 
 def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
-    """Write the new edits of every plain patch in conflict at the target that git's merge takes.
+    """Write new edits for every plain patch in conflict at the target that git can merge.
 
-    Raises as :func:`run_resolve`, and what finding the variants of a bump raises. Each patch is written by
-    itself: what was written before an error stays, and is right.
+    Raises as :func:`run_resolve`, and what finding the variants of a bump raises. Patches are written one by
+    one, so those written before an error are kept, and are complete.
     """
     refuse_installed(workspace.series)
     lock = load_lock(workspace.series.lock)
@@ -325,7 +326,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     done: list[Resolved] = []
     left: dict[str, str] = {}
     with (
-        InterruptNote("the series is as it was") as note,
+        InterruptNote("the series is unchanged") as note,
         cache.hold(workspace.reporter) as repository,
     ):
         target = Destination(pin=pin, base=_obtain(request, pin, found, workspace, cache))
@@ -335,7 +336,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
                 try:
                     case = find_case(name, target, variant, workspace, cache, repository)
                     if isinstance(case, Classified):
-                        continue  # what was written for a patch before it was what it lacked
+                        continue  # the new edits of an earlier patch have resolved it
                     doubts = case.doubts()
                     made = _regenerated(case, pipeline)
                 except PatchkitError as error:
@@ -344,7 +345,7 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
                 if isinstance(made, Resolved):
                     done.append(made)
                     names = ", ".join(dict.fromkeys(each.patch for each in done))
-                    note.text = f"new edits of {names} are written, and stay"
+                    note.text = f"new edits of {names} were written and are kept"
                     left.pop(name, None)
                 else:
                     why = "; ".join(f"{path}: {doubt}" for path, doubt in doubts.items())

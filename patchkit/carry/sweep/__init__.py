@@ -1,1 +1,1 @@
-"""Sweep: what becomes of each patch on many pins, changing nothing."""
+"""Sweep: classify each patch on many pins, without changing anything."""

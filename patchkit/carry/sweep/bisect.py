@@ -1,4 +1,4 @@
-"""Searching a git remote for the first build at which a patch no longer holds, by bisection."""
+"""Find the first build of a git remote at which a patch can no longer be placed, by bisection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import Pin, load_lock, name_pin
-from patchkit.carry.sweep.run import Break, Row, Sweep
+from patchkit.carry.sweep.run import Break, Sweep, SweepRow
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.pin import obtain
@@ -37,20 +37,20 @@ def sweep_remote(
     first: str | None,
     last: str | None,
 ) -> Sweep:
-    """Look at both ends, and for each patch that holds at one and not at the other at what lies between.
+    """Classify at both ends, then bisect each patch that is good at the first build and not at the last one.
 
     Args:
-        workspace: the series, and the cache that gets the trees.
+        workspace: the series, and the cache for the trees.
         archs: the GPUs of one candidate.
-        with_: opt-in patches to take in.
+        with_: opt-in patches to include.
         url: the git remote; by default that of the lock.
-        first: a build or release, by default the lock's default pin.
-        last: a build or release, by default the latest build.
+        first: a build or release; by default the lock's default pin.
+        last: a build or release; by default the latest build.
 
     Raises:
         SWEEP_BUILD_UNKNOWN, RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE, BUMP_REMOTE_UNKNOWN,
-            REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: it cannot be asked so.
-        SourceError, GitError, CacheError: a tree could not be had.
+            REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: the builds or the remote cannot be used.
+        SourceError, GitError, CacheError: a tree could not be fetched.
     """
     reporter = workspace.reporter
     lock = load_lock(workspace.series.lock)
@@ -61,17 +61,17 @@ def sweep_remote(
     end = _find_build(last or "latest", tags, builds, cache.root, reporter)
     if begin >= end:
         raise UsageError(
-            f"{_told(begin, tags, builds)} is not before {_told(end, tags, builds)}",
+            f"{_label_build(begin, tags, builds)} is not before {_label_build(end, tags, builds)}",
             code="SWEEP_BUILD_UNKNOWN",
-            hint="--from comes before --to, in the order of builds",
+            hint="--from must be an earlier build than --to",
         )
     series = load_series(workspace.series.patches)
     wish = Wish(with_=tuple(with_))
-    rows: dict[int, Row] = {}
-    compared: dict[str, Rendering] = {}  # those of the first build
+    rows: dict[int, SweepRow] = {}
+    compared: dict[str, Rendering] = {}  # renderings of the first build
 
-    def look(build: int) -> Row:
-        """The row of a build, made once; all are compared with the first one."""
+    def look(build: int) -> SweepRow:
+        """The row of a build, made once. All builds are compared with the first one."""
         if build in rows:
             return rows[build]
         with cache.hold(reporter) as repository:
@@ -84,7 +84,7 @@ def sweep_remote(
         judged = judge.judge(judge.decide(pin, archs, wish), files, compared)
         if not rows:
             compared.update(judged.last)
-        rows[build] = Row(pin=pin, before=begin if rows else None, verdicts=judged.verdicts)
+        rows[build] = SweepRow(pin=pin, before=begin if rows else None, verdicts=judged.verdicts)
         return rows[build]
 
     look(begin)
@@ -99,7 +99,7 @@ def sweep_remote(
     )
 
 
-def _search(look: Callable[[int], Row], patch: str, builds: Sequence[int]) -> Break | None:
+def _search(look: Callable[[int], SweepRow], patch: str, builds: Sequence[int]) -> Break | None:
     def verdict(at: int) -> Classified:
         return next(each for each in look(builds[at]).verdicts if each.id == patch)
 
@@ -130,12 +130,12 @@ def _commit(pin: Pin) -> UpstreamCommit | None:
     return UpstreamCommit(commit=pin.commit, subject=subject.decode("utf-8", "replace"))
 
 
-def _told(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
+def _label_build(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
     return name_pin(build, tags.releases_of(builds[build]))
 
 
 def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, reporter: Reporter) -> int:
-    """The number of a build or release; a release without a build's tag comes to ``builds``."""
+    """The number of a build or release; adds a release without a build's tag to ``builds``."""
     name = text.strip().lower()
     found = find_tagged(name, tags, root, reporter)
     if found is not None:
@@ -143,9 +143,9 @@ def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, repor
         return found[0]
     build = llama_cpp().tags.parse_build(name)
     raise UsageError(
-        f"'{visible(text)}' is no build or release of {redacted(tags.url)}",
+        f"{redacted(tags.url)} has no build or release '{visible(text)}'",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(tags.url)),
-        why=nearest_builds_text(builds, build) if build is not None else None,
-        hint="builds are tags like b11549, releases like v0.5.0",
+        why=tell_nearest(builds, build) if build is not None else None,
+        hint="builds are tags like b11549, releases are tags like v0.5.0",
     )

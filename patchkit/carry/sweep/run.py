@@ -1,4 +1,4 @@
-"""The series on many pins: what becomes of each patch on each of them, as a matrix."""
+"""Classify the series on many pins: a matrix of pins and patches."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from patchkit.carry.upstream.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One pin and the class of every patch on it; ``before`` is the build it was compared with.
+class SweepRow:
+    """One pin and the class of every patch on it; ``before``: the build that it was compared with.
 
-    ``faults``: what is known to be wrong there, mended by what is placed or not.
+    ``faults``: known faults of the build, including those that a placed patch fixes.
     """
 
     json_keys: ClassVar = (
@@ -46,15 +46,15 @@ class Row:
 
     @property
     def placed(self) -> tuple[str, ...]:
-        """The patches that are in."""
+        """The patches that can be placed."""
         return tuple(each.id for each in self.verdicts if each.patch_class in GOOD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Break:
-    """Between ``good`` and ``bad`` (builds, neighbours in the sweep) a patch became ``patch_class``.
+    """A patch became ``patch_class`` between the builds ``good`` and ``bad``, adjacent ones in the sweep.
 
-    ``commit`` is upstream's when the two builds are one commit apart.
+    ``commit``: upstream's commit, if the two builds are one commit apart.
     """
 
     json_keys: ClassVar = "patch good bad class=patch_class reason upstream_commit=commit"
@@ -69,23 +69,23 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The matrix; ``breaks`` are by patch, in order of builds."""
+    """The matrix; ``breaks`` are sorted by patch, then by build."""
 
     json_keys: ClassVar = "archs patches pins=rows breaks"
 
     archs: tuple[str, ...]
     patches: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[SweepRow, ...]
     breaks: tuple[Break, ...]
 
     def count(self, patch_class: PatchClass) -> int:
-        """How many cells have that class."""
+        """The number of cells with that class."""
         return sum(verdict.patch_class == patch_class for row in self.rows for verdict in row.verdicts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """One job: neighbouring pins, ascending, and the one in front of them to compare the first with."""
+    """One job: consecutive pins, ascending, and the pin before them to compare the first one with."""
 
     workspace: Workspace
     archs: tuple[str, ...]
@@ -106,34 +106,34 @@ def run_sweep(
     """Classify the series on every pin.
 
     Args:
-        workspace: the series, and the cache that gets the trees it lacks.
-        pins: in any order; one of a build counts.
+        workspace: the series, and the cache, to which missing trees are fetched.
+        pins: in any order; of several pins with the same build, only one is used.
         archs: the GPUs of one candidate.
-        with_: opt-in patches to take in.
-        jobs: processes of this machine, by default one per core.
+        with_: opt-in patches to include.
+        jobs: processes on this machine; by default one per core.
         scheduler: address of a Dask scheduler whose workers see the same folders.
 
     Raises:
         SWEEP_EMPTY: no pins.
-        PIN_DIFFERS: the lock has another tree under one of the builds.
-        SourceError, GitError, CacheError: a tree could not be had.
+        PIN_DIFFERS: the lock has another tree for one of the builds.
+        SourceError, GitError, CacheError: a tree could not be fetched.
         ErrorGroup, ConfigError: the series cannot be read.
-        SCHEDULER_UNREACHABLE and its kind, WORKER_LOST.
+        SCHEDULER_UNREACHABLE and related errors, WORKER_LOST.
     """
     lock = load_lock(workspace.series.lock)
-    # The cache keeps one base for a build: the lock's own, so that a sweep moves nothing of it. What was
-    # followed is the corpus's to say: with the lock's new name for a function, what moved would look clean.
+    # The cache keeps one base per build, so use the lock's own pin where it has one. But take `followed` from
+    # the corpus: with the lock's new names of functions, moved patches would look clean.
     own = {pin.build: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
     ordered = sorted(own.values(), key=lambda pin: pin.build)
     if not ordered:
         raise UsageError(
-            "there is no pin to sweep over",
+            "no pins to sweep over",
             code="SWEEP_EMPTY",
-            hint="widen --from and --to, or name --corpus FILE",
+            hint="widen the range of --from and --to, or give a --corpus FILE",
         )
     series = load_series(workspace.series.patches)
     named = tuple(sorted(set(archs)))
-    load_profiles(workspace.series.profiles, named)  # a wrong name is told here, not by a worker
+    load_profiles(workspace.series.profiles, named)  # report a wrong name here, not in a worker
     cache = open_cache(workspace.cache_root)
     for pin in ordered:
         obtain(pin, cache=cache, reporter=workspace.reporter)
@@ -150,14 +150,14 @@ def run_sweep(
         )
         for first in range(0, len(ordered), size)
     ]
-    found: dict[int, Row] = {}
+    found: dict[int, SweepRow] = {}
     with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
         for _, done in run_tasks(
             pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
         ):
             found |= {row.pin.build: row for row in done}
     for chunk in chunks:
-        # A job does not see what the one before it followed: where that was something, it is done again.
+        # A job does not know which functions the job before it followed. If there were any, run it again.
         before = found[chunk.before.build].pin if chunk.before is not None else None
         if before is not None and before != chunk.before:
             found |= {row.pin.build: row for row in classify_chunk(replace(chunk, before=before))}
@@ -170,8 +170,8 @@ def run_sweep(
     )
 
 
-def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
-    """The rows of one chunk; runs in a process of its own, and only reads.
+def classify_chunk(chunk: Chunk) -> tuple[SweepRow, ...]:
+    """The rows of one chunk. Runs in its own process, and only reads.
 
     Raises SWEEP_PIN_VANISHED, ErrorGroup, GitError, CacheError.
     """
@@ -180,9 +180,9 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     if repository is None:
         raise InternalError(
-            f"there is no cache at {workspace.cache_root}",
+            f"no cache at {workspace.cache_root}",
             code="SWEEP_PIN_VANISHED",
-            hint="workers need the same folders",
+            hint="workers must see the same folders",
         )
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     wish = Wish(with_=chunk.with_)
@@ -191,19 +191,19 @@ def classify_chunk(chunk: Chunk) -> tuple[Row, ...]:
     if before is not None:
         then = judge.decide(before, chunk.archs, wish)
         last = judge.render(then, judge.read(_commit(repository, before)))
-    rows: list[Row] = []
+    rows: list[SweepRow] = []
     for pin in chunk.pins:
         decision = judge.decide(pin, chunk.archs, wish)
         judged = judge.judge(decision, judge.read(_commit(repository, pin)), last)
         rows.append(
-            Row(
-                pin=judged.pin,  # with the functions where they were found, so that gates can plan it
+            SweepRow(
+                pin=judged.pin,  # with followed functions, which gates need to plan it
                 before=before.build if before is not None else None,
                 verdicts=judged.verdicts,
                 faults=judged.faults,
             )
         )
-        last |= judged.last  # what is not in now keeps its last rendering: it may come back
+        last |= judged.last  # keep the last rendering of patches that failed: a later build may fit again
         before = judged.pin
     return tuple(rows)
 
@@ -212,13 +212,15 @@ def _commit(repository: Repository, pin: Pin) -> str:
     found = find_pinned(repository, pin)
     if found is None:
         raise InternalError(
-            f"{pin.name} is not in {repository.path}", code="SWEEP_PIN_VANISHED", hint="run the command again"
+            f"{pin.name} is no longer in {repository.path}",
+            code="SWEEP_PIN_VANISHED",
+            hint="run the command again",
         )
     return found
 
 
-def _find_breaks(rows: Sequence[Row]) -> tuple[Break, ...]:
-    """Every step from a good class to another, by patch."""
+def _find_breaks(rows: Sequence[SweepRow]) -> tuple[Break, ...]:
+    """Every change from a good class to another one, by patch."""
     found: list[Break] = []
     for left, right in itertools.pairwise(rows):
         classes = {verdict.id: verdict.patch_class for verdict in left.verdicts}
@@ -240,26 +242,26 @@ _CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
 
 
 def text_matrix(sweep: Sweep) -> list[str]:
-    """Pins as rows, patches as columns; below, the breaks and what a person has to look at."""
+    """Pins as rows and patches as columns; below, the breaks and details."""
     head = ["pin", *sweep.patches]
     table = [[row.pin.title, *_cells(row)] for row in sweep.rows]
     widths = [max(len(line[column]) for line in [head, *table]) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
              for line in [head, *table]]  # fmt: skip
-    return [*lines, "", _counts(sweep), *_behind(sweep)]
+    return [*lines, "", _counts(sweep), *_details(sweep)]
 
 
 def markdown_matrix(sweep: Sweep) -> list[str]:
-    """The same as a table of Markdown; what is behind it is a block of text, in which no mark-up counts."""
+    """The same as a Markdown table, with the details in a fenced block, where markup has no effect."""
     lines = [f"| pin | {' | '.join(sweep.patches)} |", f"|---{'|---' * len(sweep.patches)}|"]
     lines += [f"| {row.pin.title} | {' | '.join(_cells(row))} |" for row in sweep.rows]
-    behind = [line for line in _behind(sweep) if line.strip()]
-    runs = [len(run) for line in behind for run in re.findall("`+", line)]
+    details = [line for line in _details(sweep) if line.strip()]
+    runs = [len(run) for line in details for run in re.findall("`+", line)]
     fence = "`" * max(3, *(run + 1 for run in runs)) if runs else "```"
-    return [*lines, "", _counts(sweep), *(("", f"{fence}text", *behind, fence) if behind else ())]
+    return [*lines, "", _counts(sweep), *(("", f"{fence}text", *details, fence) if details else ())]
 
 
-def _cells(row: Row) -> list[str]:
+def _cells(row: SweepRow) -> list[str]:
     return [_cell(verdict) for verdict in row.verdicts]
 
 
@@ -270,10 +272,10 @@ def _cell(verdict: Classified) -> str:
 
 def _counts(sweep: Sweep) -> str:
     counts = [f"{count} {name}" for name in PATCH_CLASSES if (count := sweep.count(name))]
-    return f"{', '.join(counts)}; era: out of its declared builds, -: off, *: the edited function changed"
+    return f"{', '.join(counts)}; era: outside of its declared builds, -: off, *: the edited function changed"
 
 
-def _behind(sweep: Sweep) -> Iterator[str]:
+def _details(sweep: Sweep) -> Iterator[str]:
     titles = {row.pin.build: row.pin.title for row in sweep.rows}
     for each in sweep.breaks:
         by = f" by {each.commit}" if each.commit is not None else ""
@@ -289,7 +291,7 @@ def _behind(sweep: Sweep) -> Iterator[str]:
                if verdict.patch_class in GOOD and (verdict.moves or verdict.drift)]  # fmt: skip
     if changed:
         yield ""
-        yield "placed, but not as on the pin before (each place and change: --json):"
+        yield "placed, but differently from the previous pin (--json has every place and change):"
     for row, verdict in changed:
         yield f"  {row.pin.title} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
     for row in sweep.rows:

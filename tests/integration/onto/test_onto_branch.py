@@ -276,7 +276,7 @@ def test_ctrl_c_says_what_it_left(owner):
     [
         (("b1", "b2"), None, None, (2, 2, "b2 and 1 commit")),
         (("b1",), None, None, (1, 2, "b1 and 2 commits")),
-        (("b1",), None, "b7", (7, 7, "b7, as you said")),
+        (("b1",), None, "b7", (7, 7, "b7, given by --as-build")),
         ((), "0.2.0", None, (4, 5, "ggml 0.2.0 in its CMake file")),
         ((), "0.3.0", None, (6, 9, "ggml 0.3.0 in its CMake file")),
         ((), "0.9.0", None, (11, None, "ggml 0.9.0 in its CMake file")),

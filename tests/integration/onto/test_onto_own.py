@@ -78,7 +78,7 @@ def test_patches_that_changed_since_are_replaced_on_top_of_the_owners_work(owner
     assert f"2 patches on {work[:12]}" in done.stdout
     assert owner.git("rev-parse", f"{BRANCH}~3") == work
     assert owner.git("log", "-1", "--format=%s %ce", f"{BRANCH}~2") == (
-        "take out 2 patches of patchkit, to apply them again patchkit@localhost"
+        "Revert 2 patches of patchkit, to apply them again patchkit@localhost"
     )
     text = demo(owner, BRANCH)
     assert "scale = 5" in text
@@ -176,8 +176,8 @@ def test_a_patch_that_the_owner_edited_is_not_replaced_but_by_the_commands_that_
     assert error["code"] == "ONTO_PATCHED"
     assert [place["label"].split()[1] for place in error["where"]] == ["demo-launch-bounds"]
     assert state(owner) == before
-    told = error["hint"].removeprefix("take them out yourself: ").partition("; then")[0]
-    switch, revert = told.split(" && ")
+    commands = error["hint"].removeprefix("revert them yourself: ").partition("; then")[0]
+    switch, revert = commands.split(" && ")
     owner.git(*switch.split()[3:])
     owner.git(*WHO, *revert.split()[3:], "--no-edit", "-X", "theirs")
     owner.apply("--replace")

@@ -57,7 +57,7 @@ def test_a_build_that_is_a_release_is_told_as_both(owner):
 
 def test_a_release_without_a_builds_tag_is_counted_from_the_build_below(released):
     assert found(released) == (3, 3, "v0.5.0 (b3) and 1 commit")
-    assert found(released, "--as-build", "v0.5.0") == (3, 3, "v0.5.0 (b3), as you said")
+    assert found(released, "--as-build", "v0.5.0") == (3, 3, "v0.5.0 (b3), given by --as-build")
 
 
 def test_where_only_releases_are_tagged_all_commits_are_counted(released):
@@ -74,7 +74,7 @@ def test_a_release_beside_the_main_line_is_commits_above_a_build(released):
         "fetch", "-q", "origin", "+master:refs/remotes/origin/master", "release-0.5:refs/remotes/origin/r"
     )
     assert found(released) == (2, 3, "b2 and 2 commits")
-    assert found(released, "--as-build", "v0.5.0") == (2, 2, "v0.5.0 (b2), as you said")
+    assert found(released, "--as-build", "v0.5.0") == (2, 2, "v0.5.0 (b2), given by --as-build")
 
 
 def test_a_forks_own_release_is_told_and_says_nothing_of_the_build(released):
@@ -96,7 +96,7 @@ def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released)
     catalogue = released.place.series / "patches" / "upstreams.toml"
     catalogue.write_text(catalogue.read_text().replace("build = 3\n", 'build = 3\nreleases = ["v0.5.0"]\n'))
     assert found(released) == (3, 3, "v0.5.0 (b3)")
-    assert found(released, "--as-build", "v0.5.0") == (3, 3, "v0.5.0 (b3), as you said")
+    assert found(released, "--as-build", "v0.5.0") == (3, 3, "v0.5.0 (b3), given by --as-build")
 
 
 def test_what_is_no_build_and_no_release_is_refused(owner):
@@ -129,15 +129,13 @@ def project(owner):
 
 def test_tags_and_commits_of_another_project_are_no_builds(project):
     error = project.error(code=2)
-    assert (error["code"], error["hint"].partition(":")[0]) == (
-        "ONTO_BUILD_UNKNOWN",
-        "name the newest llama.cpp build whose changes to ggml are in it",
-    )
+    assert error["code"] == "ONTO_BUILD_UNKNOWN"
+    assert error["hint"].startswith("name the newest llama.cpp build whose changes to ggml it has")
     assert "not llama.cpp (no include/llama.h)" in error["why"]
     error = project.error("--as-build", "v1.9.3", code=2)
     assert "tag v1.9.3 there is of another project" in error["why"]
     assert "fetch" not in error["hint"]
-    assert found(project, "--as-build", "b2") == (2, 2, "b2, as you said")
+    assert found(project, "--as-build", "b2") == (2, 2, "b2, given by --as-build")
 
 
 def test_of_another_project_the_version_of_ggml_tells_the_build_and_the_faults(project):

@@ -14,8 +14,8 @@ from patchkit.carry.judging.derive import (
     compare_derivations,
     has_change,
     merge_file,
+    revert_steps,
     same_tokens,
-    take_out,
 )
 from patchkit.carry.judging.drift import align, find_drift, list_statements
 from patchkit.carry.judging.follow import find_place, find_resemblances, near_place
@@ -125,10 +125,10 @@ def test_overlapping_patches_are_taken_out_from_the_last_to_the_first():
     first = BASE.replace(b"b = 2", b"b = 20")
     second = first.replace(b"b = 20", b"b = 200")
     steps = [step("first", BASE, first), step("second", first, second)]
-    found = take_out(steps, {"a.cu": second.replace(b"+ x", b"- x")}, QUIET)
+    found = revert_steps(steps, {"a.cu": second.replace(b"+ x", b"- x")}, QUIET)
     assert [name for name, _ in found.found] == ["first", "second"]
     assert found.files["a.cu"] == BASE.replace(b"+ x", b"- x")
-    assert take_out(steps, {"a.cu": BASE}, QUIET).found == ()
+    assert revert_steps(steps, {"a.cu": BASE}, QUIET).found == ()
 
 
 def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
@@ -139,10 +139,10 @@ def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
         conditions=(),
     )
     whole = dict(both.after)
-    assert [name for name, _ in take_out([both], whole, QUIET).found] == ["both"]
-    assert take_out([both], whole, QUIET).files["new.cuh"] is None
+    assert [name for name, _ in revert_steps([both], whole, QUIET).found] == ["both"]
+    assert revert_steps([both], whole, QUIET).files["new.cuh"] is None
     for path, data in (("b.cu", BASE), ("new.cuh", b"int other;\n")):
-        assert take_out([both], whole | {path: data}, QUIET).found == ()
+        assert revert_steps([both], whole | {path: data}, QUIET).found == ()
 
 
 def test_a_change_is_there_as_a_whole_or_not_at_all():
@@ -249,7 +249,7 @@ LATER = {**FILES.after, "new.cu": FILES.after["new.cu"].replace(b"+ x", b"- x"),
 
 
 def taken_from(upstream, mode="100755"):
-    return take_out([FILES], upstream, QUIET, lambda path: mode if path == "run.sh" else "100644")
+    return revert_steps([FILES], upstream, QUIET, lambda path: mode if path == "run.sh" else "100644")
 
 
 def test_what_upstream_did_to_whole_files_itself_is_taken_out_of_it():

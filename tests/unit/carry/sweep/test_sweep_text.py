@@ -7,7 +7,7 @@ import pytest
 from patchkit.base.errors import AnchorError, Location
 from patchkit.carry.judging.classes import Classified, Drift
 from patchkit.carry.series.lock import Pin
-from patchkit.carry.sweep.run import Row, Sweep, markdown_matrix, text_matrix
+from patchkit.carry.sweep.run import Sweep, SweepRow, markdown_matrix, text_matrix
 
 PIN = Pin(build=7, commit=None, tree="1" * 40, committed="x", commit_object=None, sources=())
 DRIFT = Drift(file="a.cu", entity="run", before="1", after="2", removed=(), added=("x",))
@@ -15,7 +15,7 @@ DRIFT = Drift(file="a.cu", entity="run", before="1", after="2", removed=(), adde
 
 def matrix(**fields):
     verdict = Classified(id="demo", title="t", intent="to test", reason="see", **fields)
-    row = Row(pin=PIN, before=None, verdicts=(verdict,))
+    row = SweepRow(pin=PIN, before=None, verdicts=(verdict,))
     return Sweep(archs=("gfx1151",), patches=("demo",), rows=(row,), breaks=())
 
 
