@@ -55,7 +55,7 @@ def make_own_series(
     """
     source = workspace.series
     folder = usable_place(folder, kept=source.folders)
-    there = _refuse_taken(folder)
+    there = _refuse_non_empty(folder)
     catalogue = load_catalogue(source)
     profiles = load_profiles(source.profiles, archs)
     names = tuple(profile.arch for profile in profiles)
@@ -65,11 +65,11 @@ def make_own_series(
         """Texts that patchkit renders from its own copy in any series."""
         return [name for name in names if Path(place) == source.templates and name == TEXTS]
 
-    with _made_whole(folder) as made:
+    with _moved_into_place(folder) as staging:
         for part in source.folders:
             if part.is_dir():
-                shutil.copytree(part, made / part.name, ignore=unneeded)
-        write_lock(SeriesDir(root=made, origin="named").lock, lock)
+                shutil.copytree(part, staging / part.name, ignore=unneeded)
+        write_lock(SeriesDir(root=staging, origin="named").lock, lock)
     return OwnSeries(
         folder=folder,
         build=lock.default,
@@ -96,7 +96,7 @@ def make_plain_series(
     """
     source = workspace.series
     folder = usable_place(folder, kept=source.folders)
-    there = _refuse_taken(folder)
+    there = _refuse_non_empty(folder)
     lock = load_lock(source.lock)
     newest = max(lock.pins, key=lambda pin: pin.build)
     if upstream is None and upstream_url is None:
@@ -111,15 +111,15 @@ def make_plain_series(
             cache=open_cache(workspace.cache_root),
             reporter=workspace.reporter,
         )
-    with _made_whole(folder) as made:
-        patches = made / "patches"
+    with _moved_into_place(folder) as staging:
+        patches = staging / "patches"
         patches.mkdir()
         (patches / "series.toml").write_text(written_text("plain-series.toml.jinja"), encoding="utf-8")
         for name in (source.catalogue.name, *(path.name for path in source.patches.glob("*.schema.json"))):
             if (source.patches / name).is_file():
                 shutil.copyfile(source.patches / name, patches / name)
         own = Lock(version=1, default=pin.build, pins=(pin,))
-        write_lock(SeriesDir(root=made, origin="named").lock, own)
+        write_lock(SeriesDir(root=staging, origin="named").lock, own)
     return OwnSeries(
         folder=folder,
         build=pin.build,
@@ -132,30 +132,30 @@ def make_plain_series(
 
 
 @contextmanager
-def _made_whole(folder: Path) -> Iterator[Path]:
+def _moved_into_place(folder: Path) -> Iterator[Path]:
     """A temporary folder next to ``folder``; its content is moved there if the context ends without error."""
-    with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as made:
+    with working_folder(folder.parent, f".{folder.name}.patchkit-", _DOING) as staging:
         with disk_errors(folder, _DOING):
-            yield made
+            yield staging
         with disk_errors(folder, _DOING):
             folder.mkdir(exist_ok=True)
             # patches/ last: until then the folder is not recognised as a series.
-            for name in sorted((path.name for path in made.iterdir()), key=lambda name: name == "patches"):
-                (made / name).rename(folder / name)
+            for name in sorted((path.name for path in staging.iterdir()), key=lambda name: name == "patches"):
+                (staging / name).rename(folder / name)
 
 
-def _refuse_taken(folder: Path) -> frozenset[str]:
+def _refuse_non_empty(folder: Path) -> frozenset[str]:
     """The names in ``folder``; raises SERIES_FOLDER_TAKEN if it has other files than a new repository."""
     with disk_errors(folder, _DOING):
         if not folder.exists():
             return frozenset()
         there = frozenset(each.name for each in (folder.iterdir() if folder.is_dir() else (folder,)))
-    taken = sorted(there - _KEPT)
-    if taken:
+    others = sorted(there - _KEPT)
+    if others:
         raise UsageError(
             f"{folder} is not empty",
             code="SERIES_FOLDER_TAKEN",
-            where=Location(path=str(folder / taken[0])),
+            where=Location(path=str(folder / others[0])),
             why="a series needs a new folder, or a git repository with no other files than "
             + ", ".join(sorted(_KEPT - {".git"})),
             hint="choose another folder, for example: patchkit init my-series",

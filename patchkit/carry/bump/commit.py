@@ -128,7 +128,7 @@ def commit_lock(
     if home.read_blobs(head, [path] if home.find_entries(head, [path]) else []).get(path) == data:
         return BumpCommitted(repository=home.path, branch=None, commit=head)
     check_branch(series, branch, reporter)
-    (made,) = write_commits(home, head, [NewCommit(message=message, changes={path: data})], date=date)
+    (written,) = write_commits(home, head, [NewCommit(message=message, changes={path: data})], date=date)
     ref = f"refs/heads/{branch}"
-    update_ref(home, ref, made.commit, read_ref(home, ref))
-    return BumpCommitted(repository=home.path, branch=branch, commit=made.commit)
+    update_ref(home, ref, written.commit, read_ref(home, ref))
+    return BumpCommitted(repository=home.path, branch=branch, commit=written.commit)

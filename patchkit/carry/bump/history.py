@@ -12,7 +12,7 @@ from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Classified, Drift, Gone, UpstreamCommit
 from patchkit.carry.judging.drift import nameless_digest
-from patchkit.carry.judging.premise import asks_for
+from patchkit.carry.judging.premise import uses_macro
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.cache import Cache
@@ -103,8 +103,10 @@ def _of_gone(gone: Gone, reader: _Reader, files: Mapping[str, bytes]) -> Upstrea
             name, _, path = gone.name.rpartition(" in ")
             return _last((path,), reader, lambda blob: reader.digest(path, blob, name) is not None)
         case "option":
-            paths = sorted(path for path, data in files.items() if asks_for(gone.name, data))
-            return _last(paths[:_FILES_OF_WORD], reader, lambda blob: asks_for(gone.name, reader.data(blob)))
+            paths = sorted(path for path, data in files.items() if uses_macro(gone.name, data))
+            return _last(
+                paths[:_FILES_OF_WORD], reader, lambda blob: uses_macro(gone.name, reader.data(blob))
+            )
 
 
 def _last(paths: Iterable[str], reader: _Reader, has: Callable[[str | None], bool]) -> UpstreamCommit | None:

@@ -175,8 +175,9 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
     many = counted(count, "patch", "patches") if count else "no patches: identical to upstream"
     name = successor.branch if successor.variant.branch else f"no branch ({shlex.join(successor.apply_args)})"
     yield f"  {name}  {successor.candidate.tip[:12]}  {many}  tree {(successor.tree or '')[:12]}"
-    if successor.had and not successor.patches:
-        yield f"  this candidate no longer has any patches; before the bump it had {len(successor.had)}"
+    if successor.patches_before and not successor.patches:
+        count = len(successor.patches_before)
+        yield f"  this candidate no longer has any patches; before the bump it had {count}"
         offered = " ".join(f"--with {name}" for name in successor.offered)
         yield f"    opt-in patches: {offered}" if offered else "    there are no opt-in patches either"
     for each in successor.followed:
@@ -211,7 +212,7 @@ _LOSS_TEXTS = {
 
 def _loss_lines(successor: Successor) -> Iterator[str]:
     if successor.losses:
-        yield f"no longer included (there were {len(successor.had)} patches):"
+        yield f"no longer included (there were {len(successor.patches_before)} patches):"
     for loss in successor.losses:
         yield f"  {loss.id}: {_LOSS_TEXTS[loss.how].format(why=' '.join(loss.why.split()))}"
 

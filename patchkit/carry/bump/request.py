@@ -94,16 +94,16 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
 class Variant:
     """One candidate that the lock carries from pin to pin: GPUs with a set of opt-in patches.
 
-    ``builds``: builds with its results, oldest first. ``had``: every patch of those results; None if the lock
-    has no result for it. ``branch``: whether it gets the branch of its GPUs (only one variant per GPU set
-    can). ``before``: earlier builds, each the last one that included a patch which is excluded now.
+    ``builds``: builds with its results, oldest first. ``patches_before``: every patch of those results; None
+    if the lock has no result for it. ``branch``: whether it gets the branch of its GPUs (only one variant per
+    GPU set can). ``before``: earlier builds, each the last one that included a patch which is excluded now.
     """
 
     archs: tuple[str, ...]
     with_: tuple[str, ...]
     without: tuple[str, ...]
     builds: tuple[int, ...]
-    had: tuple[str, ...] | None
+    patches_before: tuple[str, ...] | None
     branch: bool = True
     before: tuple[int, ...] = ()
 
@@ -136,8 +136,8 @@ def find_variants(
         recorded = [result for result in lock.results if result.archs == archs]
         if request.is_about_one:
             named = _named(request, series, profiles, pin)
-            asked = _opted(series, profiles, named.with_, target)
-            same = [each for each in recorded if _opted_of(series, profiles, each) == asked]
+            wanted = _opted(series, profiles, named.with_, target)
+            same = [each for each in recorded if _opted_of(series, profiles, each) == wanted]
             recent = _recent(same, lock, target)
             variants.append(_variant(named, lock, target, archs, named.with_, recent))
             continue
@@ -162,7 +162,7 @@ def find_variants(
             if is_plain(folder.profiles)
             else "name the GPU: patchkit bump --arch gfx1151",
         )
-    recorded_ids = {name for each in variants for name in each.had or ()}
+    recorded_ids = {name for each in variants for name in each.patches_before or ()}
     return tuple(_checked(each, series, folder, pin, recorded_ids) for each in variants), tuple(newer)
 
 
@@ -216,20 +216,22 @@ def _variant(
     builds = sorted({result.build for result in results}) or [lock.default]
     # A target compared with itself shows no moves, so its own result is used only if there is no other.
     builds = [build for build in builds if build != target] or builds
-    asked = request.is_about_one
+    is_single = request.is_about_one
     left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
-    had_it = {
+    last_included = {
         name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)
         for name in left_out
         if any(each.archs == archs and name in each.patches for each in lock.results)
     }
     return Variant(
         archs=archs,
-        with_=with_ if asked else tuple(name for name in with_ if name not in request.without),
+        with_=with_ if is_single else tuple(name for name in with_ if name not in request.without),
         without=request.without,
         builds=tuple(builds),
-        had=tuple(dict.fromkeys(name for result in results for name in result.patches)) if results else None,
-        before=tuple(sorted(build for build in set(had_it.values()) if build < target)),
+        patches_before=tuple(dict.fromkeys(name for result in results for name in result.patches))
+        if results
+        else None,
+        before=tuple(sorted(build for build in set(last_included.values()) if build < target)),
     )
 
 

@@ -63,7 +63,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     if request.commit:
         check_branch(series, branch, reporter)
     with cache.hold(reporter) as repository:
-        had = read_ref(repository, pin_ref(new))
+        previous = read_ref(repository, pin_ref(new))
     known = load_series(series.patches)
     if request.is_offline:
         following = read_following(known, lock, new, cache, reporter)
@@ -80,7 +80,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         ExitStack() as undo,
         open_stage(series, cache, next_lock) as stage,
     ):
-        undo.callback(_put_back_pin, cache, workspace, pin_ref(new), had)
+        undo.callback(_put_back_pin, cache, workspace, pin_ref(new), previous)
         work = Work(
             request=request,
             workspace=workspace,
@@ -136,16 +136,16 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     return bump
 
 
-def _put_back_pin(cache: Cache, workspace: Workspace, ref: str, had: str | None) -> None:
+def _put_back_pin(cache: Cache, workspace: Workspace, ref: str, previous: str | None) -> None:
     with cache.hold(workspace.reporter) as repository:
-        put_back_ref(repository, ref, had)
+        put_back_ref(repository, ref, previous)
 
 
 def _problems(bump: Bump) -> Iterator[PatchkitError]:
-    for made in bump.successors:
-        for verdict in made.verdicts:
+    for successor in bump.successors:
+        for verdict in successor.verdicts:
             yield from verdict.problems
-        for gate in made.report.gates if made.report is not None else ():
+        for gate in successor.report.gates if successor.report is not None else ():
             yield from gate.problems
 
 
@@ -154,44 +154,44 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     with work.cache.hold(work.workspace.reporter) as repository:
         series = load_series(work.stage.series.patches)
         judge = SeriesJudge(workspace=work.stage, repository=repository, series=series, trees={})
-        made = [regenerate(work, variant, judge) for variant in variants]
+        successors = [regenerate(work, variant, judge) for variant in variants]
     accepted = work.request.accept_faults
-    state = _state(made, accepted)
-    if state == "done" and work.request.no_verify and _drifted(made):
+    state = _state(successors, accepted)
+    if state == "done" and work.request.no_verify and _drifted(successors):
         state = "unverified"
     if state == "done":
-        lock, made = settle(made, lock, work.new.build)
-        for number, one in enumerate(made):
+        lock, successors = settle(successors, lock, work.new.build)
+        for number, one in enumerate(successors):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, done = make(work, one, lock, repository)
-            made[number] = done if work.request.no_verify else _verified(work, done)
-        state = _state(made, accepted)
-    return state, tuple(_with_commits(work, one) for one in made), lock
+            successors[number] = done if work.request.no_verify else _verified(work, done)
+        state = _state(successors, accepted)
+    return state, tuple(_with_commits(work, one) for one in successors), lock
 
 
-def _state(made: Sequence[Successor], accepted: Sequence[str]) -> State:
-    if any(one.blocked for one in made):
+def _state(successors: Sequence[Successor], accepted: Sequence[str]) -> State:
+    if any(one.blocked for one in successors):
         return "blocked"
-    if any(refused_faults(one.faults, accepted) for one in made):
+    if any(refused_faults(one.faults, accepted) for one in successors):
         return "faulty"
-    if any(one.unproven for one in made):
+    if any(one.unproven for one in successors):
         return "fewer"
-    failed = any(one.report is not None and one.report.failed for one in made)
+    failed = any(one.report is not None and one.report.failed for one in successors)
     return "refuted" if failed else "done"
 
 
-def _drifted(made: Sequence[Successor]) -> dict[str, str]:
+def _drifted(successors: Sequence[Successor]) -> dict[str, str]:
     """The patches whose edited functions changed upstream, with the names of these functions."""
     return {
         verdict.id: ", ".join(drift.entity for drift in verdict.drift)
-        for one in made
+        for one in successors
         for verdict in one.verdicts
         if verdict.patch_class in GOOD and verdict.drift
     }
 
 
-def _gates_needed(made: Sequence[Successor]) -> UsageError:
-    drifted = _drifted(made)
+def _gates_needed(successors: Sequence[Successor]) -> UsageError:
+    drifted = _drifted(successors)
     return UsageError(
         f"functions that {counted(len(drifted), 'patch edits', 'patches edit')} changed upstream: "
         "the gates must run",

@@ -42,7 +42,7 @@ class Loss:
 
 
 def find_losses(
-    had: Sequence[str],
+    patches_before: Sequence[str],
     verdicts: Sequence[Classified],
     series: Series,
     *,
@@ -50,7 +50,7 @@ def find_losses(
     dropped: Collection[str],
     drops_all: bool = False,
 ) -> tuple[Loss, ...]:
-    """Every loss, in the order of ``had`` and then of ``dropped``.
+    """Every loss, in the order of ``patches_before`` and then of ``dropped``.
 
     ``without``: excluded by name. ``dropped``: excluded by ``--drop-conflicts``; with ``drops_all`` every
     unproven loss counts as dropped.
@@ -59,7 +59,7 @@ def find_losses(
     kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}.difference(dropped)
     proven = _proven(known, series)
     found: list[Loss] = []
-    for name in dict.fromkeys([*had, *dropped]):
+    for name in dict.fromkeys([*patches_before, *dropped]):
         state = known[name].patch_class if name in known else None
         if name in kept or (state == "conflict" and name not in dropped):
             continue  # a conflict blocks the bump, so the patch is not lost yet
@@ -100,24 +100,24 @@ def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
 class Successor:
     """A variant on the new pin. ``report`` is None if the gates were not run.
 
-    ``had``: its patches before the bump; ``losses``: those of them that it no longer has. ``offered``: opt-in
-    patches at the new pin, filled only if no patch is left. ``apply_args``: the command that makes the same
-    candidate. ``followed``: functions that are not where patch.toml has them, with their new place, which
-    goes into the lock. ``candidate`` is None until the commits are written. ``history``: whether upstream's
-    history was searched, or why not. ``faults``: known faults of the new build. ``left_out``: patches that
-    ``--drop-conflicts`` excluded, as recorded in the lock.
+    ``patches_before``: its patches before the bump; ``losses``: those of them that it no longer has.
+    ``offered``: opt-in patches at the new pin, filled only if no patch is left. ``apply_args``: the command
+    that makes the same candidate. ``followed``: functions that are not where patch.toml has them, with their
+    new place, which goes into the lock. ``candidate`` is None until the commits are written. ``history``:
+    whether upstream's history was searched, or why not. ``faults``: known faults of the new build.
+    ``left_out``: patches that ``--drop-conflicts`` excluded, as recorded in the lock.
     """
 
     json_keys: ClassVar = (
         "archs=variant.archs with=variant.with_ compared_with=variant.builds branch=own_branch "
-        "made_by=command tip=candidate.tip tree before=had applied=patches lost=losses left_out "
+        "made_by=command tip=candidate.tip tree before=patches_before applied=patches lost=losses left_out "
         "opt_in=offered blocked faults history followed patches=verdicts gates=report"
     )
 
     variant: Variant
     verdicts: tuple[Classified, ...]
     blocked: tuple[str, ...]
-    had: tuple[str, ...]
+    patches_before: tuple[str, ...]
     losses: tuple[Loss, ...]
     offered: tuple[str, ...]
     branch: str
@@ -199,25 +199,25 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
     decision = judge.decide(work.new, variant.archs, wish)
     judged = judge.judge(decision, judge.read(work.obtain(work.new)), last, pulls=work.pulls)
     verdicts = judged.verdicts
-    had = variant.had if variant.had is not None else tuple(last)
+    patches_before = variant.patches_before if variant.patches_before is not None else tuple(last)
     left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()
     named = {each.patch for each in left_out}
     renderings = tuple(each for each in judged.renderings if each.patch.id not in named)
-    made = {rendering.patch.id for rendering in renderings}
+    placed = {rendering.patch.id for rendering in renderings}
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
     wanted = {*judge.decide(work.new, variant.archs, Wish(with_=variant.with_)).ids}
     options = [*arch_options(variant.archs, work.stage.series.profiles), "--upstream", work.new.name]
-    options += [word for name in variant.with_ if name in made for word in ("--with", name)]
-    options += [word for name in sorted(wanted - made - named) for word in ("--without", name)]
+    options += [word for name in variant.with_ if name in placed for word in ("--with", name)]
+    options += [word for name in sorted(wanted - placed - named) for word in ("--without", name)]
     options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
     return Successor(
         variant=variant,
         verdicts=verdicts,
         blocked=tuple(_blocked(work, variant, series, verdicts)),
         faults=decision.faults_with(rendering.selected for rendering in renderings),
-        had=had,
+        patches_before=patches_before,
         losses=find_losses(
-            had,
+            patches_before,
             verdicts,
             series,
             # Excluded by --without, or by the --trust that the variant was resolved with.
@@ -225,7 +225,7 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
             dropped=named,
             drops_all=work.request.drop_conflicts,
         ),
-        offered=() if made or not had else decision.opted_in(inside),
+        offered=() if placed or not patches_before else decision.opted_in(inside),
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
         apply_args=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
@@ -262,15 +262,15 @@ def _left_out(
     )
 
 
-def settle(made: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
+def settle(successors: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
     """Record the excluded patches of the new pin in the lock, so that later commands exclude them too.
 
     The lock records them per set of GPUs. If another variant of these GPUs has the patch, the command of this
     one gets ``--without`` instead.
     """
     settled = []
-    for one in made:
-        same = [each for each in made if each.variant.archs == one.variant.archs]
+    for one in successors:
+        same = [each for each in successors if each.variant.archs == one.variant.archs]
         others = {verdict.id for each in same for verdict in each.verdicts if verdict.patch_class in GOOD}
         rows = [each for one in same for each in one.left_out if each.patch not in others]
         lock = lock.with_left_out(build, one.variant.archs, list(dict.fromkeys(rows)))

@@ -227,11 +227,11 @@ def renumber_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Lo
         ErrorGroup: several of these.
     """
     rows = _rows(data)
-    made: dict[str, bytes | None] = {}
+    results: dict[str, bytes | None] = {}
     moved: list[MovedHunk] = []
     errors: list[PatchkitError] = []
     is_exact = True
-    now: ChainMap[str, bytes | None] = ChainMap(made, dict(files))
+    now: ChainMap[str, bytes | None] = ChainMap(results, dict(files))
     for part in parse_diff(data):
         old, new = stripped(part.old, strip), stripped(part.new, strip)
         path = next((each for each in (old, new) if each is not None and now.get(each) is not None), None)
@@ -253,16 +253,16 @@ def renumber_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Lo
             shift += len(hunk.new) - len(hunk.old)
         moved += placing.moved
         if path is not None and path != new and not part.is_copy:
-            made[path] = None
+            results[path] = None
         if new is not None:
-            made[new] = placing.after(places)
+            results[new] = placing.after(places)
     if errors:
         raise (
             errors[0]
             if len(errors) == 1
             else ErrorGroup("several hunks cannot be placed with certainty", errors)
         )
-    return RenumberedDiff(data=b"".join(rows), moved=tuple(moved), files=made, is_exact=is_exact)
+    return RenumberedDiff(data=b"".join(rows), moved=tuple(moved), files=results, is_exact=is_exact)
 
 
 class _Placing:

@@ -393,10 +393,10 @@ class _QueueImport:
         tree = self.queue_base.tree
         for change in changes:
             try:
-                made = self.trees.place(tree, change).tree
+                after = self.trees.place(tree, change).tree
             except PatchkitError:
                 continue
-            self.whole[change.where, change.name], tree = (tree, made), made
+            self.whole[change.where, change.name], tree = (tree, after), after
         return frozenset(path for change in changes for path in self._touched(change))
 
     def _import_one(self, change: QueuedChange) -> QueuedPatch:
@@ -521,9 +521,9 @@ class _QueueImport:
         name = patch_id(wanted, change.words, self.series)
         if guard is not None:
             name = patch_id(f"{name}-{re.sub('[^a-z0-9]+', '-', guard.casefold())}", name, self.series)
-        taken = {each.patch.id for each in self.new}
+        used = {each.patch.id for each in self.new}
         more = (f"{name}-{number}" for number in count(2))
-        return next(each for each in chain((name,), more) if each not in taken)
+        return next(each for each in chain((name,), more) if each not in used)
 
     def _needed(self, change: QueuedChange) -> list[str]:
         """The refused changes that it may need: it applies with all earlier ones, and they share a file."""

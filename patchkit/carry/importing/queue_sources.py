@@ -317,9 +317,9 @@ def _read_series(path: Path, found: _Collected) -> None:
             )
         listed.add(patch)
         found.read(patch, strip, where)
-    beside = sorted(each.name for each in path.parent.iterdir() if each.name.endswith(_ENDINGS))
+    present = sorted(each.name for each in path.parent.iterdir() if each.name.endswith(_ENDINGS))
     found.skipped += [
-        (name, f"not listed in {path.name}") for name in beside if path.parent / name not in listed
+        (name, f"not listed in {path.name}") for name in present if path.parent / name not in listed
     ]
 
 

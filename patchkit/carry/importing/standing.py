@@ -74,11 +74,11 @@ class Trees:
         files = {path: blob.data for path, blob in found if blob is not None and blob.kind == "blob"}
         renumbered = renumber_diff(change.data, change.strip, files, change.where)
         exact = replace(change, data=renumbered.data)
-        made, stderr = self.apply(tree, exact)
-        if made is None:
+        result, stderr = self.apply(tree, exact)
+        if result is None:
             raise not_placed(change.name, stderr, change.where)
-        self._compare(tree, made, renumbered, change, parts)
-        return PlacedChange(change=exact, tree=made, moved=renumbered.moved, is_exact=renumbered.is_exact)
+        self._compare(tree, result, renumbered, change, parts)
+        return PlacedChange(change=exact, tree=result, moved=renumbered.moved, is_exact=renumbered.is_exact)
 
     def _compare(
         self,
@@ -97,9 +97,9 @@ class Trees:
             and fault_of_path(each.path) is None
         ]
         found = self.git.objects(each.ids[1].encode() for each in regular)
-        made = {each.path: blob.data for each, blob in zip(regular, found, strict=True) if blob is not None}
+        result = {each.path: blob.data for each, blob in zip(regular, found, strict=True) if blob is not None}
         wrong = {
-            path for path in made.keys() & renumbered.files.keys() if made[path] != renumbered.files[path]
+            path for path in result.keys() & renumbered.files.keys() if result[path] != renumbered.files[path]
         }
         binary = {stripped(name, change.strip) for part in parts if part.is_binary for name in part.heads}
         wrong |= {each.path for each in regular if each.letter == "M"} - renumbered.files.keys() - binary
@@ -372,12 +372,14 @@ class _Step:
         """Whether the change applies on only these patches, and does the same as in the queue."""
         trees = self.queue.trees
         tree = self.queue.tree_of(patches, self.paths)
-        made = trees.apply(tree, self.change, self.paths)[0] if tree is not None else None
-        return made is not None and tree is not None and all(self._same(tree, made, p) for p in self.paths)
+        result = trees.apply(tree, self.change, self.paths)[0] if tree is not None else None
+        return (
+            result is not None and tree is not None and all(self._same(tree, result, p) for p in self.paths)
+        )
 
-    def _same(self, tree: str, made: str, path: str) -> bool:
+    def _same(self, tree: str, result: str, path: str) -> bool:
         """Whether git's merge of the change in the queue gives the same file there."""
-        names = [f"{each}:{path}".encode() for each in (tree, self.before, self.after, made)]
+        names = [f"{each}:{path}".encode() for each in (tree, self.before, self.after, result)]
         blobs = self.queue.trees.git.objects(names)
         ours, base, theirs, found = (each.data if each is not None else None for each in blobs)
         if base is None or theirs is None or ours is None:

@@ -345,8 +345,8 @@ def _classify(
         return _retired(selected, gone, rendering.errors), None
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
     before = last.before if last is not None else {}
-    taken = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
-    conflict = _conflict(selected, rendering.errors, resemblances, gone, taken)
+    existing = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    conflict = _conflict(selected, rendering.errors, resemblances, gone, existing)
     if last is not None:
         conflict = replace(conflict, drift=_find_drifts(last, rendering))
     return conflict, None
@@ -379,14 +379,14 @@ def _conflict(
     errors: tuple[PatchkitError, ...],
     resemblances: tuple[Location, ...],
     gone: tuple[Gone, ...],
-    taken: tuple[Location, ...],
+    existing: tuple[Location, ...],
 ) -> Classified:
     for error in errors:
         if isinstance(error, EntityNotFound):
             error.where = (*error.where, *resemblances)
     reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
-    if taken:
-        reason += f"; upstream may have the change already: {', '.join(map(str, taken))}"
+    if existing:
+        reason += f"; upstream may have the change already: {', '.join(map(str, existing))}"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
 
 
@@ -487,33 +487,33 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
     """
     steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
     upstream = comparison.files
-    taken = revert_steps(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
-    if not taken.found:
+    reverted = revert_steps(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
+    if not reverted.found:
         return {}
-    files = upstream.with_others(taken.files, taken.modes)
-    forms = dict(taken.found)
+    files = upstream.with_others(reverted.files, reverted.modes)
+    forms = dict(reverted.found)
     for name in forms:
         rendering = render_patch(comparison.last[name].selected, files, comparison.workspace.series)
         if rendering.placed is None:
             return {}
         files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
     conditions = frozenset(condition for step in steps for condition in step.conditions)
-    if any(files.mode(path) != upstream.mode(path) for path in taken.modes):
+    if any(files.mode(path) != upstream.mode(path) for path in reverted.modes):
         return {}
-    for path in taken.files:
-        made, has = files.read(path), upstream.base.get(path)
-        if made is None or has is None:
-            if made is not has:
+    for path in reverted.files:
+        again, has = files.read(path), upstream.base.get(path)
+        if again is None or has is None:
+            if again is not has:
                 return {}
             continue
         if "bare" in forms.values():
-            made, has = bare(path, made, conditions), bare(path, has, conditions)
-        if not same_tokens(path, made, has):
+            again, has = bare(path, again, conditions), bare(path, has, conditions)
+        if not same_tokens(path, again, has):
             return {}
     return {
         name: f"reverted from upstream with the whole series in reverse order ({form}), and placed again by "
         "structure: the same tokens as upstream's in every file it touches"
-        for name, form in taken.found
+        for name, form in reverted.found
     }
 
 
@@ -524,11 +524,11 @@ def _merged(comparison: Comparison) -> dict[str, str]:
     of the patch itself is not found in upstream.
     """
     upstream, reporter = comparison.files.base, comparison.workspace.reporter
-    asked = [each.patch.id for each in comparison.chosen if each.targets]
+    names = [each.patch.id for each in comparison.chosen if each.targets]
     return {
         name: "the change of the pull request that it was imported from, reverted from upstream as text and "
         "applied again: the same tokens as upstream's in every file it touches"
-        for name in asked
+        for name in names
         if comparison.pulls.get(name)
         and all(
             has_change(each.path, upstream.get(each.path), each.before, each.after, reporter)

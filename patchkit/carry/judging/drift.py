@@ -178,9 +178,9 @@ def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] |
     if aligned.same.get(rank) == now_rank and around == now_around:
         return None
     if around != now_around:
-        gone = [head for head in around if head not in now_around]
-        come = [head for head in now_around if head not in around]
-        return "nesting", f"no longer inside {_listed(gone)}, now inside {_listed(come)}"
+        left_blocks = [head for head in around if head not in now_around]
+        entered = [head for head in now_around if head not in around]
+        return "nesting", f"no longer inside {_listed(left_blocks)}, now inside {_listed(entered)}"
     if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
         return "order", f"was statement {rank + 1} of its function, now {now_rank + 1}"
     was, now = old[3].texts[rank], new[3].texts[now_rank]

@@ -167,7 +167,7 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
             before = function_of(old, was)
         except (EntityNotFound, EntityAmbiguous):
             # If an earlier patch of the series adds the function, upstream cannot have moved it.
-            lost = lost or not _is_made(failed, edit)
+            lost = lost or not _is_added_by_series(failed, edit)
             continue
         target, alike = _find_again(was, before, old, files)
         if alike is not None:
@@ -192,7 +192,7 @@ def follow(last: Rendering, failed: Rendering) -> tuple[FollowedPatch | None, tu
     return FollowedPatch(selected=selected, moves=tuple(moves), certain=certain), tuple(near)
 
 
-def _is_made(failed: Rendering, edit: Edit) -> bool:
+def _is_added_by_series(failed: Rendering, edit: Edit) -> bool:
     """Whether an earlier patch of the series adds the function."""
     data = failed.before.get(edit.file)
     if data is None or edit.function is None:

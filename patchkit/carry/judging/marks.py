@@ -67,20 +67,20 @@ def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:
     Taking upstream's side of every conflict gives the same file as before.
     """
     rows = merged.split(b"\n")
-    made: list[bytes] = []
+    result: list[bytes] = []
     at = count = 0
     for each in list_conflicts(rows, labels):
-        made += rows[at : each.first]
+        result += rows[at : each.first]
         at = each.stop
         if max(len(each.patch), len(each.base), len(each.upstream)) <= _LONG:
-            made += rows[each.first : each.stop]
+            result += rows[each.first : each.stop]
             count += 1
             continue
         tail = b"\r" if rows[each.first].endswith(b"\r") else b""
         pieces = list(_short(each, [mark + tail for mark in (*marks(labels), b"=======")]))
-        made += [row for piece in pieces for row in piece]
+        result += [row for piece in pieces for row in piece]
         count += sum(len(piece) > 0 and piece[0].startswith(b"<<<<<<< ") for piece in pieces)
-    return b"\n".join([*made, *rows[at:]]), count
+    return b"\n".join([*result, *rows[at:]]), count
 
 
 def _short(conflict: Conflict, lines: Sequence[bytes]) -> Iterator[list[bytes]]:

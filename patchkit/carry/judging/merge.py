@@ -141,8 +141,8 @@ def _loses(base: bytes, patched: bytes, upstream: bytes, merged: bytes) -> str:
     expected = counts[2].copy()
     expected.update(counts[1])
     expected.subtract(counts[0])
-    made = counts[3]
-    if all(made[row] == count for row, count in expected.items()) and made.keys() <= expected.keys():
+    actual = counts[3]
+    if all(actual[row] == count for row, count in expected.items()) and actual.keys() <= expected.keys():
         return ""
     return "upstream already has a part of the change"
 

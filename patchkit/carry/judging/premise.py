@@ -18,7 +18,7 @@ def find_gone(patch: Patch, files: UpstreamFiles) -> tuple[Gone, ...]:
     return tuple(dict.fromkeys(_find_gone(patch, files)))
 
 
-def asks_for(macro: str, source: bytes) -> bool:
+def uses_macro(macro: str, source: bytes) -> bool:
     """Whether a source uses ``macro`` outside of ``//`` comments, which may outlive the option."""
     for found in re.finditer(rb"\b" + re.escape(macro.encode()) + rb"\b", source):
         if b"//" not in source[source.rfind(b"\n", 0, found.start()) + 1 : found.start()]:
@@ -28,7 +28,7 @@ def asks_for(macro: str, source: bytes) -> bool:
 
 def _find_gone(patch: Patch, files: UpstreamFiles) -> Iterator[Gone]:
     for macro in patch.macros:
-        if not any(asks_for(macro, data) for data in files.base.values()):
+        if not any(uses_macro(macro, data) for data in files.base.values()):
             yield Gone(what="option", name=macro)
     names = files.names
     bases = {posixpath.basename(name) for name in names}

@@ -94,13 +94,13 @@ def _not_lifted(why: str, *, is_guarded: bool) -> AnchorError:
 
 def _named(texts: Sequence[NewText]) -> Iterator[NewEdit]:
     """Edits with ids made from the definition that they are in: ``should-use-mmq``, ``should-use-mmq-2``."""
-    taken: dict[str, int] = {}
+    used: dict[str, int] = {}
     for each in texts:
         draft = each.draft
         word = named_place(draft.selector, draft.function) or draft.file.rpartition("/")[2]
         slug = re.sub(r"[^a-z0-9]+", "-", word.casefold()).strip("-") or "edit"
-        taken[slug] = taken.get(slug, 0) + 1
-        name = slug if taken[slug] == 1 else f"{slug}-{taken[slug]}"
+        used[slug] = used.get(slug, 0) + 1
+        name = slug if used[slug] == 1 else f"{slug}-{used[slug]}"
         is_include = each.header is not None
         yield NewEdit(
             id=name,

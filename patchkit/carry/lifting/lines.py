@@ -33,13 +33,13 @@ from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
 
-_SAYS_ENOUGH, _SAYS_ENOUGH_IN_ITS_FUNCTION = 5, 3
+_ENOUGH_WORDS, _ENOUGH_WORDS_IN_FUNCTION = 5, 3
 """Minimum words of lines that identify a place: in the whole file, and in a named function.
 
 With these, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a
 wrong place.
 """
-_BESIDE = 3  # lines of context on each side before the selector ``between`` is tried
+_NEAR = 3  # lines of context on each side before the selector ``between`` is tried
 _MANY = 40  # lines of context on each side at most, to keep patches readable
 _TRIVIAL = 1  # lines without a word between two changes that are then joined
 
@@ -154,14 +154,14 @@ class LineLifter:
         low, rows = block.old, list(self.new_rows[block.new : block.new_end])
         while low > 0 and self.rows[low - 1] == rows[-1]:
             low, rows = low - 1, [rows[-1], *rows[:-1]]
-        found = [(self._reads_badly(low, rows), -low)]
+        found = [(self._reading_key(low, rows), -low)]
         while low < self.stop and self.rows[low] == rows[0]:
             low, rows = low + 1, [*rows[1:], rows[0]]
-            found.append((self._reads_badly(low, rows), -low))
+            found.append((self._reading_key(low, rows), -low))
         shifts = [-place - block.old for _, place in sorted(found)]
         return [Block(block.old + by, block.old + by, block.new + by, block.new_end + by) for by in shifts]
 
-    def _reads_badly(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
+    def _reading_key(self, place: int, rows: Sequence[bytes]) -> tuple[int, int]:
         """Sort key, lowest for the most natural place: by indentation, then by the position of empty lines.
 
         For example, an ``elseif`` or ``case`` goes with its own body, not with the end of the one before it.
@@ -207,14 +207,14 @@ class LineLifter:
 
     def _draft_at(self, block: Block) -> Draft | None:
         if block.old == block.old_end:
-            found = self._at_the_edge(block) or self._beside_a_name(block)
+            found = self._at_the_edge(block) or self._next_to_a_name(block)
             if found is not None:
                 return found
         holder = self._holder(block)
         for each in (holder, None) if holder is not None else (None,):
             found = self._by_lines(block, each)
             if found is not None:
-                return self._or_by_what_follows(block, found, each)
+                return self._with_fallback(block, found, each)
         return None
 
     def _by_lines(self, block: Block, holder: Entity | None) -> Draft | None:
@@ -225,7 +225,7 @@ class LineLifter:
                 return found
         return None
 
-    def _or_by_what_follows(self, block: Block, found: Draft, holder: Entity | None) -> Draft:
+    def _with_fallback(self, block: Block, found: Draft, holder: Entity | None) -> Draft:
         """For an insertion that can slide, add a second selector that does not depend on the lines above.
 
         Such an insertion has the same result before or after some lines. The selector of ``found`` includes
@@ -237,13 +237,13 @@ class LineLifter:
         up, down = block.old - min(slides), max(slides) - block.old
         inside = found.selector.inside
         is_between = inside is not None and inside.between is not None
-        says = _words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
-        if found.verb != "insert_after" or is_between or not (up and says):
+        is_recognisable = _words(self.rows[min(slides) : max(slides)]) >= SAYING
+        if found.verb != "insert_after" or is_between or not (up and is_recognisable):
             return found
         high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
-        enough = _SAYS_ENOUGH if holder is None else _SAYS_ENOUGH_IN_ITS_FUNCTION
+        enough = _ENOUGH_WORDS if holder is None else _ENOUGH_WORDS_IN_FUNCTION
         region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
-        for below in range(down + 1, min(down + _BESIDE, high + 1 - block.old) + 1):
+        for below in range(down + 1, min(down + _NEAR, high + 1 - block.old) + 1):
             near = self.rows[block.old - up : block.old + below]
             if not (near[0].strip() and near[-1].strip()) or _words(near) < enough:
                 continue
@@ -251,9 +251,13 @@ class LineLifter:
             if other is None or (other.verb, other.span) != (found.verb, found.span):
                 continue
             rows = other.rows or b""
-            tells = find_half(self.new_scopes, Span(0, len(self.after.data)), other.selector, rows)
-            is_there = find_half(self.scopes, region, other.selector, rows)
-            if len(selected_spans(self.scopes, other)) == 1 and tells is not None and is_there is None:
+            added_half = find_half(self.new_scopes, Span(0, len(self.after.data)), other.selector, rows)
+            existing_half = find_half(self.scopes, region, other.selector, rows)
+            if (
+                len(selected_spans(self.scopes, other)) == 1
+                and added_half is not None
+                and existing_half is None
+            ):
                 return replace(found, selector=Selector(first_of=(found.selector, other.selector)))
         return found
 
@@ -269,10 +273,10 @@ class LineLifter:
         else:
             return None
         rows = text.replace(b"\r\n", b"\n")
-        draft = self._made(block, word, Span(at, at), rows, verb="insert_after")
+        draft = self._make_draft(block, word, Span(at, at), rows, verb="insert_after")
         return draft if find_repeated(self.scopes, word, rows) is None else None
 
-    def _beside_a_name(self, block: Block) -> Draft | None:
+    def _next_to_a_name(self, block: Block) -> Draft | None:
         """An insertion outside of functions: after a named thing, with fallbacks in case that is gone.
 
         First the named thing before it, since what follows may change; then the lines on both sides; then the
@@ -288,7 +292,7 @@ class LineLifter:
             return self._in_front_of_a_definition(block)  # there is nothing before the first line
         end = self.before.line_end(self.before.line_span(block.old).start)
         names = (each for each in self._names_on(block.old - 1, text) if self._line_of_end(each) == block.old)
-        places = [each for each in names if self._takes(each, text)][:1]
+        places = [each for each in names if self._can_anchor(each, text)][:1]
         following = list(self._following(block, holder, text))
         if not places and not following:
             return self._in_front_of_a_definition(block)
@@ -298,7 +302,7 @@ class LineLifter:
         places += following
         newline = self.before.newline
         selector = places[0] if len(places) == 1 else Selector(first_of=tuple(places[:4]))
-        draft = self._made(block, selector, Span(end, end), text, verb="insert_after")
+        draft = self._make_draft(block, selector, Span(end, end), text, verb="insert_after")
         return replace(draft, text=newline + text.removesuffix(b"\n").replace(b"\n", newline))
 
     def _following(self, block: Block, holder: Entity | None, text: bytes) -> Iterator[Selector]:
@@ -322,7 +326,7 @@ class LineLifter:
         for each in found:
             spans = select(self.scopes, None, each)
             alone = len(spans) == 1 and self.before.line_of(spans[0].start) == self.before.line_of(start)
-            if alone and self._takes(each, text):
+            if alone and self._can_anchor(each, text):
                 yield Selector(before=each)
 
     def _inside(self, block: Block) -> Entity | None:
@@ -347,16 +351,16 @@ class LineLifter:
         around = (e for e in self.scopes.definitions if e is not entity)
         text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
         selector = Selector(definition=entity.name)
-        if any(e.span.start < start < e.span.end for e in around) or not self._takes(selector, text):
+        if any(e.span.start < start < e.span.end for e in around) or not self._can_anchor(selector, text):
             return None
-        draft = self._made(block, selector, Span(start, start), text, verb="insert_before")
+        draft = self._make_draft(block, selector, Span(start, start), text, verb="insert_before")
         return replace(draft, text=text.replace(b"\n", self.before.newline))
 
-    def _takes(self, selector: Selector, text: bytes) -> bool:
+    def _can_anchor(self, selector: Selector, text: bytes) -> bool:
         """Whether the named thing is unique, and the text could be recognised if it were already there."""
-        says = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
+        is_recognisable = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
         alone = len(select(self.scopes, None, selector)) == 1
-        return bool(says) and alone and find_repeated(self.scopes, selector, text) is None
+        return bool(is_recognisable) and alone and find_repeated(self.scopes, selector, text) is None
 
     def _line_of_end(self, selector: Selector) -> int:
         return self.before.line_of(select(self.scopes, None, selector)[0].end)
@@ -416,24 +420,24 @@ class LineLifter:
         low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
         named = self._named(holder) if holder is not None else None
         inside = named[2] if named is not None else None
-        enough = _SAYS_ENOUGH if holder is None else _SAYS_ENOUGH_IN_ITS_FUNCTION
+        enough = _ENOUGH_WORDS if holder is None else _ENOUGH_WORDS_IN_FUNCTION
         most = (block.old - low, high + 1 - block.old_end)
         for above, below in _sides(most):
             if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
                 continue  # an insertion names a line on each side
             window = _Window(block.old, block.old_end, above, below)
             near = self.rows[block.old - above : block.old_end + below]
-            beside = near[:above], near[len(near) - below :]
+            context = near[:above], near[len(near) - below :]
             # An empty line at the far end identifies nothing and changes often.
-            if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(beside, (0, -1), strict=True)):
+            if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(context, (0, -1), strict=True)):
                 continue
-            if _words(near) >= (enough if above or below else _SAYS_ENOUGH):
+            if _words(near) >= (enough if above or below else _ENOUGH_WORDS):
                 yield window, inside
         between = self._between(block, (low, high), inside)
         if between is not None:
             yield _Window(block.old, block.old_end, min(1, most[0]), min(1, most[1])), between
-        for beside_it in range(_BESIDE, _MANY):
-            above, below = min(beside_it, most[0]), min(beside_it, most[1])
+        for around in range(_NEAR, _MANY):
+            above, below = min(around, most[0]), min(around, most[1])
             yield _Window(block.old, block.old_end, above, below), inside
             if (above, below) == most:
                 return
@@ -505,7 +509,7 @@ class LineLifter:
             verb, span = "change_to", Span(start, end)
             rows = b"\n".join(row.removesuffix(b"\r") for row in both)
             text = rows.replace(b"\n", newline)
-        draft = self._made(block, selector, span, rows + b"\n" if new else None, verb=verb)
+        draft = self._make_draft(block, selector, span, rows + b"\n" if new else None, verb=verb)
         named = self._named(holder) if holder is not None else None
         reason = "" if holder is not None else self._reason()
         function, parameters, _ = named or (None, None, None)
@@ -524,7 +528,9 @@ class LineLifter:
             return "outside of functions and structs, with no named definition next to it"
         return "not a C++ file, so placed by its lines"
 
-    def _made(self, block: Block, selector: Selector, span: Span, rows: bytes | None, *, verb: Verb) -> Draft:
+    def _make_draft(
+        self, block: Block, selector: Selector, span: Span, rows: bytes | None, *, verb: Verb
+    ) -> Draft:
         return Draft(
             file=self.before.path,
             function=None,
@@ -547,10 +553,10 @@ class LineLifter:
 
 def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Numbers of lines above and below, from none to a few, most balanced first."""
-    for total in range(2 * _BESIDE + 1):
+    for total in range(2 * _NEAR + 1):
         pairs = [(above, total - above) for above in range(total + 1)]
         for above, below in sorted(pairs, key=lambda pair: abs(pair[1] - pair[0])):
-            if above <= min(most[0], _BESIDE) and below <= min(most[1], _BESIDE):
+            if above <= min(most[0], _NEAR) and below <= min(most[1], _NEAR):
                 yield above, below
 
 

@@ -185,13 +185,13 @@ def _compare(placed: PlacedPatch, drafted: Drafted, guard: Guard | None, below: 
     own = {guard.device, guard.region} if guard is not None else set()
     code: dict[str, bytes | None] = {}
     for path, data in expected.items():
-        made = placed.changes.get(path)
+        result = placed.changes.get(path)
         conditions = own | below.conditions.get(path, set())
-        if made is None or data is None or not conditions:
+        if result is None or data is None or not conditions:
             code[path] = data
         else:
-            is_same = _same_for_gpu(path, made, data, frozenset(conditions), checked)
-            code[path] = made if is_same else data
+            is_same = _same_for_gpu(path, result, data, frozenset(conditions), checked)
+            code[path] = result if is_same else data
     require_same(placed.changes, code, "the change")
     if guard is None:
         return "byte for byte"
@@ -199,9 +199,9 @@ def _compare(placed: PlacedPatch, drafted: Drafted, guard: Guard | None, below: 
     return same + ("; host code checks the GPU at run time" if checked else "")
 
 
-def require_same(made: Mapping[str, bytes], wanted: Mapping[str, bytes | None], name: str) -> None:
+def require_same(result: Mapping[str, bytes], wanted: Mapping[str, bytes | None], name: str) -> None:
     """Raise EDITS_DIFFER if the files that edits give are not exactly those of a change."""
-    wrong = sorted(path for path in {*made, *wanted} if made.get(path) != wanted.get(path))
+    wrong = sorted(path for path in {*result, *wanted} if result.get(path) != wanted.get(path))
     if wrong:
         raise AnchorError(
             f"the generated edits do not give the same result as {name} in {', '.join(wrong)}",
@@ -214,15 +214,15 @@ def require_same(made: Mapping[str, bytes], wanted: Mapping[str, bytes | None], 
 
 def _same_for_gpu(
     path: str,
-    made: bytes,
+    result: bytes,
     expected: bytes,
     conditions: frozenset[str],
     checked: Sequence[tuple[str, str, bytes]],
 ) -> bool:
     """Whether a guarded file has the tokens of the diff on its GPUs, where its GPU checks are true."""
     if not is_code(path):
-        return made == expected
-    view = _tokens(parse_scopes(SourceText(path, bare(path, made, conditions))))
+        return result == expected
+    view = _tokens(parse_scopes(SourceText(path, bare(path, result, conditions))))
     for _, text, plain in (each for each in checked if each[0] == path):
         ours = _tokens(parse_scopes(SourceText("<text>", text.encode())))
         theirs = _tokens(parse_scopes(SourceText("<text>", plain)))

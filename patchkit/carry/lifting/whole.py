@@ -224,21 +224,21 @@ def refuse_guarded(files: Sequence[FileChange], name: str) -> None:
 _OTHER = re.compile(r"[^A-Za-z0-9_.+-]")
 
 
-def beside_name(path: str) -> str:
+def sibling_name(path: str) -> str:
     """A valid name for a file next to patch.toml, from the last component of a path."""
     name = _OTHER.sub("_", path.rpartition("/")[2])[-120:]
     return f"_{name}" if name.startswith(".") or not name else name
 
 
 def named_blobs(
-    blobs: Sequence[Blob], templates: Mapping[str, str], beside: Mapping[str, bytes]
+    blobs: Sequence[Blob], templates: Mapping[str, str], existing: Mapping[str, bytes]
 ) -> dict[str, Blob]:
     """Each blob by its file name in the patch's folder, which already contains the files ``beside``."""
-    there = {name.casefold(): data for name, data in beside.items()}
+    there = {name.casefold(): data for name, data in existing.items()}
     used = {"patch.toml", "readme.md", *(name.casefold() for name in templates)}
     found: dict[str, Blob] = {}
     for blob in blobs:
-        name = beside_name(blob.path)
+        name = sibling_name(blob.path)
         while name.casefold() in used or there.get(name.casefold(), blob.data) != blob.data:
             name = f"_{name}"
         used.add(name.casefold())

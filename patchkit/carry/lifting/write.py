@@ -15,7 +15,7 @@ import tomlkit
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.lifting.whole import NO_FILES, Blob, WholeFiles, beside_name, named_blobs
+from patchkit.carry.lifting.whole import NO_FILES, Blob, WholeFiles, named_blobs, sibling_name
 from patchkit.carry.placing.templates import written_text
 from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_files, named_templates
 from patchkit.carry.series.catalogue import Series
@@ -120,12 +120,12 @@ def patch_id(wanted: str | None, title: str, series: Series) -> str:
             why="an id consists of words of lower-case letters and digits, joined by '-'",
             hint=f"for example {from_title}",
         )
-    taken = series.patch(name)
-    if taken is not None:
+    existing = series.patch(name)
+    if existing is not None:
         raise UsageError(
             f"the series already has a patch '{name}'",
             code="PATCH_ID_TAKEN",
-            where=taken.where,
+            where=existing.where,
             hint=f"choose another id, for example {name}-2, or remove the old folder first",
         )
     return name
@@ -147,7 +147,7 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
     return {"patch.toml": head, **found}
 
 
-def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
+def body_files(body: Body, existing: Mapping[str, bytes]) -> tuple[str, dict[str, str], dict[str, bytes]]:
     """The tables of files and edits as text, and the templates and blobs that they name.
 
     ``beside``: files that already exist in the folder; a new file with other content gets another name.
@@ -155,7 +155,7 @@ def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, 
     found: dict[str, str] = {}
 
     def named(name: str, text: str) -> str:
-        while found.get(name, text) != text or beside.get(name, text.encode()) != text.encode():
+        while found.get(name, text) != text or existing.get(name, text.encode()) != text.encode():
             name = f"_{name}"
         found[name] = text
         return name
@@ -163,7 +163,7 @@ def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, 
     tables = []
     limits = {key: str(build) for key, build in body.limits.items()}
     for path, text in body.files.items():
-        name = f"{beside_name(path)}.jinja"
+        name = f"{sibling_name(path)}.jinja"
         while name in found:
             name = f"_{name}"
         keys = {"path": _word(path), "template": _word(named(name, text)), **limits}
@@ -174,7 +174,7 @@ def body_files(body: Body, beside: Mapping[str, bytes]) -> tuple[str, dict[str, 
         if edit.text is not None and edit.text.count("\n") > _LONG:
             template = named(f"{edit.id}.jinja", edit.text)
         edits.append((edit, template))
-    blobs = named_blobs(body.whole.blobs, found, beside)
+    blobs = named_blobs(body.whole.blobs, found, existing)
     tables += _whole_tables(body.whole, blobs)
     text = written_text(
         "edits.toml.jinja",
@@ -253,14 +253,14 @@ def with_profile_line(path: Path, line: str) -> str:
     with disk_errors(path, "reading the profile"):
         text = path.read_text("utf-8")
     head, table, tail = text.partition("\n[patches]\n")
-    made = f"{head}{table}{line}{tail}" if table else f"{text.rstrip()}\n\n[patches]\n{line}"
+    changed = f"{head}{table}{line}{tail}" if table else f"{text.rstrip()}\n\n[patches]\n{line}"
     try:
-        ok = line.partition(" ")[0] in tomlkit.parse(made)["patches"]
+        ok = line.partition(" ")[0] in tomlkit.parse(changed)["patches"]
     except Exception as error:
         raise _not_written(path, line) from error
     if not ok:
         raise _not_written(path, line)
-    return made
+    return changed
 
 
 def _not_written(path: Path, line: str) -> ConfigError:
@@ -373,11 +373,11 @@ class Rewritten:
         the change take effect.
         """
         folder = series.patches / self.folder
-        beside = read_beside(folder, self.text)
-        body, templates, blobs = body_files(self.patch.body, beside)
+        existing = read_existing(folder, self.text)
+        body, templates, blobs = body_files(self.patch.body, existing)
         old = {*named_templates(self.text, folder), *named_files(self.text, folder, "blob")}
         head = _rewritten_head(self.text, self.patch, body, templates)
-        replace_text(folder, self.text, f"{head}\n\n{body}", {**templates, **blobs}, beside)
+        replace_text(folder, self.text, f"{head}\n\n{body}", {**templates, **blobs}, existing)
         with disk_errors(folder, "writing the patch"):
             for name in old - {*templates, *blobs}:
                 (folder / name).unlink(missing_ok=True)
@@ -391,7 +391,7 @@ def read_text(folder: Path) -> str:
         return path.read_text("utf-8")
 
 
-def read_beside(folder: Path, text: str) -> dict[str, bytes]:
+def read_existing(folder: Path, text: str) -> dict[str, bytes]:
     """The files in a patch's folder; raises PATCH_CHANGED if its patch.toml no longer has that text."""
     if read_text(folder) != text:
         raise ConfigError(
@@ -410,7 +410,7 @@ def read_beside(folder: Path, text: str) -> dict[str, bytes]:
 
 
 def replace_text(
-    folder: Path, before: str, text: str, files: Mapping[str, str | bytes], beside: Collection[str]
+    folder: Path, before: str, text: str, files: Mapping[str, str | bytes], existing: Collection[str]
 ) -> None:
     """Put new ``files`` into the folder of a patch, then replace the content of its patch.toml by ``text``.
 
@@ -424,7 +424,7 @@ def replace_text(
         write_whole(path, text, "writing the patch")
     except BaseException:
         if path.read_bytes() == before.encode():
-            for name in files.keys() - set(beside):
+            for name in files.keys() - set(existing):
                 (folder / name).unlink(missing_ok=True)
         raise
 

@@ -88,19 +88,19 @@ def run_onto(
     check_branch_name(branch, workspace.reporter)
     note = f"{branch} of {onto.directory} is either unchanged or complete; nothing else there was changed"
     with InterruptNote(note), cache.hold(workspace.reporter) as repository:
-        made = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
-        plan, clone = made.plan, made.clone
+        onto_plan = plan_onto(request, onto, workspace, cache, drop_conflicts=drop_conflicts)
+        plan, clone = onto_plan.plan, onto_plan.clone
         refuse_faults(plan.decision, plan.faults, request)
         candidate, result = write_result(plan, repository, workspace.series)
         tree = result.tree
-        head = made.commit
-        unsure = [each for each in made.replaced if not each.is_sure]
+        head = onto_plan.commit
+        unsure = [each for each in onto_plan.replaced if not each.is_sure]
         if unsure and tree != head.tree:
             why = (
                 "these were rebased, and patchkit's original commits are in neither the clone nor the cache; "
                 "they may contain changes of yours, which would be lost"
             )
-            raise refuse_replacing(unsure, made.replaced, head, clone, why)
+            raise refuse_replacing(unsure, onto_plan.replaced, head, clone, why)
         has_commits = candidate.tip != head.sha and tree != head.tree
         place = None
         if has_commits:
@@ -110,7 +110,7 @@ def run_onto(
             plan.pin,
             result,
             workspace,
-            dropped=made.dropped,
+            dropped=onto_plan.dropped,
             branch=branch if has_commits else None,
         )
         move_candidate(repository, candidate, read_ref(repository, candidate.ref), record)
@@ -119,7 +119,7 @@ def run_onto(
             put_branch(clone, place, repository, base=head.sha, tip=candidate.tip)
         cmake = cmake_command(plan.decision, candidate, clone.top, repository)
     return OntoReport(
-        onto=made,
+        onto=onto_plan,
         branch=branch if place is not None else None,
         candidate=candidate,
         before=place.tip if place is not None else None,

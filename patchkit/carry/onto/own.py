@@ -81,8 +81,8 @@ def find_own(clone: Clone, commit: Commit, ids: Collection[str], cache: Reposito
         rows = [row for row in _rows(clone.refs, commit.sha, *ends) if row.sha not in reverted]
     rows = [row for row in rows if row.id in ids and row.author == IDENTITY_EMAIL]
     has_copies = any(row.is_copy for row in rows)
-    made = [*_rows(clone.refs, "--all"), *_rows(cache, "--all")] if has_copies else []
-    own = tuple(_own(row, made, clone.refs, cache) for row in rows)
+    all_rows = [*_rows(clone.refs, "--all"), *_rows(cache, "--all")] if has_copies else []
+    own = tuple(_own(row, all_rows, clone.refs, cache) for row in rows)
     trees = dict.fromkeys(tree for each in own for change in each.changes for tree in change)
     lacking = [tree for tree in trees if not cache.has_object(tree)]
     if lacking:
@@ -97,7 +97,7 @@ def _rows(repository: Repository, *revisions: str) -> Iterator[_Row]:
     for line in repository.git.run(*args, *revisions, "--").decode("utf-8", "replace").splitlines():
         fields = line.split("\t")
         if len(fields) == len(_FIELDS):
-            sha, author, committer, name, digest, profiles, taken = fields
+            sha, author, committer, name, digest, profiles, takes_out = fields
             yield _Row(
                 sha=sha,
                 author=author,
@@ -105,7 +105,7 @@ def _rows(repository: Repository, *revisions: str) -> Iterator[_Row]:
                 id=name,
                 digest=digest,
                 archs=tuple(sorted({each.split(" ")[0] for each in profiles.split(",") if each})),
-                takes_out=bool(taken) and IDENTITY_EMAIL in (author, committer),
+                takes_out=bool(takes_out) and IDENTITY_EMAIL in (author, committer),
             )
 
 
@@ -120,8 +120,8 @@ def _reverted(repository: Repository, sha: str) -> frozenset[str]:
     return frozenset(found)
 
 
-def _own(row: _Row, made: Sequence[_Row], clone: Repository, cache: Repository) -> OwnCommit:
-    alike = [each for each in made if not each.is_copy and (each.id, each.digest) == (row.id, row.digest)]
+def _own(row: _Row, rows: Sequence[_Row], clone: Repository, cache: Repository) -> OwnCommit:
+    alike = [each for each in rows if not each.is_copy and (each.id, each.digest) == (row.id, row.digest)]
     originals = alike if row.is_copy else [row]
     return OwnCommit(
         sha=row.sha,
@@ -161,20 +161,20 @@ def revert_own(
         GitError, CacheError: errors of git or the disk.
     """
     current: dict[str, _File | None] = {}
-    taken: list[OwnCommit] = []
+    reverted: list[OwnCommit] = []
     stuck: list[OwnCommit] = []
     for each in own:
         found = [_without(change, current, commit.sha, cache) for change in each.changes]
         good = [files for files in found if files is not None]
         if any(good):
             current |= next(filter(None, good))
-            taken.append(each)
+            reverted.append(each)
         elif not good:
             stuck.append(each)
     if stuck:
         why = "lines of these patches were edited later, or only parts of the patches are there"
         raise refuse_replacing(stuck, own, commit, clone, why)
-    if not taken:
+    if not reverted:
         return None
     before = _files(cache, commit.sha, list(current))
     changed = {path: file for path, file in current.items() if file is not None and file != before.get(path)}
@@ -183,7 +183,7 @@ def revert_own(
         commit.sha,
         [
             NewCommit(
-                message=_message(taken),
+                message=_message(reverted),
                 changes={path: file.data for path, file in changed.items()},
                 gone=tuple(path for path, file in current.items() if file is None and path in before),
                 modes={path: file.mode for path, file in changed.items()},
@@ -191,7 +191,7 @@ def revert_own(
         ],
         date=commit.date,
     )
-    return RevertedCommits(commit=read_object(cache, written.commit), commits=tuple(taken))
+    return RevertedCommits(commit=read_object(cache, written.commit), commits=tuple(reverted))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,20 +217,20 @@ def _without(
     old, new, ours = (_files(cache, tree, paths) for tree in (before, after, sha))
     found: dict[str, _File | None] = {}
     for path in paths:
-        was, made = old.get(path), new.get(path)
+        was, patched = old.get(path), new.get(path)
         mine = current[path] if path in current else ours.get(path)
-        if mine == made:
+        if mine == patched:
             found[path] = was
         elif mine == was:
             continue
-        elif was is None or made is None or mine is None:
+        elif was is None or patched is None or mine is None:
             return None
         else:
-            data = _merged(mine.data, made.data, was.data, cache.reporter)
+            data = _merged(mine.data, patched.data, was.data, cache.reporter)
             if data is None:
                 return None
             if data != mine.data:
-                found[path] = _File(mode=was.mode if mine.mode == made.mode else mine.mode, data=data)
+                found[path] = _File(mode=was.mode if mine.mode == patched.mode else mine.mode, data=data)
     return found
 
 
@@ -245,10 +245,10 @@ def _merged(ours: bytes, base: bytes, theirs: bytes, reporter: Reporter) -> byte
     return without if not conflicts and again == ours else None
 
 
-def _message(taken: Sequence[OwnCommit]) -> str:
-    many = counted(len(taken), "patch", "patches")
-    rows = "\n".join(f"{each.sha[:12]} {each.id}" for each in taken)
-    trailers = "\n".join(f"{TAKEN_OUT}: {each.sha}" for each in taken)
+def _message(reverted: Sequence[OwnCommit]) -> str:
+    many = counted(len(reverted), "patch", "patches")
+    rows = "\n".join(f"{each.sha[:12]} {each.id}" for each in reverted)
+    trailers = "\n".join(f"{TAKEN_OUT}: {each.sha}" for each in reverted)
     why = "They are applied again on top of this commit, in their current version."
     return f"Revert {many} of patchkit, to apply them again\n\n{why}\n\n{rows}\n\n{trailers}\n"
 

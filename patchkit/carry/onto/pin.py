@@ -270,15 +270,15 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     folder = wanted.rpartition("/")[0]
     if repository is None:
         return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
-    made_there = [ref for ref in refs if ref.startswith(f"{folder}/onto-")]
-    trees = repository.resolve(*(f"{ref}^{{tree}}" for ref in made_there))
-    same = [ref for ref, tree in zip(made_there, trees, strict=True) if tree == commit.tree]
+    candidates = [ref for ref in refs if ref.startswith(f"{folder}/onto-")]
+    trees = repository.resolve(*(f"{ref}^{{tree}}" for ref in candidates))
+    same = [ref for ref, tree in zip(candidates, trees, strict=True) if tree == commit.tree]
     for ref in (wanted, *sorted(same, key=lambda ref: refs[ref] != commit.sha)):
-        made = read_record(repository, ref, refs)
-        if made is not None and made.commit is not None:
+        record = read_record(repository, ref, refs)
+        if record is not None and record.commit is not None:
             # If no branch was made on it, the base without patchkit's commits is only in the cache.
-            base = commit if made.commit == commit.sha else read_object(repository, made.commit)
-            return replace(pin_of(clone, base, made.build), followed=made.followed)
+            base = commit if record.commit == commit.sha else read_object(repository, record.commit)
+            return replace(pin_of(clone, base, record.build), followed=record.followed)
     return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
 
 

@@ -281,9 +281,9 @@ def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request)
     for patch in series.patches:
         choices = {terms_of(series, patch, profile, None).default for profile in profiles}
         named = request.with_opt_in or request.trust is not None or patch.id in request.with_
-        asked = "opt-in" in choices and named
+        is_wanted = "opt-in" in choices and named
         is_excluded = patch.id in request.without or (request.only and patch.id not in request.only)
-        if ("on" in choices or asked) and not is_excluded:
+        if ("on" in choices or is_wanted) and not is_excluded:
             found.append(patch)
     return found
 

@@ -47,12 +47,12 @@ class Following:
 
     def lines(self, pin: str, notes: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
         """As text. ``pin``: the pin that may contain the pull requests; ``notes``: more lines by patch."""
-        asked = []
+        lines = []
         for each in self.pulls:
             if each.state != "not asked":
-                asked += [*each.lines(pin), *(f"  {line}" for line in (notes or {}).get(each.patch, ()))]
+                lines += [*each.lines(pin), *(f"  {line}" for line in (notes or {}).get(each.patch, ()))]
         for title, followed in (
-            ("pull requests", [*asked, *self._not_asked()]),
+            ("pull requests", [*lines, *self._not_fetched_lines()]),
             ("watched forks", [line for each in self.watches for line in each.lines()]),
         ):
             if followed:
@@ -64,7 +64,7 @@ class Following:
         if (None, ()) in states:
             yield "  to fetch them: patchkit status --fetch"
 
-    def _not_asked(self) -> Iterator[str]:
+    def _not_fetched_lines(self) -> Iterator[str]:
         """Lines on pull requests that were never fetched, grouped by remote."""
         for remote in dict.fromkeys(each.remote for each in self.pulls):
             found = [each for each in self.pulls if each.remote == remote and each.state == "not asked"]
@@ -257,13 +257,13 @@ def _judged(
     remotes: FollowedRemotes,
     wanted: Mapping[str, _RemoteRequest],
     failures: Mapping[str, str],
-    asked: set[str],
+    fetched: set[str],
 ) -> Following:
     """Combine the remotes' answers; if the kept history cannot be read, report that for each of them."""
     answers = {url: remotes.last(url) for url in wanted}
     try:
         mains = _mains(wanted, remotes)
-        return _judge(series, lock, pin, remotes, answers, mains, failures, asked)
+        return _judge(series, lock, pin, remotes, answers, mains, failures, fetched)
     except GitError as error:
         nothing = dict.fromkeys(answers)
         why = f"{error.message}; {error.hint}" if error.hint else error.message
@@ -278,7 +278,7 @@ def _judge(
     answers: Mapping[str, Answer | None],
     mains: Sequence[str],
     failures: Mapping[str, str],
-    asked: set[str],
+    fetched: set[str],
 ) -> Following:
     return Following(
         pulls=tuple(
@@ -288,7 +288,7 @@ def _judge(
         watches=tuple(
             replace(
                 judge_watch(watch, answers[watch.url], mains, lock, remotes, series, failures.get(watch.url)),
-                asked_now=watch.url in asked,
+                asked_now=watch.url in fetched,
             )
             for watch in series.watches
         ),

@@ -13,7 +13,7 @@ from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
 from patchkit.base.upstreams import build_name
-from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_beside, replace_text
+from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, replace_text
 from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
 
 _LIMITS = ("first_build", "last_build")
@@ -36,10 +36,10 @@ class Succession:
         written. After that and after Ctrl-C the patch is unchanged.
         """
         folder = series.patches / self.patch.folder
-        beside = read_beside(folder, self.text)
-        body, templates, _ = body_files(self.body, beside)
+        existing = read_existing(folder, self.text)
+        body, templates, _ = body_files(self.body, existing)
         ended = _ended(str(folder / "patch.toml"), self.text, self.patch, self)
-        replace_text(folder, self.text, f"{ended.rstrip()}\n\n{body}", templates, beside)
+        replace_text(folder, self.text, f"{ended.rstrip()}\n\n{body}", templates, existing)
         return folder
 
 
@@ -74,14 +74,14 @@ def _named(edits: Sequence[NewEdit], patch: Patch, ended: Sequence[Edit | NewFil
     later = {
         each.id for each in patch.edits if each not in ended and each.id in over and _is_later(each, ended)
     }
-    taken = {each.id for each in patch.edits} - (over - later)
-    taken |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}
+    used = {each.id for each in patch.edits} - (over - later)
+    used |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}
     for edit in edits:
         name, number = edit.id, 1
-        while name in taken:
+        while name in used:
             number += 1
             name = f"{edit.id}-{number}"
-        taken.add(name)
+        used.add(name)
         yield replace(edit, id=name)
 
 

@@ -131,7 +131,7 @@ def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspac
     build = pin.build
     if any(result.build <= build for result in lock.results):
         variants, _ = find_variants(request, lock, pin, workspace.series)
-        return next((each for each in variants if patch in (each.had or ())), variants[0])
+        return next((each for each in variants if patch in (each.patches_before or ())), variants[0])
     folder = workspace.series.profiles
     series = load_series(workspace.series.patches)
     named = series.require(patch)
@@ -142,7 +142,7 @@ def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspac
     )
     archs = request.archs or (first.arch,)
     with_ = tuple(dict.fromkeys((*request.with_, *opted_in(series, [first], [patch], build))))
-    return Variant(archs=archs, with_=with_, without=(), builds=(), had=None)
+    return Variant(archs=archs, with_=with_, without=(), builds=(), patches_before=None)
 
 
 def find_case(

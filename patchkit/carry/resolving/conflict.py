@@ -227,7 +227,7 @@ def write_folder(
         )
     files = shown_files(case, doubts)
     names = file_names([each.path for each in files])
-    made: list[ConflictFile] = []
+    written: list[ConflictFile] = []
     with (
         disk_errors(folder, "writing the conflict", "use another folder with --into"),
         whole_folder(folder) as new,
@@ -244,7 +244,7 @@ def write_folder(
                 pieces += [b"", begin.encode(), *rows[region.first : region.last], end.encode()]
             (new / name).write_bytes(b"\n".join(pieces) + b"\n")
             (new / toml).write_text(_edits(case, file, pipeline), "utf-8", newline="\n")
-            made.append(
+            written.append(
                 ConflictFile(
                     path=file.path,
                     name=name,
@@ -255,7 +255,7 @@ def write_folder(
             )
         found = FolderState.model_validate({**state, "files": [_state_of(each, names) for each in files]})
         (new / STATE).write_text(found.model_dump_json(indent=1) + "\n", "utf-8")
-    return tuple(made)
+    return tuple(written)
 
 
 def _state_of(file: MergedFile, names: Mapping[str, str]) -> FileState:
@@ -323,9 +323,9 @@ def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
     ours = _with_side(file, case.labels)
     changed = [FileChange(path=file.path, before=file.upstream, after=ours)] if ours != file.upstream else []
     try:
-        made = pipeline.lift(case.changeset(changed), is_guarded=False).body
+        lifted = pipeline.lift(case.changeset(changed), is_guarded=False).body
         limits = {"first_build": case.new.pin.build}
-        body, _, _ = body_files(Body(edits=made.edits, files=made.files, limits=limits), {})
+        body, _, _ = body_files(Body(edits=lifted.edits, files=lifted.files, limits=limits), {})
     except PatchkitError as error:
         body = f"# No draft is available: {visible(error.message)}"
     return "\n".join([*pieces, body.rstrip(), ""])
@@ -454,7 +454,7 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
     regions = find_regions(file, labels)
     written = [row.removesuffix(b"\r") for row in data.split(b"\n")]
     tail = b"\r" if SourceText(file.path, file.upstream or b"").newline == b"\r\n" else b""
-    made: list[bytes] = []
+    result: list[bytes] = []
     at, line = 0, 0
     for number, region in enumerate(regions, 1):
         limits = _limits(file.path, number, len(regions), region)
@@ -466,10 +466,10 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
         if left is not None:
             raise _marks_left(path, first + 1 + left, text[left])
         is_end = region.last == len(rows)
-        made += rows[at : region.first]
-        made += [row + tail if not (is_end and k == len(text) - 1) else row for k, row in enumerate(text)]
+        result += rows[at : region.first]
+        result += [row + tail if not (is_end and k == len(text) - 1) else row for k, row in enumerate(text)]
         at, line = region.last, last
-    return b"\n".join([*made, *rows[at:]])
+    return b"\n".join([*result, *rows[at:]])
 
 
 def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:

@@ -338,18 +338,18 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
                     if isinstance(case, Classified):
                         continue  # the new edits of an earlier patch have resolved it
                     doubts = case.doubts()
-                    made = _regenerated(case, pipeline)
+                    result = _regenerated(case, pipeline)
                 except PatchkitError as error:
                     left[name] = error.message
                     continue
-                if isinstance(made, Resolved):
-                    done.append(made)
+                if isinstance(result, Resolved):
+                    done.append(result)
                     names = ", ".join(dict.fromkeys(each.patch for each in done))
                     note.text = f"new edits of {names} were written and are kept"
                     left.pop(name, None)
                 else:
                     why = "; ".join(f"{path}: {doubt}" for path, doubt in doubts.items())
-                    left[name] = why or "; ".join(each.message for each in made)
+                    left[name] = why or "; ".join(each.message for each in result)
     return Regenerated(done=tuple(done), left=left)
 
 
