@@ -1,1 +1,1 @@
-"""The patch manager: what a user writes, upstream, placing, candidates, following upstream, authoring."""
+"""The patch manager: series, upstream, placing, candidates, following upstream, and making patches."""

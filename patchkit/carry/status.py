@@ -35,7 +35,7 @@ from patchkit.carry.upstream.repository import Repository
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedPatch:
-    """A patch that the default pin has results with. ``upstream``: its upstream status, from patch.toml.
+    """A patch of a result at the default pin. ``upstream``: its upstream status, from patch.toml.
 
     ``builds``: number of builds since its first one. ``age_days`` is None if patch.toml has no ``since``.
     """

@@ -35,7 +35,7 @@ class _Reader:
         self._digests: dict[tuple[str, str], Mapping[str, str]] = {}
 
     def changes(self, paths: Sequence[str]) -> tuple[ChangingCommit, ...]:
-        """The commits that change one of the files, newest first. Fetches their blobs in one request."""
+        """The commits that change one of the files, newest first. Reads the contents of all in one call."""
         key = tuple(sorted(paths))
         if key not in self._changes:
             found = self._history.changes(key)

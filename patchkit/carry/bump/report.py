@@ -105,7 +105,7 @@ def format_ending(bump: Bump, written: Sequence[str] = ()) -> list[str]:
         return ["", f"NOT VERIFIED: {kept}", "next: run it again without --no-verify"]
     if bump.state == "refuted":
         return ["", f"FAILED: a gate failed; {kept}",
-                "next: fix the patch and bump again; gates that passed are not run again"]  # fmt: skip
+                "next: fix the patch and bump again; results that are still valid are reused"]  # fmt: skip
     if bump.state == "fewer":
         needed = f"for each patch you still need, extend [builds] in its patch.toml to {bump.new.name}"
         return ["", f"FEWER PATCHES: {kept}",
@@ -122,7 +122,7 @@ def _done_lines(bump: Bump) -> Iterator[str]:
     )
     if committed is None:
         commands = [shlex.join(successor.apply_args) for successor in bump.successors]
-        yield f"done: the lock is now at {bump.new.title}{kept}"
+        yield f"done: the lock now has {bump.new.title}{kept}"
         if len(commands) == 1:
             yield f"next: commit {bump.lock.path}; to make its candidate: {commands[0]}"
         else:

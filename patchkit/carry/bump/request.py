@@ -95,8 +95,9 @@ class Variant:
     """One candidate that the lock carries from pin to pin: GPUs with a set of opt-in patches.
 
     ``builds``: builds with its results, oldest first. ``patches_before``: every patch of those results; None
-    if the lock has no result for it. ``branch``: whether it gets the branch of its GPUs (only one variant per
-    GPU set can). ``before``: earlier builds, each the last one that included a patch which is excluded now.
+    if the lock has no result for it. ``branch``: whether it gets the branch of its GPUs; of several variants
+    only the one without opt-in patches does. ``before``: earlier builds, each the last one that included a
+    patch which is excluded now.
     """
 
     archs: tuple[str, ...]

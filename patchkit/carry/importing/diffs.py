@@ -48,7 +48,7 @@ def read_diff(path: Path) -> bytes:
             f"{path} is larger than {MAX_BYTES // 2**20} MiB",
             code="IMPORT_TOO_LARGE",
             where=Location(path=str(path)),
-            why="a diff of that size usually contains generated or binary files",
+            why="no hand-written patch is that large",
             hint="split it, or remove generated files and binaries from it",
         )
     return data

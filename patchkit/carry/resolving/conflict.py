@@ -279,8 +279,9 @@ def _header(
     ]
     if file.conflicts:
         rows += [
-            f"{counted(file.conflicts, 'conflict')}: first the patch on {old.name}, after ||||||| {old.name}",
-            f"without the patch, after ======= {new.name}. Keep the final text, and remove the markers.",
+            f"{counted(file.conflicts, 'conflict')}. Each has three parts: {old.name} with the patch; after "
+            f"|||||||, {old.name} without it;",
+            f"after =======, {new.name}. Edit them into the final text, and remove the marker lines.",
         ]
     else:
         rows += [f"No conflict of lines, but please check: {why or 'the merge'}.", "Change it or leave it."]

@@ -1,4 +1,4 @@
-"""Which repositories and branches ``bump --commit`` works with: nothing of the user's is lost or mixed in."""
+"""Repositories and branches that ``bump --commit`` accepts, without losing the user's commits."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def refused(call, *args):
     return caught.value.code
 
 
-def test_a_branch_that_patchkit_made_is_replaced(series):
+def test_a_branch_made_by_patchkit_is_replaced(series):
     check_branch(series, "bump/b2", REPORTER)
     first = made(series, default=3)
     check_branch(series, "bump/b2", REPORTER)
@@ -77,7 +77,7 @@ def test_a_branch_that_patchkit_made_is_replaced(series):
     assert git(series.root, "rev-parse", "bump/b2~") == git(series.root, "rev-parse", "main")
 
 
-def test_a_branch_with_a_commit_of_somebody_is_not_replaced(series):
+def test_a_branch_with_a_users_commit_is_not_replaced(series):
     made(series, default=3)
     git(series.root, "switch", "-q", "bump/b2")
     git(series.root, "commit", "-q", "--allow-empty", "-m", "mine")
@@ -89,7 +89,7 @@ def test_a_branch_with_a_commit_of_somebody_is_not_replaced(series):
     assert git(series.root, "rev-parse", "bump/b2") == before
 
 
-def test_a_branch_that_is_merged_may_be_replaced(series):
+def test_a_merged_branch_may_be_replaced(series):
     made(series, default=3)
     git(series.root, "switch", "-q", "bump/b2")
     git(series.root, "commit", "-q", "--allow-empty", "-m", "mine")
@@ -98,18 +98,18 @@ def test_a_branch_that_is_merged_may_be_replaced(series):
     check_branch(series, "bump/b2", REPORTER)
 
 
-def test_a_branch_that_is_checked_out_does_not_move_under_its_files(series):
+def test_a_checked_out_branch_is_not_moved(series):
     made(series, default=3)
     git(series.root, "switch", "-q", "bump/b2")
     assert refused(check_branch, series, "bump/b2") == "BUMP_BRANCH_TAKEN"
 
 
-def test_a_branch_in_the_way_is_told_before_the_work(series):
+def test_a_conflicting_branch_name_is_reported_before_the_work(series):
     git(series.root, "branch", "bump")
     assert refused(check_branch, series, "bump/b2") == "BUMP_BRANCH_TAKEN"
 
 
-def test_a_lock_that_head_has_makes_no_commit(series):
+def test_an_unchanged_lock_makes_no_commit(series):
     made(series, default=3)
     git(series.root, "merge", "-q", "--ff-only", "bump/b2")
     again = made(series, default=3)
@@ -117,7 +117,7 @@ def test_a_lock_that_head_has_makes_no_commit(series):
 
 
 @pytest.mark.parametrize("name", ["patches/upstream.lock", "patches/0001-new/patch.toml"])
-def test_a_series_that_head_does_not_have_is_refused(series, name):
+def test_a_series_with_uncommitted_changes_is_refused(series, name):
     check_committed(series, REPORTER)
     path = series.root / name
     path.parent.mkdir(exist_ok=True)
@@ -126,13 +126,13 @@ def test_a_series_that_head_does_not_have_is_refused(series, name):
     assert refused(check_committed, series) == "BUMP_SERIES_NOT_COMMITTED"
 
 
-def test_what_an_editor_leaves_is_no_part_of_the_series(series):
+def test_files_of_an_editor_are_ignored(series):
     (series.patches / ".patch.toml.swp").write_text("x")
     (series.root / "notes.toml").write_text("x")
     check_committed(series, REPORTER)
 
 
-def test_detached_is_as_good_as_a_branch(series):
+def test_a_detached_head_works_like_a_branch(series):
     git(series.root, "switch", "-q", "--detach")
     check_committed(series, REPORTER)
     assert made(series, default=3).branch == "bump/b2"

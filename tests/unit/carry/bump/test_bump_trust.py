@@ -1,4 +1,4 @@
-"""``bump --trust``: the patches that a word stands for on the new build, by name."""
+"""``bump --trust``: the patches that a trust level selects on the new build."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patchkit.carry.series.lock import load_lock
         ("published", (), set()),
     ],
 )
-def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_, without) -> None:
+def test_a_trust_level_selects_patches_on_the_new_build(checkout: Path, word: str, with_, without) -> None:
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust=word)
     lock = load_lock(folder.lock)
@@ -28,7 +28,7 @@ def test_a_word_names_patches_on_the_new_build(checkout: Path, word: str, with_,
     assert not without or not {"mmq-tile-config", "mmq-batch-limits"} & {*variant.without}
 
 
-def test_more_trust_adds_what_is_opt_in(checkout: Path) -> None:
+def test_more_trust_adds_opt_in_patches(checkout: Path) -> None:
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust="faults")
     lock = load_lock(folder.lock)

@@ -1,4 +1,4 @@
-"""To which place a hunk goes: its own line, the only one, or none and an error that lists them."""
+"""The place of a hunk: its own line, the only match, or an error that lists the candidates."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FIRST, SECOND = 4, 14  # the lines of error() in both
 
 
 def hunk(line: int, heading: str = "", *, old: str = "5e-4", new: str = "7e-4") -> str:
-    """A change of error(), with so much around it that both tests have it."""
+    """A change of error() with context that matches in both tests."""
     lines = [
         f"@@ -{line},5 +{line},5 @@{' ' if heading else ''}{heading}",
         "     double error() override {",
@@ -73,7 +73,7 @@ def made(found: RenumberedDiff) -> str:
 
 @pytest.mark.parametrize("line", [FIRST, SECOND])
 @pytest.mark.parametrize("named", [True, False])
-def test_a_hunk_that_fits_at_its_own_line_goes_there(line: int, *, named: bool) -> None:
+def test_a_hunk_that_fits_at_its_own_line_is_placed_there(line: int, *, named: bool) -> None:
     heading = {FIRST: "struct test_one : public test_case {", SECOND: "struct test_two : public test_case {"}
     found = renumbered(diff(hunk(line, heading[line] if named else "")))
     assert made(found) == at(line)
@@ -81,7 +81,7 @@ def test_a_hunk_that_fits_at_its_own_line_goes_there(line: int, *, named: bool) 
     assert [each.others for each in found.moved] == ([] if named else [1])
 
 
-def test_a_number_proves_nothing_in_another_file_than_the_diff_was_made_of() -> None:
+def test_a_line_number_is_ignored_in_another_version_of_the_file() -> None:
     stale = "index f41a6f3..0000001 100644\n"
     with refused("IMPORT_AMBIGUOUS", match="the diff was made from another version of the file"):
         renumbered(diff(hunk(FIRST), index=stale))
@@ -92,7 +92,7 @@ def test_a_number_proves_nothing_in_another_file_than_the_diff_was_made_of() -> 
     assert (made(exact), exact.moved) == (at(FIRST), ())
 
 
-def test_a_number_proves_nothing_where_another_hunk_of_the_file_has_moved() -> None:
+def test_a_line_number_is_ignored_if_another_hunk_of_the_file_moved() -> None:
     include = '@@ -11,2 +11,3 @@\n #include "tests.h"\n+#include "more.h"\n \n'
     with refused("IMPORT_AMBIGUOUS", match="fits in 2 places"):
         renumbered(diff(include, hunk(SECOND)))
@@ -106,7 +106,7 @@ def test_hunks_out_of_order_are_an_error() -> None:
         renumbered(diff(later, hunk(1)))
 
 
-def test_a_method_beside_it_is_another_function() -> None:
+def test_a_neighbouring_method_is_another_function() -> None:
     text = (
         "class Model:\n    def first(self):\n        a = 1\n        return a\n\n"
         "    def second(self):\n        b = 1\n        return 1\n"
@@ -116,13 +116,13 @@ def test_a_method_beside_it_is_another_function() -> None:
         renumbered(diff(rows, path="model.py"), text, "model.py")
 
 
-def test_huge_numbers_and_headings_are_read_in_no_time() -> None:
+def test_huge_numbers_and_headings_are_parsed_quickly() -> None:
     assert parse_diff(diff(f"@@ -1,{'9' * 5000} +1 @@\n x\n"))[0].hunks == ()
     named = "struct test_one : public test_case {" + "x" * 200_000
     assert renumbered(diff(hunk(FIRST, named))).files
 
 
-def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
+def test_a_prefix_skips_files_outside_of_it() -> None:
     below = diff(hunk(FIRST), path=f"vendor/llama.cpp/{PATH}")
     others = (
         (
@@ -139,7 +139,7 @@ def test_a_prefix_takes_no_file_that_is_not_below_it() -> None:
 
 @pytest.mark.parametrize("heading", ["", "struct test_two : public test_case {"])
 @pytest.mark.parametrize("line", [1, FIRST + 1, SECOND - 1, 200])
-def test_a_stale_number_and_several_places_is_an_error_that_lists_them(line: int, heading: str) -> None:
+def test_a_stale_number_with_several_places_is_an_error_that_lists_them(line: int, heading: str) -> None:
     with refused("IMPORT_AMBIGUOUS", match="fits in 2 places, none of them at its line number") as caught:
         renumbered(diff(hunk(line, heading)))
     assert [(str(place), place.label) for place in caught.value.where] == [
@@ -159,13 +159,13 @@ def test_a_stale_number_and_several_places_is_an_error_that_lists_them(line: int
         "int flops_of_three(int n) {",
     ],
 )
-def test_the_right_number_and_the_name_of_something_else_is_an_error(heading: str) -> None:
+def test_the_right_number_with_the_name_of_another_definition_is_an_error(heading: str) -> None:
     with refused("IMPORT_OTHER_FUNCTION", match=r"line 5 is in 'test_one::error'") as caught:
         renumbered(diff(hunk(FIRST, heading)))
     assert f"{PATH}:{FIRST + 1}" in map(str, caught.value.where)
 
 
-def test_the_only_place_is_taken_and_how_far_it_is_away_is_told() -> None:
+def test_the_only_place_is_used_and_its_distance_is_reported() -> None:
     text = TESTS.replace("return 2*n", "return 3*n").replace("5e-4", "6e-4", 1)
     found = renumbered(diff(hunk(2, "struct test_two : public test_case {")), text)
     assert made(found) == text.replace("5e-4", "7e-4")
@@ -180,27 +180,27 @@ def test_the_only_place_is_taken_and_how_far_it_is_away_is_told() -> None:
 
 
 @pytest.mark.parametrize("heading", ["struct test_one : public test_case {", "struct test_three {"])
-def test_the_only_place_is_refused_where_the_heading_names_something_else(heading: str) -> None:
-    # The lines of test_one are others now, and those of test_two happen to be what the hunk asks for.
+def test_the_only_place_is_refused_if_the_heading_names_another_definition(heading: str) -> None:
+    # The lines of test_one have changed, and those of test_two happen to match the hunk.
     text = TESTS.replace("5e-4", "6e-4", 1)
     with refused("IMPORT_OTHER_FUNCTION", match="test_two::error"):
         renumbered(diff(hunk(FIRST, heading)), text)
 
 
-def test_a_function_of_another_name_at_the_very_line_is_told() -> None:
+def test_a_function_of_another_name_at_the_exact_line_is_reported() -> None:
     text = TESTS.replace("test_one", "test_first").replace("5e-4", "6e-4").replace("6e-4", "5e-4", 1)
     (moved,) = renumbered(diff(hunk(FIRST, "struct test_one : public test_case {")), text).moved
     assert (moved.offset, moved.heading) == (0, "struct test_one : public test_case {")
     assert "names 'struct test_one : public test_case {', but" in str(moved)
 
 
-def test_of_the_very_file_that_the_diff_names_any_driver_may_have_made_the_heading() -> None:
+def test_in_the_exact_file_of_the_diff_any_heading_is_accepted() -> None:
     index = "index f41a6f3..0000001 100644\n"
     with refused("IMPORT_AMBIGUOUS"):
         renumbered(diff(hunk(FIRST, "Any(words)"), index=index))
     index = f"index {blob(TESTS)[:8]}..0000001 100644\n"
     assert renumbered(diff(hunk(FIRST, "Any(words)"), index=index)).is_exact
-    with refused("IMPORT_OTHER_FUNCTION"):  # but the name of something that is there is that
+    with refused("IMPORT_OTHER_FUNCTION"):  # but not the name of another definition of the file
         renumbered(diff(hunk(FIRST, "struct test_two : public test_case {"), index=index))
 
 
@@ -210,8 +210,8 @@ def blob(text: str) -> str:
     return object_id("blob", text.encode())
 
 
-def test_later_hunks_are_looked_for_below_the_earlier_ones() -> None:
-    # By its own number the second is right, though what one had in front of them is not in the diff any more.
+def test_later_hunks_are_placed_below_earlier_ones() -> None:
+    # The second hunk is right by its old line number, although its new one does not match the diff any more.
     moved_by_ten = hunk(SECOND, "struct test_two : public test_case {").replace("+14,5", "+24,5")
     found = renumbered(diff(hunk(FIRST), moved_by_ten))
     assert made(found) == TESTS.replace("5e-4", "7e-4")
@@ -222,19 +222,19 @@ def test_later_hunks_are_looked_for_below_the_earlier_ones() -> None:
         renumbered(again)  # the second fits below the first only, far from its number
 
 
-def test_every_hunk_without_a_place_of_its_own_is_told() -> None:
+def test_every_ambiguous_hunk_is_reported() -> None:
     with pytest.raises(ErrorGroup) as caught:
         renumbered(diff(hunk(1), path=PATH) + diff(hunk(2)))
     assert [error.code for error in caught.value.errors] == ["IMPORT_AMBIGUOUS"] * 2
 
 
-def test_a_hunk_without_context_is_nowhere() -> None:
+def test_a_hunk_without_context_is_refused() -> None:
     for text in ("@@ -2,0 +3 @@\n+int x;\n", '@@ -1 +1 @@\n-#include "tests.h"\n+#include "t.h"\n'):
         with refused("IMPORT_AMBIGUOUS", match="no lines of context"):
             renumbered(diff(text))
 
 
-def test_what_is_between_definitions_has_a_place_though_another_one_is_above_it() -> None:
+def test_a_hunk_between_definitions_is_placed_despite_the_heading_above_it() -> None:
     text = "int a() {\n    return 1;\n}\n\nint b() {\n    return 2;\n}\n\nint d() {\n    return 4;\n}\n"
     rows = [
         "     return 2;",
@@ -253,13 +253,13 @@ def test_what_is_between_definitions_has_a_place_though_another_one_is_above_it(
     assert (moved.offset, moved.inside, moved.heading) == (0, "", "int was_here() {")
 
 
-def test_the_same_file_twice_is_changed_twice() -> None:
+def test_a_file_that_occurs_twice_is_changed_twice() -> None:
     first = diff(hunk(FIRST))
     second = diff(hunk(FIRST, old="7e-4", new="8e-4"))
     assert made(renumbered(first + second)) == at(FIRST).replace("7e-4", "8e-4")
 
 
-def test_line_ends_and_a_missing_last_one_are_a_part_of_the_lines() -> None:
+def test_line_endings_are_part_of_the_lines() -> None:
     dos = TESTS.replace("\n", "\r\n")
     assert renumbered(diff(hunk(FIRST)), dos).files == {}
     lines = hunk(FIRST).replace("\n", "\r\n").replace("\r\n", "\n", 1)
@@ -269,7 +269,7 @@ def test_line_ends_and_a_missing_last_one_are_a_part_of_the_lines() -> None:
     assert renumbered(diff(end), TESTS.removesuffix("\n")).files == {PATH: TESTS.encode()}
 
 
-def test_a_diff_is_read_as_git_reads_it() -> None:
+def test_diffs_are_parsed_like_git_does() -> None:
     quoted = b'--- "a/caf\\303\\251 \\"1\\".txt"\t2026-01-01\n+++ b/x y.txt\t\n@@ -1 +1 @@\n-a\n+--- b\n'
     dated = (
         b"Index: c\n--- c.orig 2026-01-01 10:00:00\n+++ c\n@@ -0,0 +1,2 @@ f\n+@@ -1 +1 @@\n+\n-- \n2.39\n"
@@ -282,7 +282,7 @@ def test_a_diff_is_read_as_git_reads_it() -> None:
     ]
 
 
-def test_only_what_is_below_a_folder_is_kept() -> None:
+def test_only_files_below_a_folder_are_kept() -> None:
     outside = diff(hunk(FIRST), path="README.md")
     data = b"words\n" + outside + diff(hunk(FIRST), path="vendor/llama.cpp/a.cpp") + outside
     kept, others = keep_below(data, "vendor/llama.cpp", 1)

@@ -1,4 +1,4 @@
-"""What a change consists of, read from git."""
+"""The files of a change, read from git."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.carry.importing.commits import check_changes
 from patchkit.carry.upstream.git import Change, Git
 
 
-def test_a_file_whose_bytes_the_repository_lacks_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_without_content_in_the_repository_is_refused_by_name(tmp_path: Path) -> None:
     git = Git(reporter=NullReporter(), git_dir=tmp_path / "a.git")
     git.run("init", "--quiet", "--bare", "--template=", str(tmp_path / "a.git"))
     change = Change(path="a.txt", letter="M", modes=("100644", "100644"), ids=("1" * 40, "2" * 40))

@@ -1,4 +1,4 @@
-"""What the words after the second ``@@`` of a hunk say of a place."""
+"""Comparing the heading after the second ``@@`` of a hunk with a place."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ SHELL = "usage() {\n    echo a\n}\n\nif true; then\n    run b\n    run c\nfi\n"
 
 
 def judged(text: str, path: str, heading: str, line: int) -> str:
-    """What a heading is to a hunk that begins with the line that it changes, counted from 1."""
+    """The verdict on a heading for a hunk that begins with the line that it changes, counted from 1."""
     row = text.split("\n")[line - 1].encode()
     changed = Changed(line - 1, line, (row,))
     return Outline(path, text.encode()).judge(heading.encode(), line - 1, changed)[0]

@@ -1,4 +1,4 @@
-"""The questions behind a class, each on a few lines of code."""
+"""The parts of a classification, each on a few lines of code."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_units_are_statements_and_directives_without_layout():
     assert statements.at(len(found.source.data)) is None
 
 
-def test_an_alignment_says_what_stayed_and_what_corresponds():
+def test_an_alignment_has_equal_statements_and_corresponding_ranges():
     found = align(("a", "b", "c"), ("a", "x", "c"))
     assert found.same == {0: 0, 2: 2}
     assert found.changed == ((range(1, 2), range(1, 2)),)
@@ -59,7 +59,7 @@ def test_drift_is_in_tokens_not_in_layout():
     assert drift.before != drift.after
 
 
-def test_a_long_drift_is_cut_and_says_so():
+def test_a_long_drift_is_cut_with_a_note():
     other = b"int f(int x) {\n" + b"".join(b"    y%d();\n" % i for i in range(40)) + b"}\n"
     drift = find_drift(function(BASE), function(other))
     assert drift.added[-1].startswith("... and ")
@@ -75,7 +75,7 @@ def test_a_merge_without_and_with_a_conflict():
     assert merge_file(BASE, BASE, theirs, QUIET) == (theirs, 0)
 
 
-def test_what_git_cannot_merge_at_all_is_an_error_not_a_conflict():
+def test_a_failing_git_merge_is_an_error_and_not_a_conflict():
     with refused("GIT_FAILED"):
         merge_file(b"a\0b\n", b"a\0c\n", b"a\0d\n", QUIET)
 
@@ -112,7 +112,7 @@ int f() {
 """
 
 
-def test_bare_code_has_our_side_of_our_regions_and_upstreams_own_ifs():
+def test_bare_code_keeps_our_side_of_guards_and_upstreams_own_ifs():
     text = bare("a.cu", GUARDED, frozenset({"defined(A) && defined(__gfx1151__)"})).decode()
     assert text == "int f() {\n    one();\n#if defined(B)\n    four();\n#endif\n}\n"
 
@@ -121,7 +121,7 @@ def step(name, before, after):
     return Step(id=name, before={"a.cu": before}, after={"a.cu": after}, conditions=())
 
 
-def test_overlapping_patches_are_taken_out_from_the_last_to_the_first():
+def test_overlapping_patches_are_reverted_from_the_last_to_the_first():
     first = BASE.replace(b"b = 2", b"b = 20")
     second = first.replace(b"b = 20", b"b = 200")
     steps = [step("first", BASE, first), step("second", first, second)]
@@ -131,7 +131,7 @@ def test_overlapping_patches_are_taken_out_from_the_last_to_the_first():
     assert revert_steps(steps, {"a.cu": BASE}, QUIET).found == ()
 
 
-def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
+def test_a_partly_merged_patch_is_not_reverted():
     both = Step(
         id="both",
         before={"a.cu": BASE, "b.cu": BASE},
@@ -145,7 +145,7 @@ def test_a_patch_of_which_only_a_part_is_in_is_not_taken_out():
         assert revert_steps([both], whole | {path: data}, QUIET).found == ()
 
 
-def test_a_change_is_there_as_a_whole_or_not_at_all():
+def test_a_partly_merged_change_does_not_count():
     far = BASE + b"int y;\n" * 9 + BASE.replace(b"f(", b"g(")
     made = far.replace(b"a = 1", b"a = 10").replace(b"+ x", b"- x")
     newer = made.replace(b"int y;\nint y;\nint y;\nint g", b"int y;\nlong y;\nint y;\nint g")
@@ -159,7 +159,7 @@ def test_a_change_is_there_as_a_whole_or_not_at_all():
 
 
 def upstream(**names):
-    """An older upstream: functions of these names in a.cu, b.cu and so on."""
+    """An older upstream with functions of these names in a.cu, b.cu and so on."""
     code = {
         f"{file}.cu": b"".join(b"int %s() {\n}\n" % name for name in found) for file, found in names.items()
     }
@@ -170,7 +170,7 @@ def target_of(files, **names):
     return find_place(function(BASE), upstream(**names), UpstreamFiles(files))
 
 
-def test_a_function_is_followed_only_where_there_is_one():
+def test_a_function_is_followed_only_to_a_single_match():
     renamed = BASE.replace(b"int f(", b"int g(")
     had = {"a": [b"f"], "b": [b"h"]}
     assert target_of({"a.cu": renamed}, **had).function == "g"
@@ -183,7 +183,7 @@ def test_a_function_is_followed_only_where_there_is_one():
     assert target_of({"a.cu": renamed}, a=[b"f", b"g"]) is None
 
 
-def test_what_resembles_the_function_is_named_with_its_share():
+def test_similar_functions_are_named_with_their_share():
     other = scopes(BASE.replace(b"int f(", b"int g(").replace(b"c = 3", b"c = 4"))
     (found,) = find_resemblances(function(BASE), upstream(a=[b"f"]), [other])
     assert (found.where.line, "'g' has" in found.where.label) == (1, True)
@@ -203,7 +203,7 @@ def alike(*others):
     return find_resemblances(function(LONG), upstream(a=[b"f"]), [new])
 
 
-def test_a_near_place_has_nearly_all_of_the_code_and_no_rival():
+def test_a_near_place_is_the_only_one_with_nearly_all_of_the_code():
     near = LONG.replace(b"int f(", b"int g(").replace(b"step_7", b"step_77")
     assert near_place(alike(near)).function == "g"
     assert near_place(alike(near, near.replace(b"int g(", b"int h("))) is None
@@ -214,7 +214,7 @@ def test_a_near_place_has_nearly_all_of_the_code_and_no_rival():
     assert near_place(alike(far)) is None
 
 
-def test_a_new_name_alone_is_no_drift():
+def test_a_rename_alone_is_no_drift():
     renamed = function(BASE.replace(b"int f(", b"int g("))
     assert find_drift(function(BASE), renamed) is None
     assert find_drift(
@@ -252,7 +252,7 @@ def taken_from(upstream, mode="100755"):
     return revert_steps([FILES], upstream, QUIET, lambda path: mode if path == "run.sh" else "100644")
 
 
-def test_what_upstream_did_to_whole_files_itself_is_taken_out_of_it():
+def test_whole_file_changes_that_upstream_has_are_reverted():
     found = taken_from(LATER)
     assert found.found == (("files", "guarded"),)
     assert found.files == {
@@ -280,12 +280,12 @@ def test_what_upstream_did_to_whole_files_itself_is_taken_out_of_it():
         {"ours.png": b"\0other"},
     ],
 )
-def test_whole_files_of_which_upstream_did_only_a_part_are_not_taken_out(other):
+def test_partial_whole_file_changes_are_not_reverted(other):
     upstream = {path: data for path, data in {**LATER, **other}.items() if data is not None}
     assert taken_from(upstream).found == ()
 
 
-def test_a_mode_that_upstream_does_not_have_is_not_taken_out_of_it():
+def test_a_mode_that_upstream_lacks_is_not_reverted():
     assert taken_from(LATER, mode="100644").found == ()
 
 

@@ -1,4 +1,4 @@
-"""Long conflicts of git's merge, made short."""
+"""Shortening long conflicts of git's merge."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def merged(base: list[str], patched: list[str], upstream: list[str], newline: st
 
 
 def changed(rows: list[str], *steps: int) -> list[str]:
-    """The rows with the second argument of some steps of ``two`` changed."""
+    """The rows, with the second argument of some steps of ``two`` changed."""
     old = {f"    two_step_{step}(value, {step});": f"    two_step_{step}(value, -{step});" for step in steps}
     return [old.get(row, row) for row in rows]
 
@@ -44,7 +44,7 @@ def upstream_side(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_a_function_that_went_elsewhere_leaves_the_change_and_the_lines_around_it(newline: str) -> None:
+def test_a_function_that_moved_leaves_the_change_and_its_context(newline: str) -> None:
     other = function("other", 900)
     data = merged([*ONE, *TWO, *SIX], changed([*ONE, *TWO, *SIX], 150), other, newline)
     short, count = shorten_conflicts(data, LABELS)
@@ -56,7 +56,7 @@ def test_a_function_that_went_elsewhere_leaves_the_change_and_the_lines_around_i
     assert upstream_side(short).decode() == "".join(f"{row}{newline}" for row in other)
 
 
-def test_it_stands_beside_the_lines_that_resemble_it() -> None:
+def test_it_is_shown_next_to_the_most_similar_lines() -> None:
     moved = [row.replace("value, 150", "value, 151") for row in TWO]
     rest = function("other", 300)
     data = merged([*ONE, *TWO, *SIX], changed([*ONE, *TWO, *SIX], 150), [*rest, *moved, *rest])
@@ -66,14 +66,14 @@ def test_it_stands_beside_the_lines_that_resemble_it() -> None:
     assert sum(each.stop - each.first for each in conflicts) < 100
 
 
-def test_changes_far_from_one_another_are_conflicts_of_their_own() -> None:
+def test_distant_changes_are_separate_conflicts() -> None:
     data = merged([*ONE, *TWO, *SIX], changed([*ONE, *TWO, *SIX], 10, 20, 200), function("other", 900))
     short, count = shorten_conflicts(data, LABELS)
     assert count == len(list(list_conflicts(short.split(b"\n"), LABELS))) == 2
     assert upstream_side(short) == upstream_side(data)
 
 
-def test_a_short_conflict_stays_as_git_made_it() -> None:
+def test_a_short_conflict_is_unchanged() -> None:
     rows = ["begin", "old", "end"]
     data = merged(rows, ["begin", "mine", "end"], ["begin", "new", "end"])
     assert shorten_conflicts(data, LABELS) == (data, 1)

@@ -1,4 +1,4 @@
-"""When git's merge of a patch is taken by itself, and why it is not."""
+"""When git's merge of a patch is accepted automatically, and why it is not."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def merged(new: str | None, patched: str = PATCHED, old: str | None = OLD, path:
         OLD.replace("int one(int n)", "int one(const int n)"),
     ],
 )
-def test_a_change_in_its_function_is_taken(new: str) -> None:
+def test_a_change_in_the_same_function_is_accepted(new: str) -> None:
     found = merged(new)
     assert (found.doubt, found.conflicts) == ("", 0)
     assert found.merged.decode() == new.replace("middle(n)", "middle(2*n)") or new.count("middle(n)") == 2
 
 
-def test_between_two_definitions_one_of_them_is_enough() -> None:
+def test_between_two_definitions_one_common_neighbour_is_enough() -> None:
     new = OLD.replace("int two", "int too(int n) {\n    return 2;\n}\n\nint two")
     assert merged(new, ADDED).doubt == ""
     assert merged(OLD.replace("int two", "int too"), ADDED).doubt == ""
@@ -89,11 +89,11 @@ def test_a_change_that_upstream_has_leaves_nothing() -> None:
     assert (found.doubt, found.is_left) == ("", False)
 
 
-def test_a_file_of_the_patch_s_own_stays_unless_upstream_has_one() -> None:
+def test_an_added_file_is_kept_unless_upstream_has_one() -> None:
     assert merged(None, "int x;\n", None).is_new
     assert merged("int x;\n", "int x;\n", None).is_left is False
     assert merged("int y;\n", "int x;\n", None).doubt == "upstream now has a file of this name"
 
 
-def test_what_is_no_code_has_no_functions_to_be_in() -> None:
+def test_files_that_are_not_code_have_no_functions() -> None:
     assert merged(OLD.replace("int one(", "int uno("), path="a.txt").doubt == ""

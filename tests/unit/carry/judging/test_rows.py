@@ -1,4 +1,4 @@
-"""Comparing lists of lines: what a person would mark, and nothing that does not differ."""
+"""Diff of lists of lines: natural to read, and without unchanged lines."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def rows(text: str) -> list[bytes]:
         ("a b c", "a x c", [Block(1, 2, 1, 2)]),
         ("a c", "a b c", [Block(1, 1, 1, 2)]),
         ("a b c", "a c", [Block(1, 2, 1, 1)]),
-        # The brace behind g is not the one behind f.
+        # The brace after g is not paired with the one after f.
         ("f { } g { }", "f { } h { } g { }", [Block(3, 3, 3, 6)]),
-        # What lies between two changes and is there once stays.
+        # A unique line between two changes is kept.
         ("} } one } }", "} x } one } y }", [Block(1, 1, 1, 2), Block(4, 4, 5, 6)]),
     ],
 )
@@ -30,7 +30,7 @@ def test_what_differs(old: str, new: str, blocks: list[Block]) -> None:
     assert compare_rows(rows(old), rows(new)) == blocks
 
 
-def test_the_blocks_make_one_list_of_the_other() -> None:
+def test_the_blocks_turn_one_list_into_the_other() -> None:
     pick = random.Random(42)
     for _ in range(300):
         old = [bytes([pick.choice(b"{}abcdefgh")]) for _ in range(pick.randrange(60))]

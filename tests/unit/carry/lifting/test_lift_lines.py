@@ -1,4 +1,4 @@
-"""Changes of a file as edits of whole lines: how small they are, and what they hang on."""
+"""Lifting changes to edits of whole lines: their size, and their selectors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ int f(int x, int y) {
 
 
 def placed(data: bytes, drafts: tuple[Draft, ...], path: str) -> bytes:
-    """The file with the drafts in it, found anew by their selectors, as edits of a plain patch."""
+    """The file with the drafts applied, placed again by their selectors as edits of a plain patch."""
     source = SourceText(path, data)
     placements = []
     for number, draft in enumerate(drafts):
@@ -69,7 +69,7 @@ def placed(data: bytes, drafts: tuple[Draft, ...], path: str) -> bytes:
 
 
 def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
-    """The drafts of a change, which come out byte for byte in both ways."""
+    """The drafts of a change, which give the exact result when applied and when placed."""
     drafts = lift_lines(path, old.encode(), new.encode())
     assert apply_drafts(old.encode(), drafts) == new.encode()
     assert placed(old.encode(), drafts, path) == new.encode()
@@ -79,7 +79,7 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
 @pytest.mark.parametrize(
     ("old", "new", "selector", "function"),
     [
-        # What says enough stands alone.
+        # Lines with enough words need no context.
         (
             "        return helper(x);\n",
             "        return helper(x + y);\n",
@@ -92,7 +92,7 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
             Selector(lines="    for (int i = 0; i < 4; ++i) {"),
             "f",
         ),
-        # A line of the preprocessor, and a comment, are lines of their function.
+        # Preprocessor lines and comments are lines of their function.
         (
             "#pragma unroll\n",
             "#pragma unroll 2\n",
@@ -105,7 +105,7 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
             Selector(lines="    int first  = 1; // a comment", inside=Selector(definition="params")),
             None,
         ),
-        # What is added hangs on what is in front of it.
+        # An insertion depends on the named thing before it.
         (
             "    int second = 2;\n",
             "    int second = 2;\n    int third = 3;\n",
@@ -127,14 +127,14 @@ def lifted(old: str, new: str, path: str = "a.cpp") -> tuple[Draft, ...]:
         ),
         ("    return y;\n}\n", "    return y;\n}\n\nint g(int x) { return x; }\n", Selector(end=True), None),
         ("#include <cstdint>\n", "// of this and that\n#include <cstdint>\n", Selector(start=True), None),
-        # Between two lines where nothing in front of it has a name.
+        # Between two lines if there is no named thing before it.
         (
             '#include "one.h"\n\n',
             '#include "one.h"\n\nusing json = ordered_json;\n\n',
             Selector(lines='#include "one.h"', below="\nstruct params {\n"),
             None,
         ),
-        # In a function it stands between two lines.
+        # In a function it goes between two lines.
         (
             "    return y;\n",
             "    y += 1;\n    return y;\n",
@@ -150,7 +150,7 @@ def test_how_one_change_is_written(old: str, new: str, selector: Selector, funct
     assert (first, draft.function, draft.reason) == (selector, function, "")
 
 
-def test_where_the_name_is_gone_the_lines_are_asked() -> None:
+def test_lines_are_the_fallback_if_the_name_is_gone() -> None:
     first, second = "    int first  = 1; // a comment\n", "    int second = 2;\n"
     (draft,) = lifted(CODE, CODE.replace(first, f"{first}\n    int third = 3;\n"))
     several = draft.selector.first_of or ()
@@ -168,7 +168,7 @@ def test_where_the_name_is_gone_the_lines_are_asked() -> None:
         later(first + second, "    int one, two;\n")
 
 
-def test_what_begins_with_an_empty_line_goes_in_front_of_those_that_are_there() -> None:
+def test_text_with_a_leading_empty_line_goes_before_existing_ones() -> None:
     old = "int one_thing(int);\n\nint another_thing(int);\n"
     (draft,) = lifted(old, old.replace("(int);\n\n", "(int);\n\nint ours(int);\n\n"))
     changed = old.replace("one_thing(int);\n", "changed_thing(long);\n\n")
@@ -220,7 +220,7 @@ elseif (KIND STREQUAL "two")
     endforeach()
 """,
         ),
-        # A directive says nothing about how far to the right it is.
+        # The position of a directive does not count as indentation.
         (
             "a.cpp",
             """\
@@ -248,7 +248,7 @@ int run() {
         ),
     ],
 )
-def test_an_addition_begins_where_a_person_would_mark_it(path: str, old: str, added: str) -> None:
+def test_an_addition_begins_at_the_most_natural_place(path: str, old: str, added: str) -> None:
     (draft,) = lifted(old.replace("@", ""), old.replace("@", added), path)
     assert draft.rows == added.encode()
 
@@ -321,13 +321,13 @@ def test_an_addition_that_can_slide_is_placed_by_what_follows(
         ('STREQUAL "three")', 'MATCHES "three")'),  # most lines are there
     ],
 )
-def test_an_addition_that_can_slide_is_told_where_upstream_has_it_otherwise(change: tuple[str, str]) -> None:
+def test_a_sliding_addition_is_recognised_if_upstream_has_it(change: tuple[str, str]) -> None:
     new = BRANCHES.replace("endif()", f"{BRANCH}endif()")
     (draft,) = lifted(BRANCHES, new, "a.cmake")
     later = new.replace(*change)
     with refused("EDIT_THERE_ALREADY"):
         placed(later.encode(), (draft,), "a.cmake")
-    # By the same lines alone, as somebody may have written them, it goes where they are.
+    # With the second selector alone, as a user may write it, it is placed there.
     alone = replace(draft, selector=(draft.selector.first_of or ())[1])
     assert placed(later.encode(), (alone,), "a.cmake").decode().count('"three")') == 2
 
@@ -336,7 +336,7 @@ def test_a_line_that_moves_to_the_top() -> None:
     lifted("#include <a>\n#define ONE_THING 1\n", "#define ONE_THING 1\n#include <a>\n")
 
 
-def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
+def test_two_changes_stay_separate() -> None:
     new = CODE.replace("first  = 1;", "first  = 7;").replace("// one more", "// one less")
     assert len(lifted(CODE, new)) == 2
     later = CODE.replace("    int second = 2;", "    int second = 5; // a new comment of upstream's")
@@ -345,7 +345,7 @@ def test_two_changes_stay_two_and_what_lies_between_stays_upstreams() -> None:
     assert "// one less" in made
 
 
-def test_lines_that_are_there_often_are_looked_for_between_two_that_are_not() -> None:
+def test_frequent_lines_are_searched_between_unique_ones() -> None:
     step = "".join(f"    {letter}();\n" for letter in "abcdefghi")
     old = f"void f() {{\n    begin(1);\n{step}    middle(2);\n{step}    end(3);\n}}\n"
     at = old.index("    e();\n", old.index("middle"))
@@ -377,7 +377,7 @@ def test_lines_that_are_there_often_are_looked_for_between_two_that_are_not() ->
         ("if x:\n    go()\n", "if x:\n        go()\n"),
     ],
 )
-def test_it_comes_out_whatever_the_lines_are(old: str, new: str) -> None:
+def test_the_result_is_exact_for_any_lines(old: str, new: str) -> None:
     for path in ("a.txt", "a.cpp"):
         lifted(old, new, path)
 
@@ -387,7 +387,7 @@ def test_the_indentation_alone() -> None:
     assert draft.selector.exact
 
 
-def test_what_is_said_again_in_front_of_the_first_line_is_refused_and_no_crash() -> None:
+def test_a_repeated_first_line_is_refused_without_a_crash() -> None:
     old = b"\n#include <a>\nint y;\n"
     with pytest.raises(NotLifted):
         lift_lines("a.h", old, b"#include <a>\n" + old)

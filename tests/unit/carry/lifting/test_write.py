@@ -122,7 +122,7 @@ def test_a_patch_with_everything() -> None:
     )
 
 
-def test_a_patch_with_nothing_that_may_be_left_out() -> None:
+def test_a_patch_without_optional_parts() -> None:
     edit = NewEdit(id="mine", file="a.txt", selector=Selector(lines="a"), verb="remove")
     body = Body(edits=(edit,))
     patch = NewPatch(
@@ -131,14 +131,14 @@ def test_a_patch_with_nothing_that_may_be_left_out() -> None:
     assert folder_files(patch) == {"patch.toml": PLAIN}
 
 
-def test_no_text_is_too_long_to_be_written() -> None:
+def test_long_texts_are_written() -> None:
     text = "x" * (2 * 1024 * 1024)
     edit = NewEdit(id="mine", file="a.txt", selector=Selector(lines=text), verb="remove")
     patch = NewPatch(id="p", title="p", first_build=1, builds_why="w", archs=None, body=Body(edits=(edit,)))
     assert f'at = {{ lines = "{text}" }}' in folder_files(patch)["patch.toml"]
 
 
-def test_an_id_made_of_a_long_title_ends_with_a_word() -> None:
+def test_an_id_from_a_long_title_ends_with_a_whole_word() -> None:
     none = Series(folders=("ggml/src/ggml-cuda",))
     assert patch_id(None, "A title that goes on for a while, until it is too long", none) == (
         "a-title-that-goes-on-for-a-while-until"

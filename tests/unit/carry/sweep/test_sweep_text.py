@@ -1,4 +1,4 @@
-"""A sweep as text and as Markdown: what moved is told, and what upstream writes is no mark-up."""
+"""A sweep as text and as Markdown: moves are listed, and upstream's code is not parsed as markup."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ def matrix(**fields):
     return Sweep(archs=("gfx1151",), patches=("demo",), rows=(row,), breaks=())
 
 
-def test_a_patch_in_a_function_that_changed_is_told_beside_the_asterisk():
+def test_a_patch_in_a_changed_function_is_listed_below_the_matrix():
     lines = text_matrix(matrix(patch_class="clean", drift=(DRIFT,)))
     assert "b7   clean*" in lines
     assert "  b7 demo: clean: see" in lines
 
 
-def test_a_patch_that_is_as_it_was_has_its_cell_alone():
+def test_an_unchanged_patch_has_only_its_cell():
     assert not [line for line in text_matrix(matrix(patch_class="clean")) if "see" in line]
 
 
-def test_a_conflict_has_the_hint_of_its_error():
+def test_a_conflict_shows_the_hint_of_its_error():
     problem = AnchorError("no place", where=Location(path="a.cu", line=3), hint="change the selector")
     lines = text_matrix(matrix(patch_class="conflict", problems=(problem,)))
     assert "    hint: change the selector" in lines
 
 
 @pytest.mark.parametrize(("label", "fence"), [("a | <b> @you #12", "```"), ("```sh", "````")])
-def test_code_of_upstream_is_no_markup_of_the_table(label, fence):
+def test_upstreams_code_is_not_parsed_as_markup(label, fence):
     problem = AnchorError("no place", where=Location(path="a.cu", line=3, label=label))
     lines = markdown_matrix(matrix(patch_class="conflict", problems=(problem,)))
     assert lines[2] == "| b7 | CONFLICT |"
