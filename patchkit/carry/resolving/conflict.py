@@ -279,9 +279,9 @@ def _header(
     ]
     if file.conflicts:
         rows += [
-            f"{counted(file.conflicts, 'conflict')}. Each has three parts: {old.name} with the patch; after "
-            f"|||||||, {old.name} without it;",
-            f"after =======, {new.name}. Edit them into the final text, and remove the marker lines.",
+            f"{counted(file.conflicts, 'conflict')}, each with three parts: {old.name} with the patch;",
+            f"after |||||||, {old.name} without it; after =======, {new.name}.",
+            "Edit them into the final text, and remove the marker lines.",
         ]
     else:
         rows += [f"No conflict of lines, but please check: {why or 'the merge'}.", "Change it or leave it."]
