@@ -42,7 +42,7 @@ def find_series_repository(series: SeriesDir, reporter: Reporter) -> tuple[Repos
     lines = found.stdout.decode("utf-8", "surrogateescape").splitlines()
     if found.status != 0 or len(lines) != 3:  # noqa: PLR2004 - as asked for
         raise GitError(
-            f"{series.root} is in no git repository with a commit",
+            f"{series.root} is not in a git repository that has a commit",
             code="BUMP_SERIES_NOT_IN_GIT",
             where=Location(path=str(series.root)),
             why=found.stderr.strip() or None,

@@ -77,7 +77,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
     """
     where = checked_url(url)
     name = f"refs/pull/{number}/head"
-    with working_folder(root, "pull-", "making room for the history") as folder:
+    with working_folder(root, "pull-", "creating a temporary folder for the history") as folder:
         git = Git(reporter=cache.reporter, git_dir=folder)
         git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
         git.run("config", "remote.upstream.url", where)

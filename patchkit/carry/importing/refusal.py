@@ -61,7 +61,8 @@ def _other_paths(change: QueuedChange, tree: str, finder: BaseFinder) -> tuple[s
     names = frozenset(out.decode("utf-8", "surrogateescape").split("\0"))
     olds = [part.old for part in parse_diff(change.data) if part.old is not None and part.old != "/dev/null"]
     for option, other, name in _ways(change, olds, names):
-        was = visible(f"'{stripped(name, change.strip) or name}' is '{stripped(name, other.strip)}' there")
+        present, wanted = stripped(name, change.strip) or name, stripped(name, other.strip)
+        was = visible(f"upstream has '{wanted}' instead of '{present}'")
         try:
             finder.trees.place(tree, other)
         except PatchkitError as error:

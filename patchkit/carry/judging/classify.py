@@ -225,7 +225,7 @@ def _with_next_step(
     open_ones = [each for each in merged if each.doubt]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
     differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
-    outcome = "git can merge it, and writes the new edits without asking you"
+    outcome = "git can merge it without your help"
     if open_ones or differs:
         places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
         outcome = f"needs your decision in {places}"

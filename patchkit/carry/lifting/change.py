@@ -90,7 +90,7 @@ class MovedHunk:
             others = counted(self.others, "other place")
             text += f"; {others} with the same lines, chosen by line number alone"
         if self.heading:
-            text += f"; its @@ line names '{self.heading}', but the place is not inside of that"
+            text += f"; its @@ line names '{self.heading}', but the place is not inside it"
         return text
 
 

@@ -135,7 +135,7 @@ class Stage:
 @contextmanager
 def open_stage(workspace: Workspace, cache: Cache, repository: Repository) -> Iterator[Stage]:
     """A stage that exists while the context lasts. Errors raised in it name the files of the real series."""
-    with copied_series(workspace.series, cache, "import-", "making room for the patch") as stage:
+    with copied_series(workspace.series, cache, "import-", "copying the series") as stage:
         yield Stage(
             series=stage,
             workspace=replace(workspace, series=stage),

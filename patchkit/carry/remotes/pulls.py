@@ -166,7 +166,7 @@ def find_merge(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tup
     ]
     if not squashed:
         return None
-    return squashed[-1].commit, f"by its subject in the main line: {one_line(squashed[-1].subject)}"
+    return squashed[-1].commit, f"a commit of the main line names it: {one_line(squashed[-1].subject)}"
 
 
 def judge_pull(

@@ -519,7 +519,7 @@ def test_other_paths_are_told_with_the_option_that_makes_them_upstreams(
     path.write_text(other_paths(desk, way))
     told = refused(desk, "IMPORT_NOT_APPLYING", 3, str(path), "--guard", "none")
     assert f"hint: with {' '.join(option)} it applies" in told or f"hint: {option[0]} takes" in told, told
-    assert "common/tool.cpp' is 'common/tool.cpp' there" in told or way == "bare"
+    assert "upstream has 'common/tool.cpp' instead of '" in told or way == "bare"
     done = desk.run("import", str(path), "--guard", "none", *option, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["edits"][0]["file"] == "common/tool.cpp"
