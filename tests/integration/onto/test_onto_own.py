@@ -194,6 +194,6 @@ def test_commits_for_another_gpu_are_not_taken_out(owner):
     error = owner.error(code=2)
     assert (error["code"], error["hint"]) == (
         "ONTO_PATCHED",
-        "name all GPUs: --arch gfx1100 --arch gfx1151",
+        "name all of its GPUs: --arch gfx1100 --arch gfx1151",
     )
     assert owner.apply("--arch", "gfx1100").stdout.startswith("already applied and current: 2 patches")
