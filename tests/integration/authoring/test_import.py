@@ -532,8 +532,8 @@ def test_other_paths_are_told_with_the_option_that_makes_them_upstreams(
 @pytest.mark.parametrize(
     ("path", "args", "says"),
     [
-        ("src/tool.cpp", (), "it has no 'src/tool.cpp', but common/tool.cpp"),
-        ("common/tool.cpp", ("-p9",), "hint: with -p1 it applies"),
+        ("src/tool.cpp", (), "upstream has no 'src/tool.cpp', but common/tool.cpp"),
+        ("common/tool.cpp", ("-p9",), "hint: it applies with -p1"),
         ("tool.cpp", (), "upstream has 'tool.cpp' below common/"),
     ],
 )

@@ -109,7 +109,7 @@ def test_status_calls_no_patch_retired_whose_ground_another_one_makes(carried: C
     path = next(second) / "patch.toml"
     path.write_text(path.read_text().replace('"demo_should_use"', '"demo_gone"'))
     document = json.loads(carried.run("status", "--json", code=0).stdout)
-    assert "b2 has no function demo_gone in" in document["queue"]["patches"][2]["warnings"][0]
+    assert "b2 no longer has function demo_gone in" in document["queue"]["patches"][2]["warnings"][0]
 
 
 def _patches(document: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,7 @@ def test_a_bump_to_a_release_gives_what_the_build_gives_and_every_verb_knows_bot
     text = bump(river, remote, "v0.5.0")
     assert f"v0.6.0 (b1) -> v0.5.0 (b2, {commit[:12]})" not in text  # nobody asked which release b1 is
     assert f"b1 -> v0.5.0 (b2, {commit[:12]})" in text
-    assert "the lock has v0.5.0 (b2) now" in text
+    assert "the lock now has v0.5.0 (b2)" in text
     tip = {name: sha for name, sha in river.state().items() if name.endswith("gfx1151/b2")}
     assert tip == {name: sha for name, sha in before.items() if name.endswith("gfx1151/b2")}
     pin = load_lock(river.lock).pin("v0.5.0")
