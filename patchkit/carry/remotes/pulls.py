@@ -25,6 +25,8 @@ from patchkit.carry.upstream.git import Change, redacted
 PullState = Literal[
     "unchanged", "changed", "merged", "closed or in conflict", "not compared", "not there", "not asked"
 ]
+STATE_TEXTS = {"not there": "does not exist", "not asked": "not fetched yet"}
+"""States as shown in text; all others are shown as they are."""
 _PULL = re.compile(r"(?P<remote>.+?)/pulls?/(?P<number>[1-9][0-9]{0,9})/?")
 _MAKES_MERGES = re.compile(r"https://(?:[^/@]*@)?github\.com/")
 _NO_FILE = "000000"  # the mode of a file that does not exist
@@ -119,7 +121,8 @@ class FollowedPull:
     def lines(self, pin: str) -> Iterator[str]:
         """As text; ``pin``: name of the pin of ``in_pin``."""
         when = f" (as of {self.asked})" if self.asked is not None else ""
-        yield f"{self.patch}: pull request {self.number} of {self.shown_remote}: {self.state}{when}"
+        state = STATE_TEXTS.get(self.state, self.state)
+        yield f"{self.patch}: pull request {self.number} of {self.shown_remote}: {state}{when}"
         if self.merged is not None:
             here = {
                 True: f"{pin} contains it",

@@ -12,7 +12,7 @@ from patchkit.base.text import counted, one_line
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.changed import FunctionChange, function_changes
 from patchkit.carry.judging.drift import list_statements
-from patchkit.carry.remotes.pulls import blob_ids, read_versions
+from patchkit.carry.remotes.pulls import STATE_TEXTS, blob_ids, read_versions
 from patchkit.carry.series.catalogue import Series, Watch
 from patchkit.carry.series.lock import Lock
 from patchkit.carry.series.patch import Edit, Patch
@@ -87,7 +87,7 @@ class WatchedFork:
         when = f" (as of {self.asked})" if self.asked is not None else ""
         head = f"{self.name}, {self.branch}"
         if self.state != "asked":
-            yield f"{head}: {self.state}{when}"
+            yield f"{head}: {STATE_TEXTS[self.state]}{when}"
         else:
             since = f"since {self.seen[:12]}" if self.seen is not None else "that upstream lacks"
             many = counted(len(self.commits) + self.left_out, "commit")
