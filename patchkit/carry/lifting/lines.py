@@ -237,7 +237,7 @@ class LineLifter:
         up, down = block.old - min(slides), max(slides) - block.old
         inside = found.selector.inside
         is_between = inside is not None and inside.between is not None
-        is_recognisable = _words(self.rows[min(slides) : max(slides)]) >= SAYING
+        is_recognisable = _words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
         if found.verb != "insert_after" or is_between or not (up and is_recognisable):
             return found
         high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
@@ -358,7 +358,7 @@ class LineLifter:
 
     def _can_anchor(self, selector: Selector, text: bytes) -> bool:
         """Whether the named thing is unique, and the text could be recognised if it were already there."""
-        is_recognisable = declared_names(self.scopes, selector, text) or _words([text]) >= SAYING
+        is_recognisable = declared_names(self.scopes, selector, text) or _words([text]) >= MIN_WORDS
         alone = len(select(self.scopes, None, selector)) == 1
         return bool(is_recognisable) and alone and find_repeated(self.scopes, selector, text) is None
 

@@ -146,6 +146,6 @@ def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, repor
         f"{redacted(tags.url)} has no build or release '{visible(text)}'",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(tags.url)),
-        why=tell_nearest(builds, build) if build is not None else None,
+        why=nearest_builds_text(builds, build) if build is not None else None,
         hint="builds are tags like b11549, releases are tags like v0.5.0",
     )
