@@ -12,9 +12,9 @@
     for kernel in gpu.time(["./saxpy"]).kernels:
         print(kernel.head.kernel, kernel.launches, kernel.us)
 
-A program is any that is linked against the HIP runtime and has code for the GPU. It runs on the CPU, and what
-the GPU would do is executed instruction by instruction; times are modelled, never measured. Nothing here
-knows of patches: with :mod:`patchkit.toolchain` and :mod:`patchkit.base` this package stands alone.
+You can run any program that is linked against the HIP runtime and contains code for the GPU. Host code runs
+on the CPU, device code is executed instruction by instruction. Times are modelled, not measured. This package
+depends only on :mod:`patchkit.toolchain` and :mod:`patchkit.base`, not on patches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,13 @@ from patchkit.gpu.emulated.emulator import (
     find_disassembler,
     this_level,
 )
-from patchkit.gpu.emulated.findings import Finding, SourceLines, distinct, left_behind, stopped_lines
+from patchkit.gpu.emulated.findings import (
+    Finding,
+    SourceLines,
+    distinct,
+    load_unreported_findings,
+    stopped_lines,
+)
 from patchkit.gpu.emulated.hazards import CodeLook, look_at_file, look_at_objects
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.report_pipe import report_pipe, together
@@ -56,12 +62,12 @@ from patchkit.gpu.modelled.recording import TraceHead, recording_variables, trac
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain
 
-_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
+_SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that is ready to run: the ``variables`` it needs, and the ``tree`` that it was built of."""
+    """A program that is ready to run: its environment ``variables``, and the ``tree`` it was built from."""
 
     path: str
     variables: Mapping[str, str]
@@ -69,15 +75,15 @@ class Program:
 
 
 Prepares = Callable[[EmulatedGpu, EmulationOptions], AbstractContextManager[Program]]
-"""Builds a program for a GPU and keeps what it needs until the context ends."""
+"""Builds a program for a GPU; what the program needs exists until the context ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A program that ended. ``tree`` is what it was built from, when patchkit built it.
+    """A finished program. ``tree`` is the source tree, if patchkit built the program.
 
-    ``status`` is the program's, as a shell tells it. ``report`` is None when it used no GPU or left none;
-    then ``broken`` may say what is wrong with the one it left.
+    ``status`` is the exit status as in a shell. ``report`` is None if the program did not use the GPU or left
+    no valid report; in the latter case ``broken`` is the error.
     """
 
     status: int
@@ -89,9 +95,9 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sanitized:
-    """What the checks found, each once. ``cut_short``: processes ended without telling what they ran.
+    """The distinct findings of the checks. ``cut_short``: some process ended without a report.
 
-    ``code`` is what the machine code of the kernels that ran says of hazards that no run shows.
+    ``code`` has hazards found by static analysis of the kernels that ran.
     """
 
     ran: Ran
@@ -102,9 +108,9 @@ class Sanitized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramKernel:
-    """The launches of one kernel with one grid, block and LDS: their number, and microseconds of them all.
+    """All launches of one kernel with the same grid, block and LDS: their number, and total microseconds.
 
-    They may differ in what they do with their arguments: ``longest`` is the modelled time of the longest one.
+    Their work may differ, as it depends on the arguments: ``longest`` is the slowest of them as modelled.
     """
 
     json_keys: ClassVar = (
@@ -119,10 +125,10 @@ class ProgramKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramTime:
-    """The modelled time of what a program launched, in the order of the first launches.
+    """The modelled time of a program's launches, in the order of the first launches.
 
-    Only some blocks of each launch ran: what the program computed says nothing, nor does a ``status`` that
-    follows from it. ``cut_short``: a signal ended it, so that launches may be missing.
+    Only a sample of each launch's blocks ran, so the program's results, and a ``status`` that depends on
+    them, are meaningless. ``cut_short``: a signal ended the program, so launches may be missing.
     """
 
     json_keys: ClassVar = "arch modelled status cut_short us kernels"
@@ -138,7 +144,7 @@ class ProgramTime:
 
     @property
     def cut_short(self) -> bool:
-        """Whether launches may be missing."""
+        """Whether a signal ended the program, so that launches may be missing."""
         return self.status > _SIGNALLED
 
     modelled: ClassVar = True
@@ -146,9 +152,10 @@ class ProgramTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """A GPU that is played on this machine; :func:`open_gpu` makes one.
+    """A GPU emulated on this machine; :func:`open_gpu` returns one.
 
-    ``profile`` says what it is, ``compiler`` builds what plays it, ``profiles`` has its timing file.
+    ``profile`` describes the GPU, ``compiler`` builds the emulator, ``profiles`` is the folder of its timing
+    file.
     """
 
     profile: GpuProfile
@@ -157,20 +164,20 @@ class Gpu:
 
     @property
     def arch(self) -> str:
-        """Its name: gfx1151."""
+        """Its name, such as gfx1151."""
         return self.profile.arch
 
     @property
     def device(self) -> PlayedDevice:
-        """What the HIP runtime says of it."""
+        """The device as the HIP runtime reports it."""
         return device_of(self.profile, guess_units=True)
 
     def build(self) -> EmulatedGpu:
-        """What plays it; the first time the emulator is compiled, in about a minute.
+        """Build the emulator. The first time this takes about a minute; later it comes from the cache.
 
         Raises:
-            EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
-            CacheError: the disk refused.
+            EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
+            CacheError: the cache cannot be written.
         """
         return emulated_gpu(self.device, self.compiler)
 
@@ -187,13 +194,13 @@ class Gpu:
 
         Args:
             argv: the program, as a path or a name on PATH, and its arguments.
-            how: its schedule, checks, limits.
-            prepares: what builds the program, if it is not there yet.
-            quiet: its output goes to stderr.
-            variables: more of its environment.
+            how: schedule, checks and limits.
+            prepares: builds the program first.
+            quiet: send its output to stderr.
+            variables: additional environment variables.
 
         Raises:
-            PROGRAM_MISSING, TOOL_NOT_STARTED: it cannot be run.
+            PROGRAM_MISSING, TOOL_NOT_STARTED: the program cannot be run.
             The errors of building it, and of :meth:`build`.
         """
         how = how or EmulationOptions()
@@ -214,7 +221,7 @@ class Gpu:
                 environment["LD_LIBRARY_PATH"] += f":{inherited}"
             ended = run_in_terminal([ready.path, *argv[1:]], env=environment, is_quiet=quiet)
             if ended < 0:
-                self.compiler.reporter.warn(f"{signal_name(-ended)} ended the program")
+                self.compiler.reporter.warn(f"the program was ended by {signal_name(-ended)}")
             report, broken = None, None
             try:
                 report = together(pipe.reports())
@@ -226,7 +233,7 @@ class Gpu:
         return Ran(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
 
     def _with_lines(self, report: EmulationReport, lines: SourceLines) -> EmulationReport:
-        """The report with the source lines where a kernel was stopped, which are shown, too."""
+        """Add the source lines at which a kernel was stopped to the report, and print them."""
         places = stopped_lines(report.stopped, lines)
         if report.stopped is None or not places:
             return report
@@ -242,7 +249,7 @@ class Gpu:
         prepares: Prepares | None = None,
         quiet: bool = False,
     ) -> Sanitized:
-        """Run a program to its end and look for faults in its kernels; by default with every usual check.
+        """Run a program and check its kernels for faults, by default with all usual checks.
 
         Raises as :meth:`run`.
         """
@@ -250,7 +257,7 @@ class Gpu:
         with temporary_folder("sanitize") as folder:
             how = replace(how, checks=how.checks or usual_checks(), objects=folder)
             ran = self.run(argv, how, prepares=prepares, quiet=quiet)
-            notes, processes = left_behind(folder)
+            notes, processes = load_unreported_findings(folder)
             found = [*(() if ran.report is None else ran.report.findings), *notes]
             findings = distinct(found, SourceLines(folder, ran.tree))
             code = self._code_of(ran, folder)
@@ -258,7 +265,7 @@ class Gpu:
         return Sanitized(ran=ran, findings=findings, cut_short=cut_short, code=code)
 
     def _code_of(self, ran: Ran, folder: Path) -> CodeLook:
-        """A look at the code of the kernels that ran; what goes wrong with it spoils no run."""
+        """Analyse the code of the kernels that ran. Errors become a warning, so that the run still counts."""
         kernels = () if ran.report is None else ran.report.kernels
         names = {kernel.name for kernel in kernels if kernel.launches}
         objects = sorted(path for path in folder.iterdir() if path.suffix != ".findings")
@@ -274,15 +281,15 @@ class Gpu:
                 reporter=self.compiler.reporter,
             )
         except PatchkitError as error:
-            self.compiler.reporter.warn(f"the kernels' code was not looked at: {error.message}")
+            self.compiler.reporter.warn(f"the kernels' code was not analysed for hazards: {error.message}")
             return CodeLook()
 
     def look(self, path: Path) -> CodeLook:
-        """Look at the code in a file without running it, for hazards that no run shows.
+        """Analyse the code in a file for hazards, without running it.
 
         Raises:
             CODE_UNREADABLE: the file cannot be read, or has no code for AMD GPUs.
-            EMULATOR_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
+            EMULATOR_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
         """
         return look_at_file(
             path,
@@ -293,15 +300,15 @@ class Gpu:
         )
 
     def time(self, argv: Sequence[str], *, quiet: bool = False) -> ProgramTime:
-        """The modelled time of each kernel that a program launches; weights and inputs come from DRAM.
+        """The modelled time of each kernel that a program launches; weights and inputs are read from DRAM.
 
-        Some blocks of each launch run and are recorded in a temporary folder: up to some megabytes for each.
+        A sample of each launch's blocks runs and is recorded in a temporary folder, up to some MB per launch.
 
         Raises:
-            TIMING_UNKNOWN: nothing is known of how fast this GPU is.
+            TIMING_UNKNOWN: there are no timing data for this GPU.
             NOTHING_LAUNCHED: the program launched no kernel.
-            PROGRAM_PROCESSES: more than one process used the GPU, and launches of theirs are mixed up.
-            TRACE_UNREADABLE, TIMING_NOT_BUILT: what was recorded cannot be played.
+            PROGRAM_PROCESSES: several processes used the GPU, so their launches cannot be told apart.
+            TRACE_UNREADABLE, TIMING_NOT_BUILT: the recording cannot be simulated.
             As :meth:`run`.
         """
         machine = load_machine(self.profiles, self.device)
@@ -311,33 +318,33 @@ class Gpu:
                 raise UsageError(
                     f"{argv[0]} used the GPU in {ran.report.processes} processes",
                     code="PROGRAM_PROCESSES",
-                    why="launches are recorded by their number, and each process counts from one",
-                    hint=f"name the program that launches: patchkit model --arch {self.arch} -- ./program",
+                    why="launches are numbered per process, so the recordings of several processes mix",
+                    hint=f"run that program directly: patchkit model --arch {self.arch} -- ./program",
                 )
             launched = traces_in(folder)
             if not launched:
                 raise ToolchainError(
-                    f"{argv[0]} launched no kernel: there is nothing to model",
+                    f"{argv[0]} launched no kernel, so there is nothing to model",
                     code="NOTHING_LAUNCHED",
                     why=_why_nothing(ran),
-                    hint=f"patchkit emulate --arch {self.arch} -- {argv[0]} shows what it does",
+                    hint=f"'patchkit emulate --arch {self.arch} -- {argv[0]}' shows what it does",
                 )
             kernels = tuple(_timed(machine, launched, self.compiler))
         return ProgramTime(arch=self.arch, status=ran.status, kernels=kernels)
 
 
 def _why_nothing(ran: Ran) -> str:
-    """Why a program launched nothing, as far as that is known."""
+    """The most likely reason why a program launched nothing."""
     refused = () if ran.report is None else ran.report.refused
     if refused:
-        return f"its launches were refused: {'; '.join(map(str, refused))}"
-    return f"it ended with status {ran.status}, or has no code for this GPU"
+        return f"its launches were rejected: {'; '.join(map(str, refused))}"
+    return f"it exited with status {ran.status}, or contains no code for this GPU"
 
 
 def _timed(
     machine: Machine, launched: Sequence[tuple[TraceHead, Path]], compiler: Compiler
 ) -> Iterator[ProgramKernel]:
-    """Launches that executed the same are played once, and those of one kernel and size told together."""
+    """Simulate identical launches once, and group launches by kernel and launch size."""
     played = play(machine, [Played(trace=trace, cold=1.0) for _, trace in launched], compiler)
     by_head: dict[TraceHead, list[TimedKernel]] = {}
     for (head, _), time in zip(launched, played, strict=True):
@@ -360,18 +367,18 @@ def open_gpu(
     environ: Mapping[str, str] = os.environ,
     reporter: Reporter | None = None,
 ) -> Gpu:
-    """A GPU by its name.
+    """Open a GPU by name.
 
     Args:
-        arch: one that has a profile, of an architecture that is emulated.
-        profiles: the folder of profiles; patchkit's own unless another one is named.
-        cache_root: where what was built is kept; by default the user's cache folder.
-        environ: where a compiler is looked for.
-        reporter: hears the progress.
+        arch: a GPU with a profile, of an emulated architecture.
+        profiles: the folder of profiles, patchkit's own by default.
+        cache_root: the cache folder, the user's by default.
+        environ: environment in which a compiler is searched.
+        reporter: receives progress.
 
     Raises:
-        ARCH_UNKNOWN, ARCH_GENERIC, ARCH_NOT_EMULATED: there is no such GPU here.
-        ToolchainMissing: no compiler; patchkit sdk install brings one.
+        ARCH_UNKNOWN, ARCH_GENERIC, ARCH_NOT_EMULATED: the GPU is unknown or cannot be emulated.
+        ToolchainMissing: no compiler was found; 'patchkit sdk install' installs one.
     """
     profiles = profiles or find_series_dir(None).profiles
     cache_root, reporter = cache_root or default_cache_root(environ), reporter or NullReporter()
@@ -381,28 +388,28 @@ def open_gpu(
 
 
 def emulated_profile(profiles: Path, arch: str) -> GpuProfile:
-    """The profile of a GPU that can be emulated. Raises ARCH_NOT_EMULATED and as reading profiles does."""
+    """The profile of a GPU that can be emulated. Raises ARCH_NOT_EMULATED, and errors of reading profiles."""
     profile = load_gpu(profiles, arch)
     if not architecture_of(arch).is_emulated:
         emulated = ", ".join(each.title for each in ARCHITECTURES if each.is_emulated)
         raise UsageError(
             f"{arch} is not emulated",
             code="ARCH_NOT_EMULATED",
-            why=f"the emulator executes {emulated}",
+            why=f"the emulator supports {emulated}",
         )
     return profile
 
 
 def find_program(program: str) -> str:
-    """Where a program lies that a user named. Raises PROGRAM_MISSING."""
+    """The path of a program that the user named. Raises PROGRAM_MISSING."""
     found = shutil.which(program)
     if found is None:
         exists = Path(program).exists()
         raise UsageError(
-            f"'{program}' cannot be run" if exists else f"there is no program '{program}'",
+            f"'{program}' cannot be executed" if exists else f"program '{program}' not found",
             code="PROGRAM_MISSING",
             where=Location(path=program),
-            why="it is no executable file, or it is not on PATH: then say ./NAME" if exists else None,
-            hint="name it as a path behind --, as in: -- ./program arguments",
+            why="it is not executable, or not on PATH (write ./NAME for a local file)" if exists else None,
+            hint="give its path after --, for example: -- ./program arguments",
         )
     return found

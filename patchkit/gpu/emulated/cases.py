@@ -1,4 +1,4 @@
-"""Attention cases: upstream's, read from what test-backend-ops prints, and ours where upstream has none."""
+"""Attention cases: upstream's, parsed from the output of test-backend-ops, and our own for gaps in those."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from typing import TypeVar
 
 from patchkit.base.errors import ToolchainError
 
-# The C++ header that reads the lines of :func:`case_line`, for each of our programs that run attention.
+# The C++ header that parses the lines of :func:`case_line`, for all of our programs that run attention.
 CASE_READER = Path(__file__).parent / "native" / "drivers" / "case_line.hpp"
 
-# D of K and V: the switch of ggml_cuda_get_best_fattn_kernel (build 6900), 576/512 is the DeepSeek MLA pair.
+# Head sizes of K and V: the switch in ggml_cuda_get_best_fattn_kernel (build 6900). 576/512 is DeepSeek's
+# MLA.
 HEAD_SIZES = ((40, 40), (64, 64), (80, 80), (96, 96), (112, 112), (128, 128), (256, 256), (576, 512))
 _GQA = (1, 2, 4, 8, 16)
 _KV = (256, 1024, 4096, 16384, 65536, 131072)
-# 1 is decode; 2 and 3 are the edge of the vector kernel, 33 that of 16 columns, 1024 of the mask scan.
+# 1 is decode. 2 and 3 are at the limit of the vector kernel, 33 at that of 16 columns, 1024 at that of the
+# mask scan.
 _TOKENS = (1, 2, 3, 8, 16, 32, 33, 512, 1024, 2048)
-# Other head sizes have no soft cap: the backend says it supports them, and every kernel of them is a trap
-# ("Skip unused kernel variants", fattn-tile.cuh, fattn-vec.cuh and fattn-wmma-f16.cu of build 6900).
+# Only these head sizes have kernels with logit softcap. For others the backend reports support, but every
+# kernel traps ("Skip unused kernel variants" in fattn-tile.cuh, fattn-vec.cuh, fattn-wmma-f16.cu, build
+# 6900).
 SOFTCAP_SIZES = frozenset({128, 256})
 _KV_HEADS = 2
-_OWN = "own-"  # how their ids begin
-_MOST_ABORTING = 16  # kinds of cases, of more than a hundred
-_BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per block, ggml-quants
+_OWN = "own-"  # prefix of our cases' ids
+_MOST_ABORTING = 16  # kinds of cases, out of more than a hundred
+_BLOCK = {"f16": 1, "q8_0": 32, "q4_0": 32}  # values per quantization block (ggml-quants)
 
 _KNOWN = frozenset(
     {
@@ -36,34 +39,35 @@ _KNOWN = frozenset(
         *("type_KV", "type_K", "type_V", "permute"),
     }
 )
-# Variables of later builds, with the value under which the case is one we can build.
+# Variables of later builds, with the values that match what our driver builds.
 _NEUTRAL = {"kv_view": {"1", "true"}, "v_is_view_of_k": {"0", "false"}, "n_kv_max": {"0", "-1"}}
 _VARIABLE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)(?:,|$)")
 
 
 class CaseNotUnderstood(ToolchainError):
-    """Upstream prints a case whose variables this version of patchkit does not know."""
+    """Upstream printed a case with variables that this version of patchkit does not know."""
 
     code = "CASE_NOT_UNDERSTOOD"
 
 
 class CaseAborted(ToolchainError):
-    """A program that runs cases ended badly: in the one with the id ``case``, if that is known."""
+    """A program that runs cases failed, in the case with the id ``case`` if that is known."""
 
     case: str | None = None
 
 
 class SupportMalformed(ToolchainError):
-    """The table of test-backend-ops support is not the CSV it was."""
+    """The output of ``test-backend-ops support`` is not the expected CSV table."""
 
     code = "SUPPORT_MALFORMED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One case. ``kv_heads`` times ``gqa`` are the query heads; ``permute`` is ggml_permute's order.
+    """One attention case. It has ``kv_heads * gqa`` query heads; ``permute`` is the order for ggml_permute.
 
-    ``kv`` counts KV rows, ``tokens`` the batch; ``view``: K and V are views of a cache twice as long.
+    ``kv`` is the number of KV rows, ``tokens`` the batch size. ``view``: K and V are views of a cache twice
+    as long.
     """
 
     id: str
@@ -86,7 +90,7 @@ class Case:
 
     @property
     def is_decode(self) -> bool:
-        """Whether it is a batch of one token."""
+        """Whether it has a batch of one token."""
         return self.tokens == 1
 
     @property
@@ -96,12 +100,12 @@ class Case:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether K or V is."""
+        """Whether K or V is quantized."""
         return self.type_k.startswith("q") or self.type_v.startswith("q")
 
     @property
     def bytes(self) -> int:
-        """Device memory of its tensors, rounded up: 4 bytes for each value of f32, 2 for any other type."""
+        """Device memory of its tensors, an upper bound: 4 bytes per f32 value, 2 per value of other types."""
         heads = self.kv_heads * self.gqa
         cache = self.kv * self.kv_heads * (1 + self.view)
         kept = cache * (self.head_size * _bytes(self.type_k) + self.head_size_v * _bytes(self.type_v))
@@ -111,7 +115,7 @@ class Case:
 
     @property
     def sizes(self) -> str:
-        """The head size, of K and V where they differ."""
+        """The head size; that of K and V if they differ."""
         same = self.head_size == self.head_size_v
         return f"{self.head_size}" if same else f"{self.head_size}/{self.head_size_v}"
 
@@ -142,14 +146,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpRow:
-    """A line of ``test-backend-ops support``: the operation's variables and whether it is supported."""
+    """A row of ``test-backend-ops support``: the operation's variables, and whether it is supported."""
 
     params: str
     is_supported: bool
 
 
 def case_line(case: Case) -> str:
-    """The line of a case file, as native/drivers/case_line.hpp reads it."""
+    """The case's line in a case file, parsed by native/drivers/case_line.hpp."""
     return (
         f"{case.id} hsk={case.head_size} hsv={case.head_size_v} nh={case.kv_heads} nr2={case.gqa} "
         f"nr3={case.sequences} kv={case.kv} nb={case.tokens} mask={case.mask:d} sinks={case.sinks:d} "
@@ -161,7 +165,7 @@ def case_line(case: Case) -> str:
 
 @lru_cache(maxsize=1)
 def own_cases() -> tuple[Case, ...]:
-    """Our cases: every shape plain, and every option on a few of them."""
+    """Our cases: every shape without options, and each option on a few shapes."""
     plain = list(_shapes())
     varied = _variations(plain)
     return (*plain, *(replace(case, id=f"{_OWN}{len(plain) + number}") for number, case in enumerate(varied)))
@@ -191,7 +195,7 @@ def _shapes() -> Iterator[Case]:
 
 
 def _variations(plain: Sequence[Case]) -> Iterator[Case]:
-    """Each option where it matters: two depths, the edges of the batch sizes, all head sizes and groups."""
+    """Each option where it matters: two depths, limits of batch sizes, all head sizes and GQA ratios."""
     for case in plain:
         if case.kv not in {256, 4096} or case.tokens not in {1, 3, 33, 512}:
             continue
@@ -206,18 +210,18 @@ def _variations(plain: Sequence[Case]) -> Iterator[Case]:
 
 @lru_cache(maxsize=8)  # most GPUs and both sides print the same
 def parse_support(text: str) -> tuple[OpRow, ...]:
-    """The rows for FLASH_ATTN_EXT of ``test-backend-ops support --output csv``, in order.
+    """The rows for FLASH_ATTN_EXT in the output of ``test-backend-ops support --output csv``, in order.
 
     Raises:
-        SupportMalformed: a column is missing, or there is no row.
+        SupportMalformed: a column is missing, or there are no rows.
     """
     rows = list(csv.DictReader(io.StringIO(text)))
     columns = {"op_name", "op_params", "supported"}
     if not rows or not columns <= set(rows[0]):
         raise SupportMalformed(
-            "test-backend-ops support printed no table",
-            why=f"expected the columns {', '.join(sorted(columns))}; it begins: {text[:80]!r}",
-            hint="patchkit doctor shows the tools; the recorder's log is in the cache folder",
+            "the output of test-backend-ops support is not a table",
+            why=f"expected the columns {', '.join(sorted(columns))}, but it begins with: {text[:80]!r}",
+            hint="'patchkit doctor' shows the tools; the recorder's log is in the cache folder",
         )
     return tuple(
         OpRow(params=row["op_params"], is_supported=row["supported"] == "1")
@@ -232,13 +236,13 @@ _Run = TypeVar("_Run")
 def without_aborts(
     run: Callable[[Sequence[Case]], _Run], cases: Sequence[Case]
 ) -> tuple[tuple[Case, ...], _Run, tuple[str, ...]]:
-    """The cases of the baseline that end well, their run, and a sentence about each kind that does not.
+    """Run the cases that the baseline can run; returns them, their run, and a note for each kind that aborts.
 
-    Upstream says of some shapes that it supports them and aborts when they come: at build 10068 with
-    rocWMMA on, head size 320, which its selection sends there and the kernel does not have. Such kinds
-    are left out on both sides; more than a few are no shapes, but a backend that does not run.
+    Upstream reports some shapes as supported and then aborts. For example, build 10068 with rocWMMA selects
+    that kernel for head size 320, which it does not implement. Such kinds of cases are excluded on both
+    sides. Many aborting kinds mean that the backend does not work at all.
 
-    Raises CaseAborted when a case is not named, or when too many kinds abort.
+    Raises CaseAborted if the error names no case, or if too many kinds abort.
     """
     left = tuple(cases)
     aborting: list[str] = []
@@ -254,23 +258,23 @@ def without_aborts(
             left = tuple(case for case in left if _kind(case) != kind)
             shape = f"head size {kind[0]}/{kind[1]}, {kind[2]} query heads per KV head"
             aborting.append(
-                f"{shape} ({before - len(left)} cases): the baseline itself aborts in case {culprit.id}"
+                f"{shape} ({before - len(left)} cases excluded): the baseline aborts in case {culprit.id}"
             )
 
 
 def _kind(case: Case) -> tuple[int, int, int]:
-    """What upstream's selection and kernels tell apart first."""
+    """What upstream's kernel selection depends on first."""
     return (case.head_size, case.head_size_v, case.gqa)
 
 
 @lru_cache(maxsize=32768)  # the same rows for every GPU
 def upstream_case(params: str, number: int) -> Case:
-    """The case that upstream prints as ``params`` (``hsk=64,hsv=64,nh=4,nr23=[1,1],...``).
+    """The case for parameters printed by upstream (``hsk=64,hsv=64,nh=4,nr23=[1,1],...``).
 
     Upstream rounds head sizes up to whole blocks of a quantized type; the case has the rounded ones.
 
     Raises:
-        CaseNotUnderstood: a variable is missing, unknown, or has a value we cannot build.
+        CaseNotUnderstood: a variable is missing, unknown, or has an unsupported value.
     """
     values = dict(_VARIABLE.findall(params))
     unknown = {
@@ -311,14 +315,14 @@ def _bytes(kind: str) -> int:
 
 
 def whole_blocks(size: int, kind: str) -> int:
-    """A head size rounded up to whole blocks of a ggml type: 32 values for the quantized ones, else 1."""
+    """A head size rounded up to whole blocks of a ggml type (32 values if quantized, else 1)."""
     block = _BLOCK.get(kind, _BLOCK["q8_0"] if kind.startswith("q") else 1)
     return -(-size // block) * block
 
 
 def _not_understood(params: str, why: str) -> CaseNotUnderstood:
     return CaseNotUnderstood(
-        f"patchkit does not know how to build upstream's case {params}",
+        f"patchkit cannot build upstream's attention case {params}",
         why=why,
         hint="compare test_flash_attn_ext in tests/test-backend-ops.cpp with patchkit/gpu/emulated/cases.py",
     )

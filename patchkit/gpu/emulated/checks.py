@@ -1,4 +1,4 @@
-"""The one list of checks: the command line, the gate, the reports, the documents and the emulator read it."""
+"""The list of checks, shared by the command line, the gate, the reports, the documents and the emulator."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CheckName = Literal[
 class Check:
     """One check.
 
-    ``name`` is the word of ``--check``, the one that the emulator knows it by, and the kind of its findings.
-    ``about`` is what it finds, in one line; ``help`` the same for the help of ``patchkit sanitize``.
-    ``costs`` is what it takes besides time; empty: nothing that matters. ``on_request``: programs may do it
-    on purpose, so it is looked for only where somebody says so.
+    ``name`` is the value of ``--check``, the check's name in the emulator, and the kind of its findings.
+    ``about`` says in one line what it finds; ``help`` is the text for the help of ``patchkit sanitize``.
+    ``costs``: its cost besides time, if that is considerable. ``on_request``: off by default, because
+    programs may do it on purpose.
     """
 
     name: CheckName
@@ -40,90 +40,92 @@ class Check:
 CHECKS: tuple[Check, ...] = (
     Check(
         name="memory",
-        about="accesses to what no allocation holds, or one that was freed; atomics at odd addresses",
-        help="accesses to what no allocation holds, or to what was freed",
+        about="accesses outside of any allocation or to freed memory; misaligned atomics",
+        help="accesses outside of any allocation, or to freed memory",
     ),
     Check(
         name="waits",
-        about="registers used while the load that fills them is under way; barriers before LDS is done",
-        help="registers used while the load that fills them is under way",
+        about="registers used before their load has finished; barriers before LDS accesses have finished",
+        help="registers used before the load that fills them has finished",
     ),
     Check(
         name="races",
-        about="waves and blocks that touch the same LDS, or the same memory, in no order",
-        help="waves of a block that touch the same LDS or memory without a barrier between, and blocks that "
-        "touch the same memory with no order between them",
+        about="unordered accesses of waves and blocks to the same LDS or memory",
+        help="waves of a block that access the same LDS or memory without a barrier in between, and blocks "
+        "that access the same memory with no order between them",
         costs="up to nine times the memory that is touched",
     ),
     Check(
         name="hidden",
-        about="waves that write the same to one place in no order, and would not with other numbers",
-        help="the same between the waves of a block where the values hide it: a write that changes nothing, "
-        "and does with other numbers in memory",
+        about="waves that write equal values to one address in no order, which is a race with other values",
+        help="races between the waves of a block that the values hide: a write that changes nothing now, "
+        "but would with other values in memory",
     ),
     Check(
         name="barriers",
-        about="waves that meet at different barriers, or leave others at one; lanes that go around one",
-        help="waves of a block that wait at different barriers, or leave while others wait at one once more, "
-        "and barriers to which some lanes of a wave do not come",
+        about="waves that wait at different barriers or exit without them; lanes that skip one",
+        help="waves of a block that wait at different barriers, or exit while others still wait at one, "
+        "and barriers that some lanes of a wave do not reach",
     ),
     Check(
         name="uninitialised",
-        about="what was never given a value and decides an address, a branch or what the host gets",
-        help="registers, LDS, scratch and device memory that were never given a value, where they decide an "
-        "address, a branch or what the host gets",
+        about="uninitialised values that decide an address, a branch or what the host reads",
+        help="uninitialised registers, LDS, scratch and device memory, where they decide an address, a "
+        "branch or what the host reads",
         costs="as much memory again as the device has in use",
     ),
     Check(
         name="asynchrony",
-        about="kernels and copies that touch the same memory in no order; sources changed too early",
-        help="kernels, copies and the like that touch the same memory while no stream, event or wait orders "
-        "them, and sources of copies that the program changes before the copy is done",
+        about="unordered kernels and copies that access the same memory; copy sources changed too early",
+        help="kernels, copies and other asynchronous operations that access the same memory while no stream, "
+        "event or wait orders them, and sources of copies that the program changes before the copy is done",
         costs="up to nine times the memory that is touched",
     ),
     Check(
         name="calls",
-        about="calls to the runtime that fail unnoticed, launches that are refused, memory freed twice",
-        help="calls to the HIP runtime that fail while the program does not look, launches that are refused "
+        about="failed runtime calls that the program ignores, rejected launches, double frees",
+        help="HIP runtime calls that fail while the program does not check the error, rejected launches "
         "among them, and memory that is freed twice",
     ),
     Check(
         name="leaks",
         about="memory that the program never frees",
-        help="memory that the program has not freed when it ends",
+        help="memory that the program has not freed when it exits",
         on_request=True,
     ),
     Check(
         name="numbers",
-        about="a NaN or an infinity made of finite numbers, overflow of halves, division by zero",
-        help="where a NaN or an infinity is made of finite numbers",
+        about="NaN or infinity computed from finite numbers, overflow of f16, division by zero",
+        help="where finite numbers result in a NaN or an infinity",
         on_request=True,
     ),
 )
-"""Every check, in the order in which they are told."""
+"""Every check, in the order in which they are listed."""
 
 
 def check_names() -> tuple[CheckName, ...]:
-    """All their names."""
+    """The names of all checks."""
     return tuple(check.name for check in CHECKS)
 
 
 def native_checks() -> str:
-    """The word of a C++ compiler that gives the names to the emulator, whose sources have no list of them."""
+    """The compiler option that passes the names to the emulator, whose sources do not list them."""
     return f"-DPATCHKIT_CHECKS(each)={' '.join(f'each({name})' for name in check_names())}"
 
 
 def usual_checks() -> tuple[CheckName, ...]:
-    """What is looked for unless it is said."""
+    """The checks that run by default."""
     return tuple(check.name for check in CHECKS if not check.on_request)
 
 
 def chosen_checks(words: Collection[str]) -> tuple[CheckName, ...]:
-    """Those that are named; the usual ones when none is."""
+    """The named checks, or the default ones if none is named."""
     return tuple(check.name for check in CHECKS if check.name in words) or usual_checks()
 
 
 def checks_help() -> str:
-    """What each finds, as sentences for a help text."""
-    told = (f"{check.name}{', if asked for' if check.on_request else ''}: {check.help}." for check in CHECKS)
-    return " ".join(told)
+    """What each check finds, as sentences for a help text."""
+    texts = (
+        f"{check.name}{' (not by default)' if check.on_request else ''}: {check.help}." for check in CHECKS
+    )
+    return " ".join(texts)

@@ -1,4 +1,4 @@
-"""Which instructions of a GPU are emulated, of all that LLVM's tables decode; and why the others are not."""
+"""Which instructions that LLVM decodes for a GPU are emulated, and why the others are not."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ _TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstructionState:
-    """One instruction by its name, in a ``family`` of encodings (VALU, SALU, DS, memory, graphics).
+    """State of one instruction, in a ``family`` of encodings (VALU, SALU, DS, memory, graphics).
 
-    ``state``: every form of operands that was tried is emulated (``yes``), or not each (``some``); it is left
-    out on purpose (``out``), or lacks (``no``). ``why`` says it of all but the first.
+    ``state``: all operand forms that were tried are emulated (``yes``), only some of them (``some``), the
+    instruction is excluded on purpose (``out``), or it is missing (``no``). ``why``: the reason for the last
+    three.
     """
 
     family: str
@@ -34,11 +35,11 @@ class InstructionState:
 def instruction_states(
     *, arch: str, program: Path, disassembler: Path, reporter: Reporter
 ) -> tuple[InstructionState, ...]:
-    """All instructions of a GPU; ``program`` is that of :func:`.emulator.build_coverage`.
+    """The state of all instructions of a GPU; ``program`` is built by :func:`.emulator.build_coverage`.
 
     Raises:
-        COVERAGE_UNREADABLE: the program answered something else.
-        ToolFailed, ToolCrashed, ToolTimeout: it did not end well.
+        COVERAGE_UNREADABLE: the program's output has another form.
+        ToolFailed, ToolCrashed, ToolTimeout: the program failed.
     """
     done = run_tool(
         [str(program), str(disassembler), arch],
@@ -50,7 +51,7 @@ def instruction_states(
         return tuple(_parse(line) for line in done.stdout.decode("utf-8", "replace").splitlines())
     except ValueError as error:
         raise ToolchainError(
-            "the program that counts instructions answered what is no answer",
+            "the output of the instruction coverage program is invalid",
             code="COVERAGE_UNREADABLE",
             where=Location(path=str(program)),
             why=str(error),
@@ -60,21 +61,21 @@ def instruction_states(
 def _parse(line: str) -> InstructionState:
     family, name, state, *why = line.split(" ", 3)
     if state not in get_args(State):
-        raise ValueError(f"'{line}' is no state of an instruction")
+        raise ValueError(f"'{line}' is not the state of an instruction")
     return InstructionState(family=family, name=name, state=cast("State", state), why=" ".join(why))
 
 
 def coverage_lines(states: Sequence[InstructionState], arch: str) -> Iterator[str]:
-    """What ``emulate --coverage`` shows: counts by family, then what is not emulated by its reason."""
+    """The output of ``emulate --coverage``: counts per family, then what is not emulated, by reason."""
     for family in sorted({one.family for one in states}):
         of_family = [one for one in states if one.family == family]
         run = sum(one.state in {"yes", "some"} for one in of_family)
         out = sum(one.state == "out" for one in of_family)
         total = counted(len(of_family), "instruction")
-        yield f"{family}: {run} of {total} of {arch} emulated, {out} left out"
+        yield f"{family}: {run} of {total} of {arch} emulated, {out} excluded"
     for state, title in (
         ("no", "not emulated"),
-        ("some", "emulated in part"),
+        ("some", "partly emulated"),
     ):
         yield from (f"{title}: {one.name}: {one.why}" for one in states if one.state == state)
     by_reason: dict[str, list[str]] = {}
@@ -82,11 +83,11 @@ def coverage_lines(states: Sequence[InstructionState], arch: str) -> Iterator[st
         if one.state == "out":
             by_reason.setdefault(one.why, []).append(one.name)
     for reason, names in sorted(by_reason.items()):
-        yield f"left out, {reason}: {', '.join(names)}"
+        yield f"excluded, {reason}: {', '.join(names)}"
 
 
 def coverage_document(states: Sequence[InstructionState], arch: str) -> dict[str, object]:
-    """The same as ``--json`` shows it."""
+    """The coverage as a JSON document."""
     return {
         "arch": arch,
         "instructions": len(states),

@@ -1,4 +1,4 @@
-"""The GPU that the stub runtime claims to be, as its profile describes it."""
+"""The GPU that the stub runtime reports, derived from its profile."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from patchkit.base.occupancy import limits_of
 # HIP reports WGPs on RDNA: 20 for the 40 compute units of gfx1151 (ROCm 6.4, torch multi_processor_count).
 _CUS_PER_WGP = 2
 
-# Large enough for every case: memory is address space here, pages appear only when they are written.
+# Large enough for every case: this is only address space, pages are allocated when they are written.
 MEMORY_BYTES = 128 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlayedDevice:
-    """The lines of the device file, see native/runtime/recorder.hpp. Registers per lane, sizes in bytes.
+    """The contents of the device file (native/runtime/recorder.hpp). Registers per lane, sizes in bytes.
 
-    ``integrated``: 1 for a GPU that shares its memory with the host and says so.
+    ``integrated``: 1 for a GPU that shares memory with the host and reports that.
     """
 
     arch: str
@@ -36,10 +36,11 @@ class PlayedDevice:
 
 
 def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice:
-    """The device of a profile. Raises what :meth:`Facts.require` raises: nothing is guessed.
+    """The device of a profile. Raises what :meth:`Facts.require` raises if a fact is missing.
 
-    With ``guess_units`` the number of compute units may be one of low confidence. It sizes grids, on both
-    sides alike: good enough to compare two sides, never to say what this GPU launches.
+    With ``guess_units``, a compute unit count of low confidence is accepted. It determines grid sizes,
+    equally
+    on both sides: good enough to compare two sides, but not to predict what the real GPU launches.
     """
     limits = limits_of(profile)
     guessed = profile.facts.report("compute_units")
@@ -65,5 +66,5 @@ def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice
 
 
 def device_text(device: PlayedDevice) -> str:
-    """The device file: one ``name value`` line per field."""
+    """The text of the device file: one ``name value`` line per field."""
     return "".join(f"{name} {value}\n" for name, value in asdict(device).items())

@@ -1,4 +1,4 @@
-"""A side on the emulated GPU: its programs, its host code, and its kernels when they are launched."""
+"""One side on the emulated GPU: its programs, its host code, and its kernels (compiled when launched)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from patchkit.toolchain.parts import GPU_LIBRARIES, Part
 from patchkit.toolchain.sides import BuiltPart, BuiltSide, put_file
 from patchkit.toolchain.units import SourceTree
 
-# Captured graphs would be replayed launch by launch; without them a fault names the operation.
+# Without graph capture, a fault can be attributed to the operation that launched the kernel.
 _WITHOUT_GRAPHS = {"GGML_CUDA_DISABLE_GRAPHS": "1"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedSide:
-    """``built`` runs as any side does, with its ``environment``. ``units`` provides its kernels."""
+    """``built`` runs like any side, in its ``environment``; ``units`` compiles and provides its kernels."""
 
     built: BuiltSide
     units: DeviceUnits
@@ -44,27 +44,27 @@ def emulated_side(
     """Make a side that was built for the CPU run on the emulated GPU, for the duration of the context.
 
     Args:
-        side: its programs and CPU backend; left as it is.
+        side: its programs and CPU backend; not modified.
         tree: the sources that it was built from.
-        gpu: what it runs on.
-        compiler: for the host code, and for units whose kernels are launched.
+        gpu: the emulated GPU.
+        compiler: compiles host code, and the units of launched kernels.
         options: how programs run.
-        rocwmma: whether upstream's attention kernel on rocWMMA is compiled.
-        fresh: programs run although the same run was kept.
-        whole: units that are compiled as they stand (None: all); of others single kernels may be, which is
-            quicker (:func:`patchkit.toolchain.compile.compile_kernel`).
+        rocwmma: whether upstream's rocWMMA attention kernel is compiled.
+        fresh: do not reuse kept runs.
+        whole: units that are always compiled whole (None: all). From other units, single kernels may be
+            compiled, which is faster (:func:`patchkit.toolchain.compile.compile_kernel`).
 
     Raises:
-        CompileFailed: a unit of the HIP backend has errors.
+        CompileFailed: a unit of the HIP backend does not compile.
         RECORDER_LACKS_CALLS, HOST_LINK_FAILED: its host code does not link against the runtime.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     library = build_host_library(
         tree, compiler, arch=gpu.device.arch, stub=gpu.runtime, libraries=side.folder, rocwmma=rocwmma
     )
     built = _with_library(side, library, compiler)
     with temporary_folder("emulated") as folder:
-        # Always with lines: runs with checks and without them then take the same objects.
+        # Line tables are always on, so that runs with and without checks share object files.
         units = DeviceUnits(
             tree, gpu.device.arch, compiler, folder / "units", LINE_TABLES, rocwmma=rocwmma, whole=whole
         )
@@ -80,7 +80,7 @@ def emulated_side(
 
 
 def _with_library(side: BuiltSide, library: HostLibrary, compiler: Compiler) -> BuiltSide:
-    """All files of the side and the library, in a folder of their own: ggml looks there for backends."""
+    """Collect the side's files and the library in a separate folder, where ggml looks for backends."""
     part = Part(
         name="gpu",
         backend="hip",

@@ -1,4 +1,4 @@
-"""The emulated GPU built for this machine, and what a program needs around it to run there."""
+"""Build the emulated GPU for this machine, configure it, and serve device code to programs that run on it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.units import SourceTree
 
 Level = Literal["x86-64-v4", "x86-64-v3", "x86-64", "armv8-a"]
-"""What the emulator may use of the CPU, as compilers name it."""
+"""CPU feature level that the emulator is compiled for, as compilers name it."""
 
 Schedule = Literal["in-order", "late", "shuffle"]
-"""When asynchronous work runs: at once, as late as HIP allows, or in any order that HIP allows."""
+"""When asynchronous work runs: immediately, as late as HIP allows, or in a random order that HIP allows."""
 
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 _LIBRARY = "libpatchkit-emulator.so"
-_PROGRAMS = ("alone", "look", "coverage")  # each one source, linked to the library
-_TIMEOUT_S = 600.0  # of one source; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
+_PROGRAMS = ("alone", "look", "coverage")  # one source file each, linked against the library
+_TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-pthread", native_checks()),
-    # Vectors of 32 lanes are passed by no interface but our own.
+    # -Wno-psabi: vectors of 32 lanes are passed only between our own functions, never across an ABI boundary.
     *("-Wall", "-Wextra", "-Werror", "-Wno-psabi"),
-    # Every product and every sum of a kernel is rounded by itself, as its instructions say.
+    # Multiplications and additions of a kernel are rounded separately, as the GPU's instructions define.
     "-ffp-contract=off",
 )
 _LEVEL_FLAGS: Mapping[Level, tuple[str, ...]] = {
@@ -51,16 +51,16 @@ _LEVEL_FLAGS: Mapping[Level, tuple[str, ...]] = {
     "x86-64": ("-march=x86-64",),
     "armv8-a": ("-march=armv8-a",),
 }
-# The psABI's levels by the names that Linux gives their features in /proc/cpuinfo.
+# Feature levels of the x86-64 psABI, with the names of /proc/cpuinfo.
 _V3 = frozenset({"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"})
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
 
 
 def level_of(machine: str, cpuinfo: str) -> Level:
-    """The best level of a CPU: ``machine`` as uname names it, ``cpuinfo`` the text of /proc/cpuinfo.
+    """The highest feature level of a CPU: ``machine`` as in uname, ``cpuinfo`` the text of /proc/cpuinfo.
 
     Raises:
-        EMULATOR_CPU_UNKNOWN: the emulator was not written for such a CPU.
+        EMULATOR_CPU_UNKNOWN: the emulator does not support this type of CPU.
     """
     if machine in {"aarch64", "arm64"}:
         return "armv8-a"
@@ -68,7 +68,7 @@ def level_of(machine: str, cpuinfo: str) -> Level:
         raise ToolchainError(
             f"the emulated GPU does not run on a CPU of type {machine}",
             code="EMULATOR_CPU_UNKNOWN",
-            why="it is written for little-endian CPUs with IEEE floats and tested on x86-64 and arm64",
+            why="only little-endian CPUs with IEEE floats are supported; tested are x86-64 and arm64",
         )
     line = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
     flags = frozenset(line.partition(":")[2].split())
@@ -86,7 +86,7 @@ def find_disassembler(toolchain: Toolchain) -> Path:
     """The libLLVM of the toolchain's compiler, which decodes machine code.
 
     Raises:
-        DISASSEMBLER_MISSING: the compiler has none beside it: its LLVM is linked in.
+        DISASSEMBLER_MISSING: no libLLVM next to the compiler, because LLVM is linked into it statically.
     """
     home = toolchain.clang.resolve().parent.parent
     for root in (home, home / "compiler" / "usr"):
@@ -95,36 +95,36 @@ def find_disassembler(toolchain: Toolchain) -> Path:
             if found:
                 return found[-1].resolve()
     raise ToolchainError(
-        "the compiler has no library libLLVM, which decodes machine code for the emulated GPU",
+        "the compiler has no shared libLLVM, which the emulated GPU needs to decode machine code",
         code="DISASSEMBLER_MISSING",
         where=Location(path=str(home)),
-        hint="patchkit sdk install; an SDK of patchkit's own has it",
+        hint="run 'patchkit sdk install': patchkit's own SDK includes libLLVM",
     )
 
 
 def build_emulator(compiler: Compiler, level: Level) -> Path:
-    """The emulator as a library; built once per toolchain and level.
+    """Build the emulator as a library, once per toolchain and feature level.
 
     Raises:
-        EMULATOR_NOT_BUILT: our sources do not compile with this toolchain.
-        CacheError: the disk refused.
+        EMULATOR_NOT_BUILT: the emulator's sources do not compile with this toolchain.
+        CacheError: the cache cannot be written.
     """
     sources = [path for path in sorted(_NATIVE.glob("*.cpp")) if path.stem not in _PROGRAMS]
     return _built(compiler, level, "library", sources, _LIBRARY, ("-shared",)) / _LIBRARY
 
 
 def build_alone(compiler: Compiler, level: Level) -> Path:
-    """The program that runs pieces of code by themselves. Raises as :func:`build_emulator`."""
+    """Build the program that runs single pieces of code. Raises as :func:`build_emulator`."""
     return _built_program(compiler, level, "alone")
 
 
 def build_look(compiler: Compiler, level: Level) -> Path:
-    """The program that looks at code without running it. Raises as :func:`build_emulator`."""
+    """Build the program that analyses code without running it. Raises as :func:`build_emulator`."""
     return _built_program(compiler, level, "look")
 
 
 def build_coverage(compiler: Compiler, level: Level) -> Path:
-    """The program that says which instructions are emulated. Raises as :func:`build_emulator`."""
+    """Build the program that lists the emulated instructions. Raises as :func:`build_emulator`."""
     return _built_program(compiler, level, "coverage")
 
 
@@ -146,12 +146,12 @@ def _built(
 
     def fill(folder: Path) -> None:
         def compile_one(source: Path) -> Path:
-            made = folder / f"{source.stem}.o"
-            argv = [*nice(), *cxx_of(compiler.toolchain), *flags, "-c", str(source), "-o", str(made)]
+            output = folder / f"{source.stem}.o"
+            argv = [*nice(), *cxx_of(compiler.toolchain), *flags, "-c", str(source), "-o", str(output)]
             run_tool(
                 argv, timeout_s=_TIMEOUT_S, reporter=compiler.reporter, stop=compiler.stop, work="compile"
             )
-            return made
+            return output
 
         try:
             objects = run_parallel(
@@ -176,31 +176,34 @@ def _built(
                 code="EMULATOR_NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
                 why=f"{error.message}: {error.why}",
-                hint="patchkit doctor shows the compiler that was used",
+                hint="'patchkit doctor' shows the compiler that was used",
             ) from error
-        for made in objects:
-            made.unlink()
+        for object_file in objects:
+            object_file.unlink()
 
     return compiler.store.obtain(key, fill)
 
 
-_MOST_OF_SAMPLE = (
-    1 << 31
-)  # instructions of a wave: half a minute, a thousand times what waves of llama.cpp take
+# Instructions per wave: half a minute, and a thousand times what waves of llama.cpp's kernels execute.
+_MOST_OF_SAMPLE = 1 << 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulationOptions:
     """How a program runs on the emulated GPU.
 
-    ``schedule`` says when asynchronous work runs, with the seed of a shuffle. ``report`` is the file that
-    says at the end what ran, with ``counts`` of each instruction. ``threads`` of the CPU: None for one per
-    core. ``limit``: a kernel of which one wave executed so many instructions is stopped. ``checks`` says
-    what is looked for; ``objects`` is the folder that then gets the code objects, for source lines.
-    ``blocks``: of each launch at most so many run, the first and the last among them, and what the others
-    would have computed is missing; a cooperative launch runs whole. ``repeats``: a launch that repeats an
-    earlier one (code, arguments, and what it touches in memory) does not run, and leaves what that one left;
-    not where counts, checks, another schedule or a sample of blocks are asked for.
+    Args:
+        schedule: when asynchronous work runs, and the seed for "shuffle".
+        report: the file that receives the report when the process ends.
+        counts: also count how often each instruction ran.
+        threads: CPU threads; None for one per core.
+        limit: stop a kernel once one of its waves has executed this many instructions.
+        checks: the checks to run.
+        objects: the folder that receives the code objects, for source lines.
+        blocks: run at most this many blocks of each launch, including the first and the last. The results of
+            the others are missing. Cooperative launches always run whole.
+        repeats: skip launches that repeat an earlier one (same code, arguments, and memory contents that they
+            touch) and reuse their results. Has no effect with counts, checks, another schedule or ``blocks``.
     """
 
     schedule: tuple[Schedule, int] = ("in-order", 0)
@@ -214,7 +217,7 @@ class EmulationOptions:
     repeats: bool = False
 
     def variables(self) -> dict[str, str]:
-        """As the runtime reads them."""
+        """The environment variables that the runtime reads."""
         name, seed = self.schedule
         given = {
             "SCHEDULE": f"{name} {seed}" if name == "shuffle" else name,
@@ -231,15 +234,15 @@ class EmulationOptions:
 
     @property
     def _limit(self) -> int | None:
-        """A block that waits for one which the sample leaves out would do so for ever."""
+        """``limit``; has a default with ``blocks``, as a block may wait forever for one that does not run."""
         return self.limit or (None if self.blocks is None else _MOST_OF_SAMPLE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedGpu:
-    """A GPU that programs can run on. ``level`` is what it uses of the CPU.
+    """An emulated GPU, ready to run programs. ``level`` is the CPU feature level it was compiled for.
 
-    ``device_compiler`` is the command by which programs compile device code while they run (hiprtc).
+    ``device_compiler`` is the command that compiles device code at run time (hiprtc).
     """
 
     device: PlayedDevice
@@ -251,15 +254,15 @@ class EmulatedGpu:
 
     @property
     def identity(self) -> str:
-        """What results on it depend on, besides the program: the emulator, the runtime and the device."""
+        """Digest of what results depend on besides the program: emulator, runtime and device."""
         parts = (self.library.parent.name, self.runtime.name, device_text(self.device))
         return key_of({"emulated": parts})[:12]
 
     def environment(self, folder: Path, options: EmulationOptions) -> dict[str, str]:
-        """The variables of a program that runs on it; ``folder`` gets the file that describes the device.
+        """The environment of a program that runs on it; writes the device file to ``folder``.
 
         Raises:
-            CacheError: the disk refused.
+            CacheError: the file cannot be written.
         """
         file = folder / "device"
         with disk_errors(file, "describing the emulated GPU"):
@@ -275,11 +278,11 @@ class EmulatedGpu:
 
 
 def emulated_gpu(device: PlayedDevice, compiler: Compiler) -> EmulatedGpu:
-    """The emulator and the runtime, built where they are not there yet.
+    """Build the emulator and the runtime, unless they are in the cache.
 
     Raises:
-        EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as they say.
-        CacheError: the disk refused.
+        EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
+        CacheError: the cache cannot be written.
     """
     level = this_level()
     return EmulatedGpu(
@@ -296,7 +299,7 @@ def emulated_gpu(device: PlayedDevice, compiler: Compiler) -> EmulatedGpu:
 
 
 class _Entry(BaseModel):
-    """Base of what the runtime writes at the end of a process; a program may have damaged it."""
+    """Base of the report's models. A program may have damaged the report, so it is validated strictly."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -304,11 +307,10 @@ class _Entry(BaseModel):
 class KernelCount(_Entry):
     """One kernel, or a function that kernels called (without launches of its own).
 
-    ``instructions`` are those that waves executed, ``seconds`` what that took here by the clock on the wall.
-    ``left_out``: blocks of its launches that did not run, as only a sample of each was asked for.
-    ``repeats``: of its launches those that repeat an earlier one and did not run.
-    ``by_instruction`` has, when it was asked for, each one's text, how often it ran, and whether its result
-    is not defined to the bit.
+    ``instructions``: executed by waves. ``seconds``: wall-clock time of the emulation. ``left_out``: blocks
+    that did not run because only a sample was requested. ``repeats``: launches that did not run because they
+    repeat an earlier one. ``by_instruction``: if counts were requested, for each instruction its text, how
+    often it ran, and whether its result has a tolerance (is not defined to the bit).
     """
 
     name: str
@@ -322,7 +324,7 @@ class KernelCount(_Entry):
 
 
 class CpuProduct(_Entry):
-    """Calls of hipBLAS or rocBLAS with one shape and one set of types: computed on the CPU."""
+    """Calls of hipBLAS or rocBLAS with the same shape and types. They are computed on the CPU."""
 
     model_config = ConfigDict(frozen=True, extra="allow", strict=True)
 
@@ -330,7 +332,7 @@ class CpuProduct(_Entry):
 
 
 class CodePlace(_Entry):
-    """An instruction: ``offset`` bytes from the start of a function of a code object (a file's name)."""
+    """An instruction: ``offset`` bytes from the start of a function in a code object (named by its file)."""
 
     object: str
     function: str
@@ -339,7 +341,7 @@ class CodePlace(_Entry):
 
 
 class Frame(_Entry):
-    """A call in the program: ``offset`` bytes behind where ``file`` was loaded; ``name``: the function."""
+    """A stack frame of the host program: ``offset`` in bytes from the load address of ``file``."""
 
     file: str
     offset: int
@@ -347,12 +349,12 @@ class Frame(_Entry):
 
 
 class Found(_Entry):
-    """What a check found: where, in which block and wave it did so first, and how often it did.
+    """A finding of a check: the place, the block and wave where it happened first, and how many times.
 
-    ``other`` is what it conflicts with; ``called_from`` where the program asked for the launch, innermost
-    frame first, ``other_called_from`` the same of another launch, or copy; where ``other`` is nothing, where
-    the program itself touched memory. Of an operation without code the place has a text alone, and there is
-    no kernel. ``note``: it is worth knowing, and no fault.
+    ``other`` is the instruction it conflicts with. ``called_from`` is the host call stack of the launch,
+    innermost frame first; ``other_called_from`` is the stack of the other launch or copy or, if ``other`` is
+    None, of the program's own memory access. For an operation without device code, the place has only a text
+    and ``kernel`` is empty. ``note``: worth knowing, but not a fault.
     """
 
     kind: CheckName
@@ -369,7 +371,7 @@ class Found(_Entry):
 
 
 class Refused(_Entry):
-    """Launches of one kernel that were refused, and why."""
+    """Rejected launches of one kernel, with the reason."""
 
     kernel: str
     why: str
@@ -380,7 +382,7 @@ class Refused(_Entry):
 
 
 class StoppedWave(_Entry):
-    """A wave of a kernel that was stopped: what it did, in words, and at which instruction."""
+    """A wave of a stopped kernel: its state in words, and its instruction."""
 
     wave: int
     does: str
@@ -388,17 +390,17 @@ class StoppedWave(_Entry):
 
 
 class Stopped(_Entry):
-    """A kernel that was stopped, with the waves of the block that this happened in."""
+    """A stopped kernel, with the waves of the block that caused it."""
 
     kernel: str
     waves: list[StoppedWave]
 
 
 class EmulationReport(_Entry):
-    """What a process did on the emulated GPU; ``fault`` is what ended it, if the GPU did.
+    """What a process did on the emulated GPU.
 
-    ``stopped`` is where the kernel was that did so. Several ``processes`` when a command started them;
-    kernels are listed for each.
+    ``fault`` is the GPU fault that ended the process, if any, and ``stopped`` the kernel that caused it.
+    ``processes`` is more than 1 if a command started several; ``kernels`` then lists those of each process.
     """
 
     arch: str
@@ -413,22 +415,22 @@ class EmulationReport(_Entry):
 
     @property
     def instructions(self) -> int:
-        """Executed by waves, in all."""
+        """Instructions executed by waves, in total."""
         return sum(kernel.instructions for kernel in self.kernels)
 
     @property
     def left_out(self) -> int:
-        """Blocks that did not run, in all: with any, what the program computed says nothing."""
+        """Blocks that did not run, in total. If there are any, the program's results are meaningless."""
         return sum(kernel.left_out for kernel in self.kernels)
 
     @property
     def repeats(self) -> int:
-        """Launches that repeat an earlier one, in all: their results are known, and they did not run."""
+        """Launches that were skipped because they repeat an earlier one, in total."""
         return sum(kernel.repeats for kernel in self.kernels)
 
     @property
     def with_tolerance(self) -> int:
-        """Those whose result is not defined to the bit; needs counts."""
+        """Executed instructions whose result is not defined to the bit; requires counts."""
         return sum(n for kernel in self.kernels for _, n, is_open in kernel.by_instruction if is_open)
 
 
@@ -436,7 +438,7 @@ def load_report(path: Path) -> EmulationReport:
     """Read a report.
 
     Raises:
-        EMULATION_UNREPORTED: the process ended before it wrote one, or wrote something else over it.
+        EMULATION_UNREPORTED: the process ended before it wrote a report, or overwrote it.
     """
     try:
         text = path.read_text("utf-8", "replace")
@@ -446,27 +448,27 @@ def load_report(path: Path) -> EmulationReport:
 
 
 def parse_report(text: str, path: Path) -> EmulationReport:
-    """Read what a process wrote to ``path``. Raises EMULATION_UNREPORTED."""
+    """Parse a report that was read from ``path``. Raises EMULATION_UNREPORTED."""
     try:
         return EmulationReport.model_validate(json.loads(text), strict=False)
     except (ValueError, RecursionError, ValidationError) as error:
-        why = "what lies there is no report of the emulated GPU: it was cut off, or the program wrote over it"
+        why = "the file is not a valid report: it was truncated, or the program overwrote it"
         raise _unreported(path, why) from error
 
 
 def _unreported(path: Path, why: str) -> ToolchainError:
     return ToolchainError(
-        "the program left no report of what it ran on the emulated GPU",
+        "the program left no report of its run on the emulated GPU",
         code="EMULATION_UNREPORTED",
         where=Location(path=str(path)),
         why=why,
-        hint="it may have been killed, or ended itself without the usual cleaning up (_exit)",
+        hint="it may have been killed, or have ended with _exit, which skips exit handlers",
     )
 
 
 @contextlib.contextmanager
 def _socket_place() -> Iterator[Path]:
-    """A path short enough for a socket: those of caches may be longer than the 107 bytes that Linux takes."""
+    """A path short enough for a Unix socket (107 bytes on Linux); paths in the cache may be longer."""
     with temporary_folder("units") as folder:
         yield folder / "units"
 
@@ -475,22 +477,22 @@ class _Request(socketserver.StreamRequestHandler):
     server: _Listener
 
     def handle(self) -> None:
-        asked = self.rfile.readline(_LONGEST).decode("utf-8", "replace").strip().split("\t")
-        unit, folder, kernel = (*asked, "", "")[:3]
+        request = self.rfile.readline(_LONGEST).decode("utf-8", "replace").strip().split("\t")
+        unit, folder, kernel = (*request, "", "")[:3]
         answer = self.server.units.answer(unit, Path(folder), kernel or None) + "\n"
-        with contextlib.suppress(ConnectionError):  # who asked has ended, perhaps as another unit failed
+        with contextlib.suppress(ConnectionError):  # the client ended, perhaps as another unit failed
             self.wfile.write(answer.encode("utf-8", "replace"))
 
 
-_LOOK_S = 0.02  # between two looks whether to end
-_LONGEST = 65536  # of a request: names of kernels with all their types take some hundred bytes
+_LOOK_S = 0.02  # interval at which the server checks whether to shut down
+_LONGEST = 65536  # bytes of a request; mangled kernel names take a few hundred
 _BY_KERNELS = " by kernels"
-_MOST_ALONE = 8  # kernels of one unit: eight times what one takes is what the unit takes
+_MOST_ALONE = 8  # kernels of one unit to compile alone: eight of them cost about as much as the whole unit
 
 UNITS = "PATCHKIT_EMULATOR_UNITS"
-"""The variable that names the folder in which the runtime looks for the code of units."""
+"""Environment variable with the folder where the runtime looks for the code of units."""
 OF_A_RUN = "run-"
-"""How the names of folders for one run begin."""
+"""Prefix of the names of folders that belong to one run."""
 
 
 class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
@@ -502,11 +504,11 @@ class _Listener(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
 
 
 class DeviceUnits:
-    """Device code of one tree's units, compiled when a program first launches a kernel of theirs.
+    """Device code of one tree's units, compiled when a program first launches one of their kernels.
 
-    The runtime looks for a unit's code in ``folder``, or a folder in it that it was told to take, and asks
-    this process for what is not there. The first kernels of a large unit are compiled alone, but not of those
-    in ``whole`` (None: of none).
+    The runtime looks for a unit's code in ``folder`` (or in a folder of one run inside it) and requests
+    missing code from this process. The first kernels of a large unit are compiled alone, except for the units
+    in ``whole`` (None: all units are compiled whole).
     """
 
     def __init__(
@@ -536,15 +538,15 @@ class DeviceUnits:
         self._lock = threading.Lock()
 
     def answer(self, unit: str, folder: Path, kernel: str | None = None) -> str:
-        """``ok`` and the file in the folder with the code, of a unit or of a kernel of it, by mangled name.
+        """Provide the code of a unit or, if ``kernel`` (a mangled name) is given, of one of its kernels.
 
-        Else what is wrong, as one line.
+        Returns ``ok`` and the file's name in the folder, or the error as one line.
         """
         if not self._tree.has(unit):
             return f"there is no unit {unit!r}"
         is_of_a_run = folder.parent == self.folder and folder.name.startswith(OF_A_RUN)
         if folder != self.folder and not is_of_a_run:
-            return f"{folder} is no folder for device code"
+            return f"{folder} is not a folder for device code"
         try:
             return f"ok {self.provide(unit, folder, kernel).name}"
         except PatchkitError as error:
@@ -552,12 +554,12 @@ class DeviceUnits:
             return " ".join(error.message.split())
 
     def asked(self, folder: Path) -> dict[str, str]:
-        """The units that were asked for in a folder, and the keys of their code."""
+        """The units that were requested for a folder, with the keys of their code."""
         with self._lock:
             return {unit: self._keys[unit] for unit in self._asked.get(folder, ())}
 
     def key(self, unit: str) -> str:
-        """The key of a unit's code, another one where kernels are compiled alone. Raises as `provide`."""
+        """The key of a unit's code; it differs if kernels are compiled alone. Raises as :meth:`provide`."""
         with self._lock:
             if unit in self._keys:
                 return self._keys[unit]
@@ -571,9 +573,9 @@ class DeviceUnits:
         return self._whole is None or unit in self._whole
 
     def provide(self, unit: str, folder: Path | None = None, kernel: str | None = None) -> Path:
-        """Compile a unit, or a kernel of it, or take what the store has, and put the code into the folder.
+        """Compile a unit or one of its kernels, or reuse it from the store; link the code into the folder.
 
-        The file of a unit is named like it, so that it is found without asking.
+        A unit's file is named after the unit, so that the runtime finds it without a request.
 
         Raises:
             The errors of :func:`patchkit.toolchain.compile.compile_unit`.
@@ -594,26 +596,26 @@ class DeviceUnits:
         return place
 
     def _kernel(self, unit: str, kernel: str) -> Path | None:
-        """The code of a kernel alone; None where the unit is to be compiled."""
+        """The code of a single kernel; None if the whole unit is to be compiled."""
         with self._lock:
             alone = self._alone.setdefault(unit, {})
             if unit in self._outputs or (kernel not in alone and len(alone) >= _MOST_ALONE):
                 return None
             if kernel in alone:
                 return alone[kernel]
-        made = compile_kernel(self._job(unit), kernel, self._compiler)
-        if made is None:
+        compiled = compile_kernel(self._job(unit), kernel, self._compiler)
+        if compiled is None:
             return None
         with self._lock:
-            return alone.setdefault(kernel, made.output)
+            return alone.setdefault(kernel, compiled.output)
 
     def _unit(self, unit: str) -> Path:
         with self._lock:
             if unit in self._outputs:
                 return self._outputs[unit]
-        made = compile_unit(self._job(unit), self._compiler)
+        compiled = compile_unit(self._job(unit), self._compiler)
         with self._lock:
-            return self._outputs.setdefault(unit, made.output)
+            return self._outputs.setdefault(unit, compiled.output)
 
     def _job(self, unit: str) -> Job:
         return Job(
@@ -628,12 +630,12 @@ class DeviceUnits:
 
     @contextlib.contextmanager
     def served(self) -> Iterator[dict[str, str]]:
-        """Answer requests in the background; the variables that tell a program about it."""
+        """Answer requests in the background; yields the environment variables that point a program to it."""
         with disk_errors(self.folder, "providing device code"):
             self.folder.mkdir(parents=True, exist_ok=True)
         with _socket_place() as place:
             listener = _Listener(place, self)
-            # By default it looks twice a second whether to end, and each program waits for that.
+            # The default interval is 0.5 s, and every run would wait that long at its end.
             thread = threading.Thread(target=listener.serve_forever, args=(_LOOK_S,), daemon=True)
             thread.start()
             try:

@@ -1,4 +1,4 @@
-"""What the checks of the emulated GPU found, as blocks of a report."""
+"""Findings of the emulated GPU's checks as blocks of a report."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = columns("kind", "source", "kernel", "what~", "launched from~", "times
 def finding_blocks(
     found: Sequence[Found], suppressed: Sequence[tuple[Found, Suppression]], root: Path
 ) -> tuple[Block, ...]:
-    """Each finding and a table of them, and those that are known; paths below ``root`` are relative to it."""
+    """The findings, a table of them, and the suppressed ones; paths below ``root`` are made relative."""
     return (
         Table(
             name="findings",
@@ -30,7 +30,7 @@ def finding_blocks(
         ),
         Table(
             name="known",
-            caption="Known, and left out",
+            caption="Suppressed",
             columns=(*_COLUMNS, *columns("reason~", "link")),
             rows=tuple(Row(cells=(*_cells(one), why.reason, why.link)) for one, why in suppressed),
         ),
@@ -39,7 +39,7 @@ def finding_blocks(
 
 
 def finding_block(one: Found, root: Path | None = None) -> Finding:
-    """One finding at its source lines, with kernel, block and wave and where the program asked for it."""
+    """One finding with its source lines, kernel, block, wave, and the host calls that launched it."""
     return Finding(
         code=one.kind,
         message=one.title,
@@ -66,7 +66,7 @@ def _instruction(at: Instruction, label: str, root: Path | None) -> Iterator[Pla
 
 
 def _near(file: str, root: Path | None) -> str:
-    """Relative to the root, if it lies there: a viewer looks in the repository."""
+    """The path relative to the root if it is inside, because viewers resolve paths in the repository."""
     if root is not None:
         with contextlib.suppress(ValueError):
             return Path(file).relative_to(root).as_posix()
@@ -79,15 +79,15 @@ def _circumstances(one: Found) -> Iterator[str]:
     block = ", ".join(str(number) for number in one.block or ())
     place = f"kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; " if one.kernel else ""
     yield f"{place}{often}"
-    asked = "launched from" if one.kernel else "asked for in"
-    other = "the program did so in" if one.other is None else "the other was asked for in"
-    for words, calls in ((asked, one.called_from), (other, one.other_called_from)):
+    caller = "launched from" if one.kernel else "requested in"
+    other = "accessed by the program in" if one.other is None else "the other was requested in"
+    for words, calls in ((caller, one.called_from), (other, one.other_called_from)):
         if calls:
             yield f"{words} {shown_calls(calls)}"
 
 
 def shown_calls(calls: Sequence[Call]) -> str:
-    """The innermost calls in one line."""
+    """The innermost calls, in one line."""
     return ", ".join(map(str, calls[:_SHOWN_FRAMES]))
 
 

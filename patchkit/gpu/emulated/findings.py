@@ -1,4 +1,4 @@
-"""What the checks of the emulated GPU found, by source line, and what a user knows of already."""
+"""Findings of the emulated GPU's checks by source line, and suppressions of known ones."""
 
 from __future__ import annotations
 
@@ -45,11 +45,12 @@ _LEAST_DWARF = 2
 class Instruction:
     """One instruction of a kernel, or of a function that kernels call.
 
-    Or the call by which the program asked for an operation that has no code: then ``offset`` is None.
+    An operation without device code (such as a copy) is represented by the host call that requested it; then
+    ``offset`` is None.
 
-    ``file`` and ``line`` are None where the code has no line tables; a file of the program's own tree is
-    relative to that. ``offset``: bytes from the start of the function. ``inlined_at``: the calls that the
-    compiler put the code in place of, the innermost first.
+    ``file`` and ``line`` are None if the code has no line tables. A file in the program's own tree is
+    relative to that tree. ``offset``: bytes from the start of the function. ``inlined_at``: call sites that
+    the code was inlined at, innermost first.
     """
 
     function: str
@@ -61,7 +62,7 @@ class Instruction:
 
     @property
     def place(self) -> str:
-        """As file:line, or as a byte of the function."""
+        """As file:line, or as function and byte offset if the line is unknown."""
         if self.file is None:
             name = str(read_name(self.function)) if self.function else "?"
             return name if self.offset is None else f"{name}, byte {self.offset}"
@@ -69,13 +70,13 @@ class Instruction:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """That one, and those that it was inlined at, the innermost first."""
+        """:attr:`place` followed by the call sites it was inlined at, innermost first."""
         return (self.place, *(f"{file}:{line}" for file, line in self.inlined_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call in the program that led to a launch. ``function`` is empty where no table names it."""
+    """A host call on the stack of a launch. ``function`` is empty if no symbol table names it."""
 
     function: str
     file: str | None
@@ -93,11 +94,11 @@ _OTHER_KERNEL = re.compile(r"\bkernel (_Z\w+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fault at one place of the source; ``times`` it happened, at so many ``instructions``.
+    """One fault at one source location: how many ``times`` and at how many ``instructions`` it happened.
 
-    ``other`` is what it conflicts with. ``what``, ``kernel`` (empty where none did it), ``block`` and
-    ``wave`` are of the first wave of the first block, in the first launch that showed it. ``is_note``: it is
-    worth knowing, and no fault.
+    ``other`` is the instruction it conflicts with. ``what``, ``kernel`` (empty if no kernel was involved),
+    ``block`` and ``wave`` are those of the first wave of the first block, in the first launch that showed it.
+    ``is_note``: worth knowing, but not a fault.
     """
 
     kind: CheckName
@@ -115,20 +116,20 @@ class Finding:
 
     @property
     def title(self) -> str:
-        """Who did what: a lane, the wave, a block, or what has no code."""
-        is_told = not self.kernel or self.what.startswith(("lane ", "the wave ", "block "))
-        what = self.what if is_told else f"wave {self.wave} {self.what}"
+        """The finding as a sentence with its subject: a lane, a wave, a block or a host operation."""
+        has_subject = not self.kernel or self.what.startswith(("lane ", "the wave ", "block "))
+        what = self.what if has_subject else f"wave {self.wave} {self.what}"
         return _OTHER_KERNEL.sub(lambda found: f"kernel {read_name(found[1])}", what)
 
     @property
     def action(self) -> str:
-        """Whether it reads, writes or changes something; empty where it is none of these."""
+        """The verb: reads, writes, changes or overwrites; empty for other findings."""
         return _verb(self.what)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inlined:
-    """Addresses of code that stands in place of the call at ``file`` and ``line``, so ``depth`` in others."""
+    """Address range of code inlined at ``file`` and ``line``; ``depth`` is the inlining depth."""
 
     begin: int
     end: int
@@ -139,9 +140,9 @@ class _Inlined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Object:
-    """What is known of an ELF file: its functions (start, size, name) and rows of line tables, by address.
+    """An ELF file's functions (start, size, name) and line table rows, by address.
 
-    ``base`` is the address of its first byte in memory, as the file counts.
+    ``base`` is the lowest virtual address of its loaded segments.
     """
 
     base: int = 0
@@ -150,13 +151,13 @@ class _Object:
     inlined: tuple[_Inlined, ...] = ()
 
     def calls_around(self, address: int) -> tuple[tuple[str, int], ...]:
-        """The calls that were inlined around an address, the innermost first."""
+        """The call sites inlined around an address, innermost first."""
         around = [one for one in self.inlined if one.begin <= address < one.end]
         return tuple((one.file, one.line) for one in sorted(around, key=lambda one: -one.depth))
 
     def line_at(self, address: int) -> tuple[str | None, int | None]:
         """The file and line of an address."""
-        # Of rows at one address the last counts; line 0 is code that comes from no line.
+        # Of several rows at one address the last is valid; line 0 is code without a source line.
         for _, file, line in reversed(self.rows[: bisect_right(self.rows, address, key=itemgetter(0))]):
             if not file:
                 return None, None
@@ -165,7 +166,7 @@ class _Object:
         return None, None
 
     def function_at(self, address: int) -> str:
-        """The function that holds an address, or an empty text."""
+        """The function that contains an address, or an empty string."""
         place = bisect_right(self.symbols, address, key=itemgetter(0))
         if place:
             start, size, name = self.symbols[place - 1]
@@ -177,7 +178,8 @@ class _Object:
 class SourceLines:
     """Looks up source lines in the code objects of a folder, and in the program's own files.
 
-    They come from the program that ran: what does not read as ELF with DWARF has no lines.
+    The files come from the program that ran, so they may be damaged: anything that does not parse as ELF with
+    DWARF has no lines.
     """
 
     def __init__(self, folder: Path, root: Path | None = None) -> None:
@@ -186,7 +188,7 @@ class SourceLines:
         self._read: dict[Path, _Object] = {}
 
     def find(self, place: CodePlace) -> Instruction:
-        """The instruction with its line."""
+        """The instruction with its source line."""
         file, line = None, None
         around: tuple[tuple[str, int], ...] = ()
         if place.object and "/" not in place.object:
@@ -199,22 +201,22 @@ class SourceLines:
             function=place.function,
             offset=place.offset,
             text=place.text,
-            file=None if file is None else self._told(file),
+            file=None if file is None else self._relative(file),
             line=line,
-            inlined_at=tuple((self._told(name), number) for name, number in around),
+            inlined_at=tuple((self._relative(name), number) for name, number in around),
         )
 
-    def _told(self, file: str) -> str:
+    def _relative(self, file: str) -> str:
         if self._root is None:
             return file
         return file.removeprefix(f"{self._root}/").removeprefix("./")
 
     def calls(self, frames: Iterable[Frame]) -> tuple[Call, ...]:
-        """The calls without those that the compiler makes around a launch and around ``main``."""
+        """The calls, without those that the compiler generates around a launch and around ``main``."""
         result = []
         for frame in frames:
             module = self._object(Path(frame.file))
-            address = module.base + frame.offset - 1  # the call lies before what it returns to
+            address = module.base + frame.offset - 1  # a return address is one past its call
             function = module.function_at(address) or frame.name
             is_around = any(mark in function for mark in _NOT_THE_PROGRAMS)
             if not is_around and not _OF_HEADERS.match(function):
@@ -232,7 +234,7 @@ class SourceLines:
 
 
 def stopped_lines(stopped: Stopped | None, lines: SourceLines) -> list[str]:
-    """Where a kernel was stopped: a text for each source line; none where the code has no lines."""
+    """Where a kernel was stopped, one line of text per source line; empty if the code has no line tables."""
     waves: dict[tuple[str, str], list[int]] = {}
     for one in stopped.waves if stopped is not None else ():
         at = None if one.at is None else lines.find(one.at)
@@ -245,11 +247,11 @@ def stopped_lines(stopped: Stopped | None, lines: SourceLines) -> list[str]:
     ]
 
 
-_OF_HIP = "/hip/amd_detail/"  # headers: what __syncthreads() is made of says nothing to whoever called it
+_OF_HIP = "/hip/amd_detail/"  # HIP headers: what __syncthreads() expands to does not help its caller
 _NOT_THE_PROGRAMS = ("__device_stub__", "__libc_start", "_start")
-# As hipMalloc<float>, a static template of HIP's headers: a frame of its own where nothing is optimised.
+# For example hipMalloc<float>, a static template in HIP's headers: it has its own frame in unoptimised code.
 _OF_HEADERS = re.compile(r"_ZL\d+hip[A-Z]\w*?I")
-# Of line tables: what is larger takes longer than anybody waits for a name (40 s measured per 10 MB).
+# Bytes of .debug_line. pyelftools needs 40 s per 10 MB (measured), too long to wait for a name.
 _MOST_LINES = 4 << 20
 
 
@@ -286,7 +288,7 @@ def _rows(dwarf: DWARFInfo) -> Iterator[tuple[int, str, int]]:
             state = entry.state
             if state is None:
                 continue
-            # The end of a sequence has no line: an address behind it is in no row.
+            # An end_sequence row marks the first address past the code: it belongs to no line.
             name = "" if state.end_sequence else _file_name(program, state.file, home)
             yield state.address, name, 0 if state.end_sequence else state.line
 
@@ -324,14 +326,14 @@ def _ranges(dwarf: DWARFInfo, unit: CompileUnit, die: DIE, base: int) -> Iterato
 
 
 def _home(unit: CompileUnit) -> bytes:
-    """The folder that it was compiled in, which DWARF 4 does not repeat in its tables of lines."""
+    """The compilation folder, which DWARF 4 line tables do not repeat."""
     known = unit.get_top_DIE().attributes.get("DW_AT_comp_dir")
     return b"" if known is None else bytes(known.value)
 
 
 def _file_name(program: LineProgram, number: int, home: bytes) -> str:
     header = program.header
-    is_dwarf_5 = header["version"] >= 5  # noqa: PLR2004 - which counts files and folders from 0
+    is_dwarf_5 = header["version"] >= 5  # noqa: PLR2004 - from 5 on, files and folders count from 0
     entry = header["file_entry"][number if is_dwarf_5 else number - 1]
     folders = [one if isinstance(one, bytes) else one.DW_LNCT_path for one in header["include_directory"]]
     folder = b""
@@ -343,10 +345,10 @@ def _file_name(program: LineProgram, number: int, home: bytes) -> str:
     return posixpath.normpath(posixpath.join(*(str(part, "utf-8", "replace") for part in parts)))
 
 
-def left_behind(folder: Path) -> tuple[list[Found], int]:
-    """What processes found that ended without a report, and how many processes these were.
+def load_unreported_findings(folder: Path) -> tuple[list[Found], int]:
+    """Findings of processes that ended without a report, and the number of these processes.
 
-    Each is counted once: how often it happened nobody knows any more.
+    Each finding counts once, because the real number of times was lost with the report.
     """
     found: list[Found] = []
     files = sorted(folder.glob("*.findings"))
@@ -362,7 +364,7 @@ _MOST_NOTES = 64 << 20
 
 
 def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
-    """Each fault once per place of the source, in the order in which they were found."""
+    """Merge findings into one per fault and source location, in the order in which they were found."""
     result: dict[tuple[object, ...], Finding] = {}
     for one in found:
         calls, other_calls = lines.calls(one.called_from), lines.calls(one.other_called_from)
@@ -372,7 +374,7 @@ def distinct(found: Iterable[Found], lines: SourceLines) -> list[Finding]:
             other = lines.find(one.other) if one.other.function else _asked_for(one.other, other_calls)
         if one.kind == "barriers" and other is not None and _is_one_barrier(at, other):
             continue
-        # At one barrier a wave may wait, and come to it with some lanes.
+        # At one barrier a wave may wait, or arrive with only some of its lanes: different faults.
         does = one.what.partition(" ")[0] if one.kind == "barriers" else _verb(one.what)
         key = (one.kind, one.note, does, _key(at), None if other is None else _key(other))
         known = result.get(key)
@@ -406,12 +408,12 @@ _OF_FIRST = (
 
 
 def _is_one_barrier(at: Instruction, other: Instruction) -> bool:
-    """Whether two barriers are one of the source, which the compiler copied; so they may be without lines."""
+    """Whether the compiler duplicated one source barrier; without line tables this cannot be excluded."""
     return at.file is None or other.file is None or at.places == other.places
 
 
 def _asked_for(place: CodePlace, calls: Sequence[Call]) -> Instruction:
-    """An operation without code, at the call in the program."""
+    """An operation without device code, located at the host call that requested it."""
     if not calls:
         return Instruction(function="", offset=None, text=place.text, file=None, line=None)
     call = calls[0]
@@ -419,7 +421,7 @@ def _asked_for(place: CodePlace, calls: Sequence[Call]) -> Instruction:
 
 
 def _verb(what: str) -> str:
-    """Whether it reads, writes or changes something: one line of the source may do all of it."""
+    """The verb in ``what``; a single source line may both read and write."""
     return next((word for word in what.split() if word in {"reads", "writes", "changes", "overwrites"}), "")
 
 
@@ -431,10 +433,10 @@ def _key(at: Instruction) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suppression(TomlTable):
-    """Findings that are known: of a ``kind``, in kernels and at places that fit the patterns.
+    """Known findings of one ``kind``, in kernels and at places that match the patterns.
 
-    ``kernel`` and ``place`` are patterns as of a shell, of the kernel's name and of file:line. ``reason``
-    says why they are left, ``link`` where that is discussed. ``where``: its place in the file.
+    ``kernel`` and ``place`` are shell patterns for the kernel's name and for file:line. ``reason`` says why
+    the findings are accepted, ``link`` where that is discussed. ``where``: location in the suppression file.
     """
 
     named_by: ClassVar[str] = "reason"
@@ -447,7 +449,7 @@ class Suppression(TomlTable):
     where: NotInFile[Location] = NOWHERE
 
     def fits(self, finding: Finding) -> bool:
-        """Whether this is one of them."""
+        """Whether it matches a finding."""
         return (
             finding.kind == self.kind
             and fnmatchcase(str(read_name(finding.kernel)), self.kernel)
@@ -461,10 +463,10 @@ class _Suppressions(TomlTable):
 
 
 def load_suppressions(path: Path) -> tuple[Suppression, ...]:
-    """Read a file of them: an array of tables ``suppress``.
+    """Read a suppression file: an array of tables named ``suppress``.
 
     Raises:
-        ConfigError: it cannot be read, or something in it is not what it must be.
+        ConfigError: it cannot be read, or has an invalid value.
     """
     return validate(load_toml(path), _Suppressions, what="file of suppressions").suppress
 
@@ -472,25 +474,25 @@ def load_suppressions(path: Path) -> tuple[Suppression, ...]:
 def suppress(
     findings: Sequence[Finding], known: Sequence[Suppression]
 ) -> tuple[list[Finding], list[tuple[Finding, Suppression]], ConfigError | None]:
-    """What is left, what is known with the suppression that says so, and what is wrong with the suppressions.
+    """Split findings into remaining ones and suppressed ones (each with its suppression).
 
-    That is SUPPRESSION_UNUSED: some fit nothing that was found.
+    The third result is the error SUPPRESSION_UNUSED if some suppressions matched nothing, else None.
     """
-    left, left_out, unused = [], [], list(known)
+    left, suppressed, unused = [], [], list(known)
     for finding in findings:
         fitting = [one for one in known if one.fits(finding)]
         unused = [one for one in unused if one not in fitting]
         if fitting:
-            left_out.append((finding, fitting[0]))
+            suppressed.append((finding, fitting[0]))
         else:
             left.append(finding)
     wrong = None
     if unused:
         wrong = ConfigError(
-            f"{counted(len(unused), 'suppression')} without a finding",
+            f"{counted(len(unused), 'suppression')} matched no finding",
             code="SUPPRESSION_UNUSED",
             where=[replace(one.where, label=f"{one.kind} in {one.kernel} at {one.place}") for one in unused],
-            why="what they were for is gone, or this run does not come there",
-            hint="delete them, or keep them in a file for the runs that need them",
+            why="the findings are gone, or this run does not reach that code",
+            hint="delete the entries, or keep them in a separate file for the runs that need them",
         )
-    return left, left_out, wrong
+    return left, suppressed, wrong

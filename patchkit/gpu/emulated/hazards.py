@@ -1,6 +1,6 @@
-"""Hazards of the chip that no run shows: what the machine code in a file says about them, without running it.
+"""Static analysis of machine code for hardware hazards that running the code in the emulator does not show.
 
-What is found is *static*: the code has the form that went wrong on silicon, whether it ever does so or not.
+A finding means that the code has the form that failed on real GPUs, not that it fails in every run.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from patchkit.gpu.emulated.findings import Instruction, SourceLines
 
 HazardKind = Literal["dual", "barrier"]
 
-_TIMEOUT_S = 3600.0  # of one file; 6 million instructions took 50 s of one core (2026-11-26)
+_TIMEOUT_S = 3600.0  # per file; 6 million instructions took 50 s on one core (2026-11-26)
 
 ABOUT: dict[HazardKind, str] = {
-    "dual": "on GFX11 a dual instruction whose halves read registers of one parity may miss what a lane "
-    "pattern (DPP) still writes there: LLVM pull request 220348, ROCm/aotriton issue 183. "
-    "A clang with that change makes no such pairs, -mllvm -amdgpu-enable-vopd=0 none at all",
-    "barrier": "clang 22 drops the wait of __syncthreads() where a loop stores only behind its barrier. It "
-    "is a fault if another wave of the block reads what was stored: sanitize --check waits tells, in a run",
+    "dual": "on GFX11, a dual-issue (VOPD) instruction whose halves read registers of the same parity may "
+    "miss a value that a DPP instruction is still writing to one: LLVM pull request 220348, ROCm/aotriton "
+    "issue 183. A clang with that change avoids such pairs; -mllvm -amdgpu-enable-vopd=0 disables VOPD",
+    "barrier": "clang 22 drops the wait of __syncthreads() in a loop that stores only after its barrier. "
+    "It is a fault if another wave of the block reads the stored value: run patchkit sanitize --check waits",
 }
-"""What each kind of hazard is, and what helps."""
+"""What each kind of hazard is, and how to avoid it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hazard:
-    """One place: ``at`` with the ``other`` instruction that it conflicts with, in code for ``gpu``."""
+    """One hazard: instruction ``at`` conflicts with the instruction ``other``, in code for ``gpu``."""
 
     kind: HazardKind
     what: str
@@ -44,12 +44,11 @@ class Hazard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLook:
-    """What was seen in the code of a file.
+    """The result of analysing a file's code.
 
-    ``gpus``: those that the code objects are for, one for each. ``lacks``: of each bundle without code for
-    the GPU that was asked for, what it has instead. ``unread``: why pieces of the file could not be looked
-    at. ``pairs`` are dual instructions, ``same_parity`` those that read two registers of one parity at one
-    place.
+    ``gpus``: the GPU of each code object. ``lacks``: for each bundle without code for the requested GPU, the
+    GPUs it has code for. ``unread``: why parts of the file could not be analysed. ``pairs``: number of VOPD
+    instructions; ``same_parity``: those that read two registers of the same parity in the same operand slot.
     """
 
     hazards: tuple[Hazard, ...] = ()
@@ -61,17 +60,17 @@ class CodeLook:
     same_parity: int = 0
 
     def others(self, arch: str) -> tuple[str, ...]:
-        """Of ``lacks`` what does not run on ``arch`` either: code of a family runs on each of its members."""
+        """The part of ``lacks`` without generic code for the family of ``arch``, which ``arch`` can run."""
         family = f"{arch.removesuffix(arch[-2:])}-generic"
         return tuple(held for held in self.lacks if family not in held.split(","))
 
 
 def look_at_file(path: Path, *, arch: str, program: Path, disassembler: Path, reporter: Reporter) -> CodeLook:
-    """Look at all code for AMD GPUs in a file; ``program`` is that of :func:`.emulator.build_look`.
+    """Analyse all code for AMD GPUs in a file; ``program`` is built by :func:`.emulator.build_look`.
 
     Raises:
         CODE_UNREADABLE: the file cannot be read, or has no code for AMD GPUs.
-        ToolFailed, ToolCrashed, ToolTimeout: the program did not end well.
+        ToolFailed, ToolCrashed, ToolTimeout: the program failed.
     """
     try:
         with open_regular(path):
@@ -83,7 +82,7 @@ def look_at_file(path: Path, *, arch: str, program: Path, disassembler: Path, re
             path, folder, (), arch=arch, program=program, disassembler=disassembler, reporter=reporter
         )
     if not seen.gpus and not seen.lacks:
-        why = "; ".join(seen.unread) or "it is neither a code object nor an offload bundle, and holds none"
+        why = "; ".join(seen.unread) or "it is not a code object or offload bundle, and contains none"
         raise _unreadable(path, why)
     return seen
 
@@ -97,7 +96,7 @@ def look_at_objects(
     disassembler: Path,
     reporter: Reporter,
 ) -> CodeLook:
-    """Look at these kernels in code objects that ran. Raises what the program that looks raises."""
+    """Analyse the given kernels in code objects that ran. Raises the errors of running the program."""
     looks = []
     for path in paths:
         with temporary_folder("look") as folder:
@@ -145,7 +144,7 @@ def _look(
         return _parse(lines, SourceLines(folder))
     except (ValueError, StopIteration) as error:
         raise ToolchainError(
-            "the program that looks at code answered what is no answer",
+            "the output of the code analysis program is invalid",
             code="CODE_UNREADABLE",
             where=Location(path=str(path)),
             why=str(error),
@@ -175,7 +174,7 @@ def _parse(lines: Iterator[str], places: SourceLines) -> CodeLook:
         elif word == "hazard":
             kind, *offsets = rest.split()
             if kind not in get_args(HazardKind):
-                raise ValueError(f"there is no hazard '{kind}'")
+                raise ValueError(f"unknown hazard '{kind}'")
             at, other = (
                 places.find(CodePlace(object=name, function=function, offset=int(offset), text=next(lines)))
                 for offset in offsets
@@ -195,7 +194,7 @@ def _parse(lines: Iterator[str], places: SourceLines) -> CodeLook:
 
 
 def _distinct(hazards: Collection[Hazard] | Iterator[Hazard]) -> tuple[Hazard, ...]:
-    """Instances of a template have one line of the source: told once, as findings are."""
+    """Merge hazards at the same source line, such as those of several instances of a template."""
     result: dict[tuple[object, ...], Hazard] = {}
     for one in hazards:
         places = (one.at.places, one.other.places) if one.at.file is not None else (one.at, one.other)
@@ -205,9 +204,9 @@ def _distinct(hazards: Collection[Hazard] | Iterator[Hazard]) -> tuple[Hazard, .
 
 def _unreadable(path: Path, why: str) -> UsageError:
     return UsageError(
-        "there is no code to look at",
+        "the file has no code to analyse",
         code="CODE_UNREADABLE",
         where=Location(path=str(path)),
         why=why,
-        hint="--code wants a HIP program, a library, an object file, an offload bundle or a code object",
+        hint="--code takes a HIP program, a library, an object file, an offload bundle or a code object",
     )

@@ -1,4 +1,4 @@
-"""A GGUF file of any size that takes no room: its tensors are holes, but for norms, which are ones."""
+"""Writes GGUF files of any size without disk space: tensors are sparse holes, except norms (all ones)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALIGNMENT = 32  # GGUF_DEFAULT_ALIGNMENT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """A tensor; in a layer its ``name`` is without it. ``shape`` has the row length first."""
+    """A tensor to store; for tensors of a layer, ``name`` excludes the layer. ``shape``: row length first."""
 
     name: str
     shape: tuple[int, ...]
@@ -27,14 +27,14 @@ class Stored:
 
     @property
     def bytes(self) -> int:
-        """As stored."""
+        """Size in the file."""
         return self.kind.size(math.prod(self.shape))
 
 
 def write_hollow(
     path: Path, architecture: str, name: str, metadata: Mapping[str, Value], tensors: Sequence[Stored]
 ) -> None:
-    """Write it; ``metadata`` has whole keys. Raises CacheError when the disk refuses."""
+    """Write the file; ``metadata`` has full keys. Raises CacheError if it cannot be written."""
     writer = gguf.GGUFWriter(path, architecture)
     writer.add_name(name)
     writer.add_tokenizer_model("no_vocab")
@@ -82,4 +82,4 @@ def _add_value(writer: gguf.GGUFWriter, name: str, value: Value) -> None:
         case tuple():
             writer.add_array(name, list(value))
         case _:
-            raise AssertionError("long arrays are left out")
+            raise AssertionError("long arrays are not supported")

@@ -1,9 +1,10 @@
-"""Runs on the emulated GPU that are taken again while nothing that they execute changed.
+"""Cache of runs on the emulated GPU, reused while nothing that they execute has changed.
 
-What a program does there depends on the program, on the host code of its side, on the emulator, and on the
-code of the kernels that it launches. The last is known when it has run: which units it asked for. So a run
-is kept under all of it, each unit by the content of its code; a patch that changes one unit leaves every run
-that never asks for that unit as it was. Only runs that ended well, without any finding, are kept.
+A run depends on the program, on its side's host code, on the emulator, and on the code of the kernels that it
+launches. Only the run itself shows which compilation units these kernels come from. So a run is kept under
+the
+content of each unit that it requested: a patch to one unit invalidates only the runs that use that unit. Only
+runs that succeed without any finding are kept.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
 _FORMAT = 1
 _STORE = STORES["kept"]
 REPORT = "PATCHKIT_EMULATOR_REPORT"
-"""The variable that names the file which says at the end what ran."""
-# Variables that are places: what lies there is in the identity of the side and of the emulated GPU.
+"""Environment variable with the path of the report that is written when the process ends."""
+# Variables that hold paths. What is at these paths is part of the identity of the side and the emulated GPU.
 _PLACES = frozenset(
     {
         "LD_LIBRARY_PATH",
@@ -48,10 +49,10 @@ _CACHE, _PLACE = b"{patchkit cache}", b"{place of the run}"
 def obtain_by_units(
     store: Store, key: str, units: DeviceUnits, run: Callable[[Path, Mapping[str, str]], None]
 ) -> Path:
-    """The folder of what a run leaves, by ``key`` and the code of the units that it asks for.
+    """The folder with the results of a run, kept by ``key`` and the code of the units that the run requests.
 
-    ``key`` says all else that it depends on. ``run`` fills a folder, with more of its environment.
-    Raises what ``run`` raises, and CacheError when the disk refuses.
+    ``key`` covers all other inputs. ``run`` fills a folder; its second argument is additional environment.
+    Raises what ``run`` raises, and CacheError if the cache cannot be written.
     """
     entry = _entry(store, key, units)
     if entry is not None:
@@ -60,35 +61,35 @@ def obtain_by_units(
         with _noting(units) as (variables, asked):
             run(folder, variables)
 
-        def take(made: Path) -> None:
+        def take(kept: Path) -> None:
             for path in folder.iterdir():
-                path.rename(made / path.name)
+                path.rename(kept / path.name)
 
         return _keep(store, key, units, asked(), take)
 
 
 def is_clean_report(report: Path) -> bool:
-    """Whether a run wrote a report, found nothing, and every process of it came to its end."""
+    """Whether a run wrote a report without findings, in a single process that ended normally."""
     try:
-        told = json.loads(report.read_bytes())
-        is_well = isinstance(told["kernels"], list) and told["fault"] is None
-        is_well = is_well and not told.get("findings") and told.get("processes", 1) == 1
+        content = json.loads(report.read_bytes())
+        is_well = isinstance(content["kernels"], list) and content["fault"] is None
+        is_well = is_well and not content.get("findings") and content.get("processes", 1) == 1
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False
     return is_well and not any(report.parent.glob("*.findings"))
 
 
 def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
-    """The run that asked for these units and found the code there that they have today."""
-    listed = store.find_or_fetch(key)
+    """The kept run whose requested units still have the same code."""
+    listed = store.look(key)
     if listed is None:
         return None
     try:
         names = json.loads((listed / _UNITS).read_text("utf-8"))
         asked = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
-        return None  # a unit that is gone, or does not compile: the run itself will say so
-    return store.find_or_fetch(_with(key, asked))
+        return None  # a unit is missing or does not compile; the run itself will report that
+    return store.look(_with(key, asked))
 
 
 def _keep(
@@ -107,7 +108,7 @@ def _with(key: str, asked: Mapping[str, str]) -> str:
 
 @contextlib.contextmanager
 def _noting(units: DeviceUnits) -> Iterator[tuple[Mapping[str, str], Callable[[], Mapping[str, str]]]]:
-    """For the duration of a run: more of its environment, and which units it asked for."""
+    """For the duration of a run: its additional environment, and a function for the units it requested."""
     with disk_errors(units.folder, "providing device code"):
         own = Path(tempfile.mkdtemp(prefix=OF_A_RUN, dir=units.folder))
     try:
@@ -118,9 +119,9 @@ def _noting(units: DeviceUnits) -> Iterator[tuple[Mapping[str, str], Callable[[]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptRuns:
-    """Those of one side. ``identity`` covers its programs, its host code and the GPU.
+    """The kept runs of one side. ``identity`` covers its programs, its host code and the GPU.
 
-    With ``is_fresh`` none is taken again, and all are kept.
+    If ``is_fresh``, no kept run is reused; new ones are still kept.
     """
 
     identity: str
@@ -129,11 +130,11 @@ class KeptRuns:
     is_fresh: bool = False
 
     def watch(self, argv: Sequence[str], env: Mapping[str, str], folder: Path) -> Watched | None:
-        """A run that is to begin; None for one that depends on other files.
+        """Prepare a run for reuse or keeping; None if it depends on files elsewhere.
 
-        A file in ``folder`` that the command names is an input where it is there already, else an output.
+        A path in ``folder`` on the command line is an input if the file exists, else an output.
 
-        Raises CacheError when the disk refuses.
+        Raises CacheError if the cache cannot be read.
         """
         inputs: dict[str, str] = {}
         outputs: list[Path] = []
@@ -170,23 +171,23 @@ class KeptRuns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Places:
-    """The folders of this machine that a program may print."""
+    """Folders of this machine that may appear in a program's output."""
 
     cache: Path
     folder: Path
 
     def hidden(self, data: bytes) -> bytes:
-        """Text without them."""
+        """The text with placeholders instead of the folders."""
         return data.replace(os.fsencode(self.folder), _PLACE).replace(os.fsencode(self.cache), _CACHE)
 
     def shown(self, data: bytes) -> bytes:
-        """Text with them."""
+        """The text with the folders instead of placeholders."""
         return data.replace(_PLACE, os.fsencode(self.folder)).replace(_CACHE, os.fsencode(self.cache))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """One run. ``key`` says all of it but the code of its kernels."""
+    """One run. ``key`` covers its inputs except for the code of its kernels."""
 
     kept: KeptRuns
     key: str
@@ -196,9 +197,9 @@ class Watched:
     _asked: dict[str, str] = field(default_factory=dict)
 
     def take(self, out: Path, err: Path) -> float | None:
-        """Give what an earlier run left; the seconds that it took, or None when there is none.
+        """Restore the files of a kept run; the seconds that it took, or None if no run is kept.
 
-        Raises CacheError when the disk refuses.
+        Raises CacheError if a file cannot be written.
         """
         kept = self.kept
         entry = None if kept.is_fresh else _entry(kept.store, self.key, kept.units)
@@ -212,20 +213,20 @@ class Watched:
         except (OSError, ValueError, TypeError, KeyError):
             return None
         for place, data in found.items():
-            with disk_errors(place, "taking a run again"):
+            with disk_errors(place, "restoring a kept run"):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(data)
         return seconds
 
     @contextlib.contextmanager
     def running(self) -> Iterator[Mapping[str, str]]:
-        """For the duration of the run: the variables by which it is known which units it asks for."""
+        """For the duration of the run: environment variables that make its requested units known."""
         with _noting(self.kept.units) as (variables, asked):
             yield variables
             self._asked.update(asked())
 
     def keep(self, seconds: float, out: Path, err: Path) -> None:
-        """Keep a run that ended well, unless something was found. Raises CacheError when the disk refuses."""
+        """Keep a run that succeeded, unless it has findings. Raises CacheError if it cannot be written."""
         is_clean = self.report is None or is_clean_report(self.report)
         if not is_clean or not all(path.is_file() for path in (out, err, *self.outputs)):
             return

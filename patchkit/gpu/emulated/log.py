@@ -1,4 +1,4 @@
-"""Reads the log that the recorder writes: launches by kernel and geometry, in sections."""
+"""Parses the launch recorder's log: launches by kernel and geometry, in sections."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Triple = tuple[int, int, int]
 
 
 class RecordingUnreadable(ToolchainError):
-    """A line of a launch log is not what the recorder writes."""
+    """A line of a launch log has an unexpected form."""
 
     code = "RECORDING_UNREADABLE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """A kernel and the units that register it; an empty unit is one patchkit did not compile.
+    """A kernel and the units that register it; an empty unit was not compiled by patchkit.
 
-    ``family`` says which attention kernel it is: of few kernels, asked for each of their many launches.
+    ``family`` says which attention kernel it is. It is computed once, because kernels have many launches.
     """
 
     name: KernelName
@@ -36,10 +36,11 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One launch: blocks per grid, threads per block, dynamic LDS in bytes.
+    """One launch: grid in blocks, block in threads, dynamic LDS in bytes.
 
-    ``resident`` is the answer that host code got when it asked how many such blocks one multiprocessor
-    holds, just before; None when it did not ask. ``assumed``: that answer did not rest on compiled code.
+    ``resident`` is the result of the occupancy query that host code made just before the launch: how many
+    such blocks fit on one multiprocessor. None if there was no query. ``assumed``: the result was not based
+    on compiled code.
     """
 
     kernel: Kernel
@@ -57,10 +58,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """What happened after ``mark`` (empty: before the first) until the next one.
+    """The events after ``mark`` (empty: before the first mark) until the next mark.
 
-    ``steps`` are the launches grouped by where the host waited; ``blocks`` are offsets of executed basic
-    blocks in the library, in order, when the run was traced.
+    ``steps`` are the launches, split where the host synchronised. ``blocks`` are offsets of executed basic
+    blocks in the library, in order, if the run was traced.
     """
 
     mark: str
@@ -76,7 +77,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """All that one process launched."""
+    """All launches of one process."""
 
     sections: tuple[Section, ...]
 
@@ -87,7 +88,7 @@ class Recording:
 
 
 class _Reader:
-    """Takes events one by one; ``sections`` are those that have ended."""
+    """Processes events one by one; ``sections`` has the finished sections."""
 
     def __init__(self) -> None:
         self.sections: list[Section] = []
@@ -96,7 +97,7 @@ class _Reader:
         self._open("")
 
     def take(self, event: dict[str, Any]) -> None:
-        """Raises KeyError, TypeError or ValueError for what the recorder does not write."""
+        """Process an event. Raises KeyError, TypeError or ValueError if the recorder does not write such."""
         match event:  # the most frequent first
             case {"launch": which, "grid": [x, y, z], "block": [bx, by, bz], "lds": lds}:
                 resident, assumed = self._answers.pop(which, (None, False))
@@ -124,9 +125,9 @@ class _Reader:
             case {"blas": call, "m": m, "n": n, "k": k}:
                 self._products.append(f"{call} {m}x{n}x{k}")
             case {"unregistered": _}:
-                raise ValueError("a launch of a kernel that nothing registered")
+                raise ValueError("launch of an unregistered kernel")
             case _:
-                raise ValueError("not an event of the recorder")
+                raise ValueError("unknown event")
 
     def close(self) -> None:
         """End the open section."""
@@ -147,10 +148,10 @@ class _Reader:
 
 
 def parse_recording(lines: Iterable[str], path: str) -> Recording:
-    """Read a log; ``path`` is for messages.
+    """Parse a log; ``path`` is used in messages.
 
     Raises:
-        RecordingUnreadable: a line is no JSON object of the recorder, or names a kernel never introduced.
+        RecordingUnreadable: a line is not an event of the recorder, or refers to an undeclared kernel.
     """
     reader = _Reader()
     for number, line in enumerate(lines, start=1):
@@ -161,7 +162,7 @@ def parse_recording(lines: Iterable[str], path: str) -> Recording:
                 "the launch log cannot be read",
                 where=Location(path=path, line=number),
                 why=f"{error!r} in {line[:80]!r}",
-                hint="delete the recorder folder of the cache and run the command again",
+                hint="delete the folder 'recorder' in the cache and run the command again",
             ) from error
     reader.close()
     return Recording(sections=tuple(reader.sections))

@@ -1,4 +1,4 @@
-"""Reads mangled names of kernels: function, template arguments, and which attention kernel it is."""
+"""Parses mangled kernel names: function, template arguments, and which attention kernel it is."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NUMBER = re.compile(r"(n?\d+)E")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelName:
-    """``arguments`` are the template arguments as text; None when the name does not give them plainly."""
+    """A parsed kernel name. ``arguments``: template arguments as text; None if they could not be parsed."""
 
     mangled: str
     base: str
@@ -42,7 +42,7 @@ class KernelName:
 
 @lru_cache(maxsize=4096)
 def read_name(mangled: str) -> KernelName:
-    """The parts of a mangled name; what is not a plain function keeps its mangled name as base."""
+    """Parse a mangled name; if it is not a plain function, the base is the mangled name."""
     head = _HEAD.match(mangled)
     if head is None:
         return KernelName(mangled=mangled, base=mangled, arguments=None)
@@ -52,7 +52,7 @@ def read_name(mangled: str) -> KernelName:
 
 
 def family_of(name: KernelName, units: Collection[str]) -> Family:
-    """Which attention kernel this is; ``units`` are those that register it."""
+    """Which attention kernel it is; ``units`` are the compilation units that register it."""
     match name.base:
         case "flash_attn_ext_f16":
             return "wmma" if any("wmma" in unit for unit in units) else "mma"
@@ -81,7 +81,7 @@ def _arguments(mangled: str, start: int) -> tuple[str, ...] | None:
 
 
 def _argument(mangled: str, at: int) -> tuple[str, int] | None:
-    """One template argument and where the next one starts; None for what this does not read."""
+    """One template argument and the position of the next; None if it is of an unsupported form."""
     if (plain := _INTEGER.match(mangled, at)) is not None:
         value = plain[2].replace("n", "-")
         return ({"0": "false", "1": "true"}.get(value, value) if plain[1] == "b" else value), plain.end()

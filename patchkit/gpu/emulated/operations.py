@@ -1,4 +1,4 @@
-"""Single operations: the cases, running them on the recorder, and what their kernels' names tell."""
+"""Cases of single operations, running them on the recorder, and what their kernels' names reveal."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from patchkit.gpu.emulated.names import KernelName
 from patchkit.gpu.emulated.runtime import OPERATIONS_DRIVER, build_driver
 from patchkit.gpu.emulated.session import RecordedRun, Session
 
-# Where upstream's thresholds lie (up to 8 and 16 tokens for the vector kernels, tiles of 8 to 128 columns),
-# both sides of each, and batches as llama-bench has them.
+# Both sides of each of upstream's thresholds (up to 8 and 16 tokens for the vector kernels, tiles of 8 to
+# 128 columns), and batch sizes of llama-bench.
 BATCHES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 32, 33, 64, 65, 128, 129, 512, 2048)
 _FLOATS = ("f32", "f16", "bf16")
 _QUANTS = (
@@ -20,16 +20,16 @@ _QUANTS = (
     *("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4"),
 )
 _CACHES = ("f16", "q8_0", "q4_0")
-_WIDTH = 4096  # rows and columns of a matrix: that of an 8 B model
+_WIDTH = 4096  # rows and columns of a matrix, as in an 8B model
 _EXPERTS, _USED = 32, 4  # gpt-oss-20b
-_EXPERT_WIDTH = 2880 + 192  # of gpt-oss-20b, in whole blocks of 256 values
+_EXPERT_WIDTH = 2880 + 192  # gpt-oss-20b's, rounded up to blocks of 256 values
 _PLAIN = ("RMS_NORM", "ROPE", "SOFT_MAX", "SWIGLU", "ADD")
 _FEW = (1, 512)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCase:
-    """``type`` is that of the weights or of the cache; ``rows`` and ``columns`` are outputs and inputs."""
+    """One case. ``type`` is that of the weights or the cache; ``rows`` are outputs, ``columns`` inputs."""
 
     id: str
     op: str
@@ -45,7 +45,7 @@ class OperationCase:
 
 
 def operation_cases() -> tuple[OperationCase, ...]:
-    """All that a language model runs, attention aside: each type and batch."""
+    """Every type and batch size for all operations of a language model except attention."""
     return tuple(replace(case, id=f"op-{number}") for number, case in enumerate(_cases()))
 
 
@@ -74,7 +74,7 @@ def _cases() -> Iterator[OperationCase]:
 
 
 def operation_line(case: OperationCase) -> str:
-    """The line of the case file of native/drivers/op_cases.cpp."""
+    """The case's line in a case file, parsed by native/drivers/op_cases.cpp."""
     return (
         f"{case.id} op={case.op} type={case.type} rows={case.rows} columns={case.columns} "
         f"tokens={case.tokens} experts={case.experts} used={case.used}\n"
@@ -82,11 +82,11 @@ def operation_line(case: OperationCase) -> str:
 
 
 def run_operations(session: Session, cases: Sequence[OperationCase]) -> RecordedRun:
-    """Run each case as a graph of its own.
+    """Run each case as a separate graph.
 
     Raises:
         RECORDER_NOT_BUILT: the driver does not compile against this ggml.
-        RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
+        RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the driver failed.
     """
     side = session.backend
     driver = build_driver(
@@ -96,7 +96,7 @@ def run_operations(session: Session, cases: Sequence[OperationCase]) -> Recorded
 
 
 def route_of(section: Section) -> tuple[str, ...]:
-    """What ran, each name once: kernels in order (of attention with their kind), then BLAS calls."""
+    """What ran, each name once: kernels in order (attention with its family), then BLAS calls."""
     names = [
         launch.kernel.name.base
         if launch.kernel.family == "other"
@@ -107,24 +107,24 @@ def route_of(section: Section) -> tuple[str, ...]:
 
 
 def _calls(section: Section) -> list[str]:
-    """The BLAS calls by name, without their sizes."""
+    """The names of BLAS calls, without their sizes."""
     return [product.split(" ")[0] for product in section.products]
 
 
 def precision_of(section: Section) -> tuple[str, ...]:
-    """In which numbers it is computed, as far as names of kernels and calls say; empty when they do not."""
+    """The precision of the computation as far as kernel and call names show it; may be empty."""
     kernels = [launch.kernel for launch in section.launches]
     names = [kernel.name for kernel in kernels]
-    told = [_PRODUCTS[name.base] for name in names if name.base in _PRODUCTS]
-    told += [f"{weights} weights, {sums} sums" for name in names for weights, sums in _vector_types(name)]
-    told += [
-        f"f16 matrix products, {_type(kernel.name.arguments[4])} sums"
+    texts = [_PRODUCTS[name.base] for name in names if name.base in _PRODUCTS]
+    texts += [f"{weights} weights, {sums} sums" for name in names for weights, sums in _vector_types(name)]
+    texts += [
+        f"f16 matmuls, {_type(kernel.name.arguments[4])} sums"
         for kernel in kernels
         if kernel.family == "wmma" and kernel.name.arguments and len(kernel.name.arguments) > 4  # noqa: PLR2004
     ]
     calls = _calls(section)
     if any("Sgemm" in call for call in calls):
-        told.append("f32 product by the BLAS library")
+        texts.append("f32 matmul by the BLAS library")
     if any("GemmEx" in call or "BatchedEx" in call for call in calls):
         inputs = sorted(
             {
@@ -137,11 +137,11 @@ def precision_of(section: Section) -> tuple[str, ...]:
             - {"f32"}
         )
         of = f" of {'/'.join(inputs)} inputs" if inputs else ""
-        told.append(f"product by the BLAS library{of}")
-    return tuple(dict.fromkeys(told))
+        texts.append(f"matmul by the BLAS library{of}")
+    return tuple(dict.fromkeys(texts))
 
 
-# Kernels that multiply what is stored with activations rounded before: their only form (mmvq.cu, mmq.cu).
+# Kernels that multiply quantized weights with q8_1 activations, which is their only form (mmvq.cu, mmq.cu).
 _PRODUCTS = {
     "mul_mat_vec_q": "weights as stored, activations in blocks of 8-bit integers",
     "mul_mat_q": "weights as stored, activations in blocks of 8-bit integers",
@@ -153,7 +153,7 @@ _REPEATED = re.compile(r"mul_mat_vec_fI(\d+)(\w+?)S\d*_")
 
 
 def _vector_types(name: KernelName) -> list[tuple[str, str]]:
-    """Weights and sums of the vector kernel of floats. The Itanium ABI writes a repeated type as S0_."""
+    """Weight and accumulator types of the float mat-vec kernel. Repeated types are mangled as S0_."""
     if name.base != "mul_mat_vec_f":
         return []
     if name.arguments is not None and len(name.arguments) > 1:

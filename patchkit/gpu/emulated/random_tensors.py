@@ -1,4 +1,4 @@
-"""Random numbers as the tensors of a GGUF file, in any type that llama.cpp multiplies by."""
+"""Random tensors for GGUF files, in any type that llama.cpp's matmuls support."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import gguf
 import numpy as np
 import numpy.typing as npt
 
-# Where the blocks of a quantization (block_* in ggml-common.h) have their scale and what is added or
-# subtracted, in halves; how many times the scale the latter must be for a mean of zero. All other bits are
-# free: indices into codebooks, signs, scales of parts. So these blocks also hold what no quantizer would
-# write, and none of them needs an importance matrix.
+# For each block type (block_* in ggml-common.h), in bytes: the offset of its f16 scale, the offset of its
+# minimum (f16), and the minimum in units of the scale that results in a mean of zero. All other bits may be
+# random: codebook indices, signs, scales of sub-blocks. So these blocks also contain values that no quantizer
+# writes, and need no importance matrix.
 _SCALES: dict[str, tuple[int, int | None, float]] = {
     "Q4_0": (0, None, 0.0),
     "Q4_1": (0, 2, -7.5),
@@ -33,18 +33,18 @@ _SCALES: dict[str, tuple[int, int | None, float]] = {
     "IQ4_NL": (0, None, 0.0),
     "IQ4_XS": (0, None, 0.0),
 }
-_BLOCKS_WEIGHED = 256  # whose spread says what the scale must be
+_BLOCKS_WEIGHED = 256  # blocks from which the scale for the wanted spread is derived
 
 
 class RandomTensors:
-    """Writes tensors whose numbers have the standard deviation ``spread``.
+    """Writes tensors whose values have the standard deviation ``spread``.
 
     Args:
-        writer: where they go.
-        seed: of all numbers.
-        spread: of the matrices.
-        types: names of types as gguf has them, which matrices have in turn; none: halves.
-        are_zeros: the blocks of quantized ones are nothing but zeros.
+        writer: the GGUF file.
+        seed: of the random numbers.
+        spread: standard deviation of matrices.
+        types: gguf type names, used by the matrices in turn; if empty, F16.
+        are_zeros: quantized blocks contain only zeros.
     """
 
     def __init__(
@@ -64,14 +64,14 @@ class RandomTensors:
         self._are_zeros = are_zeros
 
     def matrix(self, name: str, *shape: int, zeros: int = 0) -> None:
-        """One, or several of the last two dimensions, in the type whose turn it is.
+        """Add a matrix (or several, if there are more than two dimensions) in the next type.
 
-        The first rows of each are ``zeros``.
+        The first ``zeros`` rows of each are 0.
         """
         self._put(name, shape, next(self._types), zeros)
 
     def embeddings(self, name: str, *shape: int, classes: int = 0) -> None:
-        """A row of halves per token; the first ``classes`` of a row only say which class the token is of."""
+        """Add f16 token embeddings; the first ``classes`` values of a row are the token's one-hot class."""
         values = (self._random.standard_normal(shape, dtype=np.float32) * np.float32(self._spread)).astype(
             np.float16
         )
@@ -80,9 +80,9 @@ class RandomTensors:
         self._writer.add_tensor(name, values)
 
     def routes(self, name: str, *shape: int, classes: int, gap: float) -> None:
-        """How much each expert is for a token of each class, in steps; the rest of the token does not matter.
+        """Add router weights: the logits of experts differ by ``gap`` and depend only on the token's class.
 
-        So no rounding changes which experts a token gets.
+        So rounding cannot change which experts a token is routed to.
         """
         experts = shape[0]
         values = np.zeros(shape, dtype=np.float32)
@@ -91,14 +91,14 @@ class RandomTensors:
         self._writer.add_tensor(name, values)
 
     def numbers(self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None) -> None:
-        """What stays in single precision: biases, small matrices."""
+        """Add an f32 tensor, such as biases and small matrices."""
         values = self._random.standard_normal(shape, dtype=np.float32)
         self._writer.add_tensor(
             name, values * (self._spread if spread is None else spread) + np.float32(mean)
         )
 
     def ones(self, name: str, *shape: int) -> None:
-        """The factors of a norm."""
+        """Add the weights of a norm: all ones."""
         self._writer.add_tensor(name, np.ones(shape, dtype=np.float32))
 
     def _put(self, name: str, shape: Sequence[int], kind: str, zeros: int) -> None:
@@ -117,7 +117,7 @@ class RandomTensors:
         self._writer.add_tensor(name, blocks, raw_dtype=gguf.GGMLQuantizationType[kind])
 
     def _blocks(self, shape: Sequence[int], kind: str) -> npt.NDArray[np.uint8]:
-        """Blocks of random bits, with scales for the spread."""
+        """Blocks of random bits, with scales that give the wanted spread."""
         quantization = gguf.GGMLQuantizationType[kind]
         block, size = gguf.GGML_QUANT_SIZES[quantization]
         count = int(np.prod(shape)) // block
@@ -126,19 +126,19 @@ class RandomTensors:
             return np.zeros(whole, dtype=np.uint8)
         blocks = self._random.integers(0, 256, (count, size), dtype=np.uint8)
         _set_scales(blocks, kind, np.ones(count, dtype=np.float32))
-        told = gguf.dequantize(blocks[:_BLOCKS_WEIGHED], quantization).std()
+        measured = gguf.dequantize(blocks[:_BLOCKS_WEIGHED], quantization).std()
         varied = self._random.uniform(0.5, 1.5, count).astype(np.float32)
-        _set_scales(blocks, kind, varied * np.float32(self._spread / told))
+        _set_scales(blocks, kind, varied * np.float32(self._spread / measured))
         return blocks.reshape(whole)
 
 
 def _set_scales(blocks: npt.NDArray[np.uint8], kind: str, scales: npt.NDArray[np.float32]) -> None:
 
-    if kind == "MXFP4":  # a power of two, its exponent in the first byte
+    if kind == "MXFP4":  # the scale is a power of two, with its exponent in the first byte
         blocks[:, 0] = np.rint(np.log2(scales)).astype(np.int64) + 128
         return
     bits = scales.astype("<f2").view(np.uint16)
-    if kind == "IQ1_M":  # four bits in each of the last four words
+    if kind == "IQ1_M":  # four bits of the scale in each of the last four 16-bit words
         words = blocks[:, 48:56].view("<u2")
         for place in range(4):
             words[:, place] = (words[:, place] & 0x0FFF) | ((bits >> (4 * place) & 0xF) << 12)

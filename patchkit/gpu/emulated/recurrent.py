@@ -1,4 +1,4 @@
-"""Small models of recurrent architectures: state-space, RWKV, and gated delta nets."""
+"""Small models of recurrent architectures: state-space models, RWKV, and gated delta nets."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from patchkit.gpu.emulated.random_tensors import RandomTensors
 Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
-_CONVOLVED = 4  # tokens
-_MAMBA_STATE, _RANK = 16, 16  # the state that upstream's kernel is for
+_CONVOLVED = 4  # tokens, the convolution's kernel size
+_MAMBA_STATE, _RANK = 16, 16  # state size that upstream's kernel supports
 _MAMBA2_STATE, _MAMBA2_HEADS, _MAMBA2_GROUPS = 128, 8, 2
-_HEAD = 64  # of RWKV, Qwen3-Next's delta net and attention
-_HEAD_35 = 128  # of Qwen3.5's delta net, as in its models
-_ROPE_SECTIONS = (3, 3, 2, 0)  # of Qwen3.5, whose positions are several; of a text all are equal
-_LOW_RANK = 32  # of RWKV's small matrices
+_HEAD = 64  # head size of RWKV, and of Qwen3-Next's delta net and attention
+_HEAD_35 = 128  # head size of Qwen3.5's delta net, as in the released models
+_ROPE_SECTIONS = (3, 3, 2, 0)  # of Qwen3.5, which has several positions per token; for text they are equal
+_LOW_RANK = 32  # of RWKV's low-rank matrices
 _DELTA_KEYS, _DELTA_VALUES = 2, 4  # heads
 _ATTENTION_HEADS, _ATTENTION_KV_HEADS = 4, 1
 _EXPERTS, _EXPERTS_USED = 6, 2
@@ -28,21 +28,21 @@ _EXPERTS, _EXPERTS_USED = 6, 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecurrentModel:
-    """A model of an ``architecture``, by llama.cpp's name.
+    """A model of an ``architecture`` (llama.cpp's name).
 
-    Names of tensors, and which are in single precision, are those of upstream's converter.
+    Tensor names, and which tensors are f32, follow upstream's converter.
     """
 
     architecture: Architecture
 
     @property
     def name(self) -> str:
-        """What it is called in reports."""
+        """Its name in reports."""
         return self.architecture
 
     @property
     def shape(self) -> dict[str, object]:
-        """All that its file depends on."""
+        """All inputs that its file depends on."""
         return {"recurrent": self.architecture}
 
     def write(self, path: Path) -> None:
@@ -56,7 +56,7 @@ class RecurrentModel:
         writer.add_vocab_size(_VOCABULARY)
         writer.add_tokenizer_model("no_vocab")
         has_delta_net = self.architecture in {"qwen3next", "qwen35moe"}
-        # quantized, as kernels for quantized weights take their input from what stands before them
+        # Quantized, because matmuls with quantized weights can be fused with the operation before them.
         types = ("Q8_0",) if self.architecture == "qwen35moe" else ()
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=types)
         classes = CLASSES if has_delta_net else 0
@@ -110,7 +110,7 @@ def _mamba(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
 def _mamba2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     inner = 2 * _WIDTH
     convolved = inner + 2 * _MAMBA2_GROUPS * _MAMBA2_STATE
-    _without_attention(writer, inner=0, heads=_MAMBA2_HEADS)  # build 9538 takes them from there
+    _without_attention(writer, inner=0, heads=_MAMBA2_HEADS)  # build 9538 reads the SSM heads from there
     _state_space(writer, inner=inner, state=_MAMBA2_STATE, rank=_MAMBA2_HEADS)
     writer.add_ssm_group_count(_MAMBA2_GROUPS)
     for block in _blocks():
@@ -135,7 +135,7 @@ def _norm(tensors: RandomTensors, name: str) -> None:
 
 
 def _rwkv(writer: gguf.GGUFWriter, tensors: RandomTensors, inner: int) -> None:
-    """What two versions have in common."""
+    """What RWKV6 and RWKV7 have in common."""
     _without_attention(writer, inner=inner)
     writer.add_layer_norm_eps(EPSILON)
     writer.add_wkv_head_size(_HEAD)
@@ -199,9 +199,9 @@ def _qwen35moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
 
 
 def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors, head: int, openings: tuple[str, ...]) -> None:
-    """One layer of a gated delta net, one of attention; experts in both, and one for all tokens.
+    """One gated delta net layer and one attention layer, each with MoE and a shared expert.
 
-    ``head``: values of the net's heads; ``openings``: the matrices that make its gate and beta.
+    ``head``: head size of the delta net; ``openings``: the matrices that compute its gate and beta.
     """
     keys, values = _DELTA_KEYS * head, _DELTA_VALUES * head
     _state_space(writer, inner=values, state=head, rank=_DELTA_VALUES)

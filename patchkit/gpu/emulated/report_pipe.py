@@ -1,4 +1,4 @@
-"""What the processes of one command ran on the emulated GPU: each writes its report into a pipe."""
+"""Collects the reports of all processes that one command runs on the emulated GPU, through a pipe."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pathlib import Path
 from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.emulator import EmulationReport, parse_report
 
-_END = b"\0"  # in no JSON
+_END = b"\0"  # does not occur in JSON
 _PIECE = 1 << 16
 
 
 class ReportPipe:
-    """The pipe at ``place``: each process writes its report there as if it were a file of its own."""
+    """The pipe at ``place``. To each process it looks like a report file of its own."""
 
     def __init__(self, place: Path) -> None:
         self.place = place
         os.mkfifo(place)
-        # For both directions: nobody waits for the other side, and between two programs it does not end.
+        # Opened read-write, so that opening does not block and there is no end of file between two programs.
         self._pipe = os.open(place, os.O_RDWR | os.O_CLOEXEC)
         self._data = bytearray()
         self._is_over = threading.Event()
@@ -34,7 +34,7 @@ class ReportPipe:
             self._data += os.read(self._pipe, _PIECE)
 
     def close(self) -> None:
-        """Take what was written so far; who writes later finds nobody."""
+        """Stop after what was written so far; later writers find no reader."""
         if not self._is_over.is_set():
             self._is_over.set()
             os.write(self._pipe, _END)
@@ -42,10 +42,10 @@ class ReportPipe:
             os.close(self._pipe)
 
     def reports(self) -> list[EmulationReport]:
-        """Of all processes that left one, in the order in which they ended.
+        """The reports of all processes that wrote one, in the order in which the processes ended.
 
         Raises:
-            EMULATION_UNREPORTED: one is not whole, or two that ended at the same moment got mixed.
+            EMULATION_UNREPORTED: a report is incomplete, or two written at the same moment are interleaved.
         """
         self.close()
         text, place = self._data.rstrip(_END).decode("utf-8", "replace").strip(), 0
@@ -71,7 +71,7 @@ def report_pipe(folder: Path) -> Iterator[ReportPipe]:
 
 
 def together(reports: list[EmulationReport]) -> EmulationReport | None:
-    """All processes as one: kernels and products of each in their order, and the first fault."""
+    """Merge the reports of several processes: all kernels and BLAS calls in order, and the first fault."""
     if not reports:
         return None
     ended = next((one for one in reports if one.fault is not None), reports[0])

@@ -1,4 +1,4 @@
-"""The recorder built for one tree: the stub runtime, the HIP backend without device code, and the drivers."""
+"""Build the launch recorder for a tree: the stub runtime, the HIP backend's host code, and the drivers."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MODEL_DRIVER = "drivers/model_batches.cpp"
 _TIMEOUT_S = 600.0
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
-# What a library built against a real ROCm 6 or 7 asks the loader for; ours asks for the first.
+# The names that libraries built against ROCm 6 and 7 load; our own builds load the first.
 STUB_NAMES = (
     "libamdhip64.so",
     "libamdhip64.so.6",
@@ -64,16 +64,16 @@ STUB_NAMES = (
 
 
 def cxx_of(toolchain: Toolchain) -> list[str]:
-    """The C++ compiler of a toolchain, whichever of its names the toolchain goes by."""
+    """The command of a toolchain's C++ compiler, also if the toolchain names only its C compiler."""
     return [str(toolchain.clang), "--driver-mode=g++"]
 
 
 def build_stub(compiler: Compiler) -> Path:
-    """The folder with the stub under each of its names; built once per toolchain.
+    """Build the folder with the stub runtime under each of its names; once per toolchain.
 
     Raises:
-        RECORDER_NOT_BUILT: our sources do not compile against these HIP headers.
-        CacheError: the disk refused.
+        RECORDER_NOT_BUILT: the recorder's sources do not compile against these HIP headers.
+        CacheError: the cache cannot be written.
     """
     toolchain = compiler.toolchain
     flags = [
@@ -82,7 +82,7 @@ def build_stub(compiler: Compiler) -> Path:
         "-O1",
         "-fPIC",
         "-pthread",
-        # A call of the runtime keeps its frame, by which findings name it.
+        # Keeps the stack frame of each HIP call, because findings name the call by its frame.
         "-fno-optimize-sibling-calls",
         *_WARNINGS,
         "-D__HIP_PLATFORM_AMD__",
@@ -93,9 +93,9 @@ def build_stub(compiler: Compiler) -> Path:
 
     def fill(folder: Path) -> None:
         def compile_one(source: str) -> Path:
-            made = folder / f"{Path(source).stem}.o"
-            _run_compiler(compiler, [*flags, "-c", str(_NATIVE / source)], made, "stub", source)
-            return made
+            output = folder / f"{Path(source).stem}.o"
+            _run_compiler(compiler, [*flags, "-c", str(_NATIVE / source)], output, "stub", source)
+            return output
 
         objects = run_parallel(
             _STUB_SOURCES,
@@ -107,8 +107,8 @@ def build_stub(compiler: Compiler) -> Path:
         )
         argv = ["-pthread", *link, *map(str, objects), "-ldl"]
         _run_compiler(compiler, argv, folder / STUB_NAMES[0], "stub", _STUB_SOURCES[0])
-        for made in objects:
-            made.unlink()
+        for object_file in objects:
+            object_file.unlink()
         for name in STUB_NAMES[1:]:
             (folder / name).symlink_to(STUB_NAMES[0])
 
@@ -127,20 +127,20 @@ def build_stub(compiler: Compiler) -> Path:
 def build_driver(
     compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path, *, source: str = ATTENTION_DRIVER
 ) -> Path:
-    """A driver as a program, linked to the ggml of ``programs``; ``source``: of attention, or of operations.
+    """Build a driver, linked against the ggml of ``programs``; ``source``: attention or operations driver.
 
     Raises:
         RECORDER_NOT_BUILT: it does not compile against this ggml.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     argv = ["-std=c++17", "-O1", *_WARNINGS]
     places = [
-        "-Wno-deprecated-declarations",  # those that build 11549 warns of are the ones that every build has
+        "-Wno-deprecated-declarations",  # build 11549 deprecates functions that exist in every build
         *("-isystem", str(tree / upstream_of(tree).ggml_path("include")), str(_NATIVE / source)),
         *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
         f"-Wl,-rpath-link,{programs.folder}",
     ]
-    # Backends are loaded at run time: with another one it is the same program.
+    # The HIP backend is loaded at run time, so it is not part of the driver's key.
     linked = [built.part.key for built in programs.parts if built.part.backend != "hip"]
     key = {"what": "driver", "ggml": linked, "stub": stub.name, "flags": compiler.portable(argv)}
     name = Path(source).stem
@@ -148,11 +148,11 @@ def build_driver(
 
 
 def build_model_driver(compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path) -> Path:
-    """The driver that runs a model through libllama, and stands between the HIP backend and the runtime.
+    """Build the driver that runs a model through libllama, between the HIP backend and the runtime.
 
     Raises:
         RECORDER_NOT_BUILT: it does not compile against this llama.cpp.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
     upstream = upstream_of(tree)
@@ -187,7 +187,7 @@ def _digests(sources: Sequence[str]) -> dict[str, str]:
 
 
 def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, what: str, source: str) -> None:
-    """Compile or link a part of the recorder; ``source`` is where an error is shown to be."""
+    """Compile or link a part of the recorder; ``source`` is the location named in errors."""
     try:
         run_tool(
             [*nice(), *cxx_of(compiler.toolchain), *arguments, "-o", str(output)],
@@ -203,20 +203,20 @@ def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, wh
             code="RECORDER_NOT_BUILT",
             where=Location(path=str(_NATIVE / source)),
             why=error.why,
-            hint="patchkit doctor shows the headers and the compiler that were used",
+            hint="'patchkit doctor' shows the headers and the compiler that were used",
         ) from error
 
 
-# The unit whose executed basic blocks are recorded on request: upstream's choice of the attention kernel.
+# The unit whose executed basic blocks are recorded on request: it selects the attention kernel.
 SELECTION_UNIT = llama_cpp().gpu_file("fattn.cu")
 
 _LIBRARY_TIMEOUT_S = 600.0
 _LIBRARY = f"lib{GPU_LIBRARIES['hip']}.so"
-# Loaded at run time by the programs (GGML_BACKEND_DL), so that both sides share the programs. -O0 because
-# nothing here runs long and what host code decides does not depend on it: its code takes a seventh of the
-# time of -O1 (0.2 s for 1.4, a unit of matrix products at build 11549).
+# The programs load it at run time (GGML_BACKEND_DL), so both sides share the programs. -O0, because host code
+# runs only briefly here and its decisions do not depend on optimisation: it compiles in a seventh of the time
+# of -O1 (0.2 s instead of 1.4 s for a matmul unit at build 11549).
 HOST_FLAGS = ("-O0", "-DGGML_BACKEND_DL")
-# Every operand of && and || is a block of its own at -O0, with line and column, unless pruned.
+# At -O0, each operand of && and || is a separate block with line and column, unless blocks are pruned.
 _TRACED = (
     *("-gline-tables-only", "-fdebug-compilation-dir=."),
     "-fsanitize-coverage=trace-pc-guard,no-prune",
@@ -226,34 +226,34 @@ _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLibrary:
-    """``path`` is the library of so many ``units``; ``key`` names what it was made from."""
+    """The library at ``path``, linked from this number of ``units``; ``key`` identifies its inputs."""
 
     path: Path
     key: str
     units: int
 
 
-# Of trees that somebody reads: every gate that runs something asks for the libraries of both (issue 43).
+# Libraries by live tree: every gate that runs a program requests those of both trees (issue 43).
 _libraries: WeakKeyDictionary[SourceTree, dict[tuple[object, ...], HostLibrary]] = WeakKeyDictionary()
 
 
 def build_host_library(
     tree: SourceTree, compiler: Compiler, *, arch: str, stub: Path, libraries: Path, rocwmma: bool = True
 ) -> HostLibrary:
-    """Compile the host pass of every unit that is not in the store yet, and link.
+    """Compile the host pass of every unit that is not in the store yet, and link them.
 
     Args:
         tree: the exported tree.
-        compiler: the toolchain with its store.
-        arch: a GPU of the wave size in question; host code is the same for all of them.
-        stub: the folder of the recorder's stub.
-        libraries: the folder of libggml-base.so.
-        rocwmma: with upstream's attention kernel on rocWMMA.
+        compiler: the toolchain and its store.
+        arch: any GPU with the wanted wave size; host code is the same for all of them.
+        stub: the folder of the stub runtime.
+        libraries: the folder with libggml-base.so.
+        rocwmma: with upstream's rocWMMA attention kernel.
 
     Raises:
-        CompileFailed: a unit has errors.
+        CompileFailed: a unit does not compile.
         RECORDER_LACKS_CALLS, HOST_LINK_FAILED: the objects do not link against the stub.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     known = _libraries.setdefault(tree, {})
     asked = (compiler.toolchain, compiler.identity, compiler.store.root, arch, stub, libraries, rocwmma)
@@ -262,17 +262,17 @@ def build_host_library(
     units = platform_units(tree.root, "hip")
     jobs = [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units]
     done = []
-    for made in compile_all(jobs, compiler, what="host pass of the HIP backend"):
-        if isinstance(made, CompileFailed):
-            raise made
-        done.append(made)
+    for compiled in compile_all(jobs, compiler, what="host pass of the HIP backend"):
+        if isinstance(compiled, CompileFailed):
+            raise compiled
+        done.append(compiled)
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
     path = _link(done, key, compiler, stub, libraries, tree.root)
     return known.setdefault(asked, HostLibrary(path=path, key=key, units=len(done)))
 
 
 def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocwmma: bool) -> Job:
-    """The host pass of a unit as the recorder has it: a library to load, with a marker for device code.
+    """The host compilation of a unit for the recorder: loadable, with a marker in place of device code.
 
     Raises CacheError.
     """
@@ -283,7 +283,7 @@ def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocw
 
 
 def _marker(unit: str, compiler: Compiler) -> Path:
-    """The file that stands where device code would be; native/runtime/launches.cpp reads it back."""
+    """The file embedded instead of device code; native/runtime/launches.cpp reads the unit's name from it."""
     key = key_of({"what": "marker", "unit": unit})
 
     def fill(folder: Path) -> None:
@@ -334,18 +334,18 @@ def _link_error(error: ToolFailed) -> ToolchainError:
             hint=error.hint,
         )
     return ToolchainError(
-        f"upstream calls what the launch recorder does not have: {', '.join(calls)}",
+        f"the launch recorder has no stub for: {', '.join(calls)}",
         code="RECORDER_LACKS_CALLS",
-        why="every function of the HIP runtime and hipBLAS that the backend calls needs a stub",
-        hint="add them to patchkit/gpu/emulated/native, each with its row in the table of stub_calls.cpp",
+        why="the backend calls these functions of HIP or hipBLAS, and each needs a stub to link",
+        hint="add them to patchkit/gpu/emulated/native, each with a row in the table of stub_calls.cpp",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBackend:
-    """One tree, ready to run. ``arch`` is the GPU its host pass was compiled with.
+    """One tree, ready to run. ``arch`` is the GPU that its host pass was compiled for.
 
-    Any GPU of that wave size can be played with it. ``programs`` is the tree built for the CPU, which the
+    It works for every emulated GPU with the same wave size. ``programs`` is the tree's CPU build, which the
     gates on the emulated GPU run, too.
     """
 
@@ -358,11 +358,11 @@ class RecordedBackend:
 
 
 def build_backend(tree: SourceTree, compiler: Compiler, arch: str, programs: BuiltSide) -> RecordedBackend:
-    """Build what is missing for one tree, beside its ``programs``.
+    """Build the missing parts of one tree's recorder; ``programs`` is the tree's CPU build.
 
     Raises:
-        CompileFailed: a unit has errors.
-        ToolchainError, CacheError: as the builders of its parts.
+        CompileFailed: a unit does not compile.
+        ToolchainError, CacheError: as raised by the builders of the parts.
     """
     stub = build_stub(compiler)
     library = build_host_library(tree, compiler, arch=arch, stub=stub, libraries=programs.folder)

@@ -1,4 +1,4 @@
-"""Runs upstream's programs and our drivers on the recorder, as one GPU, and keeps what they launched."""
+"""Runs upstream's programs and our drivers on the launch recorder as one GPU, and keeps the recordings."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from patchkit.toolchain.compile import CompiledKernel
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.parts import OPERATION_TESTS
 
-# Marks of a case and of its end, native/drivers/fattn_cases.cpp.
+# Marks of a case and of its end, written by native/drivers/fattn_cases.cpp.
 _CASE = "case "
 _ENDS = ("done", "unsupported")
 
 
 class RecordingIncomplete(ToolchainError):
-    """A program on the recorder ended well, and its log lacks cases or how they ended."""
+    """A program on the recorder exited successfully, but its log lacks cases or their ends."""
 
     code = "RECORDING_INCOMPLETE"
 
 
 class HasId(Protocol):
-    """A case: its id stands in the log, its text in messages."""
+    """A case with an id for the log; its ``str`` is used in messages."""
 
     @property
     def id(self) -> str:
-        """Its name in the log."""
+        """The case's name in the log."""
         ...
 
 
@@ -53,7 +53,7 @@ C = TypeVar("C", bound=HasId)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseRecord(Generic[C]):
-    """What became of one case."""
+    """The recorded result of one case."""
 
     case: C
     is_supported: bool
@@ -61,13 +61,13 @@ class CaseRecord(Generic[C]):
 
     @property
     def attention(self) -> tuple[Launch, ...]:
-        """The attention kernels it launched, without conversions and the combination of results."""
+        """The attention kernels it launched, without conversions and the kernels that combine results."""
         return tuple(launch for launch in self.section.launches if launch.kernel.family != "other")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """A finished run on disk: ``digest`` is the sha256 of its log, so equal runs need no reading."""
+    """A finished run on disk. ``digest`` is the sha256 of its log, so that equal runs need not be read."""
 
     folder: Path
     digest: str
@@ -82,21 +82,21 @@ class RecordedRun:
         return (self.folder / "stdout").read_text("utf-8", "replace")
 
     def recording(self) -> Recording:
-        """The launches. Raises RecordingUnreadable; the run is put aside then."""
+        """The launches. Raises RecordingUnreadable, and then moves the run out of the store."""
         with self._put_aside_when_unreadable():
             return self._parsed()
 
     def records(self, cases: Sequence[C]) -> tuple[CaseRecord[C], ...]:
-        """What became of each of ``cases``, which this run was made for.
+        """The results of ``cases``, the cases that this run was made for.
 
         Raises:
-            RecordingUnreadable, RecordingIncomplete: the log is not what it must be; it is put aside.
+            RecordingUnreadable, RecordingIncomplete: the log is damaged; the run is moved out of the store.
         """
         with self._put_aside_when_unreadable():
             return case_records(cases, self._parsed())
 
     def support(self) -> tuple[OpRow, ...]:
-        """The table it printed. Raises SupportMalformed; the run is put aside then."""
+        """The table that it printed. Raises SupportMalformed, and then moves the run out of the store."""
         with self._put_aside_when_unreadable():
             return parse_support(self.stdout())
 
@@ -106,7 +106,7 @@ class RecordedRun:
 
     @contextmanager
     def _put_aside_when_unreadable(self) -> Iterator[None]:
-        """Keep what cannot be read as evidence, but not as a result that is found again."""
+        """Keep an unreadable run as evidence, but under a name that is not found as a result again."""
         try:
             yield
         except (RecordingUnreadable, RecordingIncomplete, SupportMalformed) as error:
@@ -116,18 +116,18 @@ class RecordedRun:
                 self.folder.rename(aside)
             place = aside if isinstance(error, SupportMalformed) else aside / self.log.name
             error.where = (Location(path=str(place), line=error.where[0].line if error.where else None),)
-            error.hint = "run the command again: it records anew; what was written is kept in that folder"
+            error.hint = "run the command again to record anew; the unreadable files are kept in that folder"
             raise
 
 
 def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C], ...]:
-    """What became of each case of a run.
+    """Match a run's log to its cases.
 
     Raises:
-        RecordingIncomplete: a case has no end, or is not in the log, or is none of these.
+        RecordingIncomplete: a case has no end, is missing from the log, or was not requested.
     """
     by_id = {case.id: case for case in cases}
-    groups: list[list[Section]] = []  # of each case: its launches, then how it ended
+    groups: list[list[Section]] = []  # per case: its launches, then its end
     for section in recording.sections:
         if section.mark.startswith(_CASE):
             groups.append([section])
@@ -137,29 +137,32 @@ def case_records(cases: Sequence[C], recording: Recording) -> tuple[CaseRecord[C
     for group in groups:
         name, marks = group[0].mark.removeprefix(_CASE), [section.mark for section in group]
         if name not in by_id:
-            raise RecordingIncomplete(f"the launch log has a case '{name}' that nobody asked for")
+            raise RecordingIncomplete(f"the launch log contains case '{name}', which was not requested")
         if len(marks) != 2 or marks[1] not in _ENDS:  # noqa: PLR2004  the case and how it ended
             raise RecordingIncomplete(f"case {by_id[name]} did not end", why=f"marks: {', '.join(marks)}")
         records.append(CaseRecord(case=by_id[name], is_supported=marks[1] == "done", section=group[0]))
     if len(records) != len(cases):
-        raise RecordingIncomplete(f"{len(cases)} cases were asked for, {len(records)} are in the log")
+        raise RecordingIncomplete(f"{len(cases)} cases were requested, but the log has {len(records)}")
     return tuple(records)
 
 
-_FORMAT = 1  # of an entry; a change makes every old one unknown
+_FORMAT = 1  # of an entry; raise it to invalidate all kept runs
 _TIMEOUT_S = 1200.0  # a hundred times the slowest run measured (11 s, llama-bench at depth 65536)
-# An assertion about a shape. Errors of the runtime, memory among them, end otherwise: "ROCm error".
+# A failed assertion in the backend, which is about a shape. Runtime errors, out of memory among them, end
+# with
+# "ROCm error" instead.
 _ASSERTED = re.compile(
     rb"^(?:\S*/)?%s/\S+:\d+: (?:GGML_ASSERT\(.*\) failed|fatal error)$" % GPU_FOLDER.encode(), re.MULTILINE
 )
 _OF_REFUSAL = ("message", "why", "hint", "case")
-_MISCONFIGURED = 86  # exit_misconfigured, native/runtime/settings.hpp
+_MISCONFIGURED = 86  # exit status: exit_misconfigured in native/runtime/settings.hpp
 
 
 class RecordedRunFailed(CaseAborted):
-    """A program on the recorder ended badly: upstream's code aborted in it, in ``case`` if that is known.
+    """A program on the recorder aborted in upstream's code, in ``case`` if that is known.
 
-    ``is_refusal``: an assertion of the backend's host code about that case, which it meets again every time.
+    ``is_refusal``: it failed an assertion in the backend's host code about that case, so every run of the
+    case fails the same way.
     """
 
     code = "RECORDED_RUN_FAILED"
@@ -167,14 +170,14 @@ class RecordedRunFailed(CaseAborted):
 
 
 class RecordedRunHangs(ToolchainError):
-    """A program on the recorder did not end in time."""
+    """A program on the recorder exceeded its time limit."""
 
     code = "RECORDED_RUN_HANGS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRun:
-    """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a depth."""
+    """One llama-bench test: ``prompt`` or ``generated`` tokens (the other is 0) at a context depth."""
 
     model: SmallModel
     prompt: int
@@ -183,7 +186,7 @@ class BenchRun:
 
     @property
     def test(self) -> str:
-        """Its name in llama-bench's tables: pp512, tg4."""
+        """Its name in llama-bench's tables, such as pp512 or tg4."""
         return f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
 
     def __str__(self) -> str:
@@ -192,9 +195,9 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """One side on one GPU. ``kernels`` by mangled name; those not in it are assumed to be large.
+    """One side (tree) on one GPU. ``kernels`` by mangled name; kernels not in it are assumed to be large.
 
-    Programs that run end when the compiler's ``stop`` is set.
+    Running programs are terminated when the compiler's ``stop`` is set.
     """
 
     backend: RecordedBackend
@@ -206,31 +209,31 @@ class Session:
         """Which of upstream's FLASH_ATTN_EXT cases the backend supports.
 
         Raises:
-            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program did not end well.
-            SupportMalformed: it printed something else.
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program failed.
+            SupportMalformed: its output is not the expected table.
         """
         program = str(self.backend.programs.folder / OPERATION_TESTS)
         return self._run([program, "support", "-o", "FLASH_ATTN_EXT", "--output", "csv"], {}).support()
 
     def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
-        """Run each case as a graph of its own; :meth:`RecordedRun.records` reads the result.
+        """Run each case as a separate graph; :meth:`RecordedRun.records` reads the result.
 
         Raises:
             RecordedRunFailed: upstream's code aborted; the message names the case.
-            RecordedRunHangs: it did not end in time; the message names the case.
-            RECORDER_MISCONFIGURED: the recorder itself is at fault.
+            RecordedRunHangs: the time limit was exceeded; the message names the case.
+            RECORDER_MISCONFIGURED: the recorder rejected its configuration.
         """
         return self.run_lines(self.backend.driver, "".join(map(case_line, cases)), traced=traced)
 
     def run_lines(self, driver: Path, text: str, *, traced: bool = False) -> RecordedRun:
-        """Have a driver read ``text``, one case per line. Raises as :meth:`run_cases`."""
+        """Run a driver on ``text``, one case per line. Raises as :meth:`run_cases`."""
         return self._run([str(driver), "cases.txt"], {"cases.txt": text}, traced=traced)
 
     def run_bench(self, run: BenchRun) -> RecordedRun:
-        """Run one llama-bench test; the prefill of its depth is part of the log.
+        """Run one llama-bench test. The log includes the prefill up to the test's depth.
 
         Raises:
-            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: it did not end well.
+            RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the program failed.
         """
         path = model_file(run.model, self.compiler.cache_root, self.compiler.reporter)
         argv = [
@@ -268,7 +271,7 @@ class Session:
                     completed = self._spawn(argv, files, Path(work), log, traced=traced)
                 except RecordedRunFailed as error:
                     if error.is_refusal:
-                        # On each of 16 GPUs the list of cases ran anew up to this one (issue 43).
+                        # Kept, or each of 16 GPUs would run the list of cases up to this one (issue 43).
                         store.obtain(refused, partial(self._keep_refusal, error), of=backend.tree.root)
                     raise
             (folder / "stdout").write_bytes(completed.stdout)
@@ -278,18 +281,18 @@ class Session:
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
 
     def _keep_refusal(self, error: RecordedRunFailed, folder: Path) -> None:
-        told = {name: getattr(error, name) for name in _OF_REFUSAL}
-        text = json.dumps(told).replace(str(self.compiler.cache_root), "{cache}")
+        fields = {name: getattr(error, name) for name in _OF_REFUSAL}
+        text = json.dumps(fields).replace(str(self.compiler.cache_root), "{cache}")
         (folder / "refusal.json").write_text(text, "utf-8")
 
     def _raise_kept(self, refusal: Path | None) -> None:
-        """Raise what an earlier run was refused with, if one was."""
+        """Raise the kept error of an earlier run, if there is one."""
         if refusal is None:
             return
         text = (refusal / "refusal.json").read_text("utf-8")
-        told = json.loads(text.replace("{cache}", str(self.compiler.cache_root)))
-        failed = RecordedRunFailed(told["message"], why=told["why"], hint=told["hint"])
-        failed.case = told["case"]
+        fields = json.loads(text.replace("{cache}", str(self.compiler.cache_root)))
+        failed = RecordedRunFailed(fields["message"], why=fields["why"], hint=fields["hint"])
+        failed.case = fields["case"]
         raise failed
 
     def _spawn(
@@ -322,7 +325,7 @@ class Session:
             )
         except ToolTimeout as error:
             raise RecordedRunHangs(
-                f"{Path(argv[0]).name} did not end within {_TIMEOUT_S:g} s "
+                f"{Path(argv[0]).name} did not finish within {_TIMEOUT_S:g} s "
                 f"on the launch recorder as {self.device.arch}{_in_case(log)}",
                 why=error.why,
                 hint=error.hint,
@@ -332,7 +335,7 @@ class Session:
         failure = tool_failure(completed)
         if completed.returncode == _MISCONFIGURED:
             raise ToolchainError(
-                "the launch recorder refused its configuration",
+                "the launch recorder rejected its configuration",
                 code="RECORDER_MISCONFIGURED",
                 why=failure.why,
                 hint=failure.hint,
@@ -359,7 +362,7 @@ def _in_case(log: Path) -> str:
 
 
 def _last_case(log: Path) -> str | None:
-    """The last mark before the end; upstream's aborts do not say which shape it was."""
+    """The last case marked in the log; upstream's abort messages do not name the shape."""
     begin = '{"mark":"case '
     lines = log.read_text("utf-8", "replace").splitlines()
     marks = [line.removeprefix(begin).removesuffix('"}') for line in lines if line.startswith(begin)]

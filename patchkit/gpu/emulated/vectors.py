@@ -1,4 +1,4 @@
-"""Short programs of the GPU with the registers that they must leave, and whether the emulator leaves them."""
+"""Test vectors: short GPU programs with the register values that they must leave in the emulator."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from patchkit.base.reporter import Reporter
 _LANES = 32
 _MOST_LANES = 1024
 _VGPRS, _SGPRS = 256, 106
-_KERNARG = (80, 81)  # s[80:81] hold an address that differs from run to run
+_KERNARG = (80, 81)  # s[80:81] hold the buffer's address, which differs from run to run
 _MOST_ULP = 1024
 _TIMEOUT_S = 600.0
 
-# One 32-bit value of all lanes, or one for each; in hexadecimal.
+# A 32-bit value in hexadecimal, one for all lanes or one per lane.
 _Word = Annotated[str, Field(pattern=r"^[0-9a-fA-F]{1,8}$")]
 _Values = _Word | list[_Word]
 _Number = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,2})$")]
@@ -34,9 +34,10 @@ class _Part(BaseModel):
 
 
 class Registers(_Part):
-    """Registers by number; what is not named is 0.
+    """Registers by number; those not named are 0.
 
-    ``exec`` None: the low bits before, one per lane; not compared after. ``m0`` None: 0 before; not compared.
+    ``exec`` None: before, one bit set per lane; after, not compared. ``m0`` None: 0 before, not compared
+    after.
     """
 
     v: dict[_Number, _Values] = {}
@@ -48,13 +49,13 @@ class Registers(_Part):
 
 
 class Vector(_Part):
-    """A program of ``lanes`` lanes: machine code in hexadecimal, what it starts with and what it must leave.
+    """A program of ``lanes`` lanes: machine code in hexadecimal, registers before and expected ones after.
 
-    ``compares`` are the numbers of the VGPRs and SGPRs that count, up to but without the given one: what a
-    program needs besides lies above. Nothing above can be expected, so that no expectation goes unlooked at.
+    VGPRs and SGPRs with numbers below ``compares`` are compared; a program can use those above for
+    temporaries. Expectations for registers above are rejected, because they would not be checked.
     """
 
-    # ASCII without blanks: it is a word of a line that another program reads.
+    # ASCII without blanks: the name is a word in a line of the other program's input.
     name: Annotated[str, Field(pattern=r"^[!-~]+$", max_length=200)]
     lanes: Annotated[int, Field(ge=1, le=_MOST_LANES)]
     code: Annotated[str, Field(pattern=r"^([0-9a-fA-F]{8})*$")]
@@ -66,25 +67,25 @@ class Vector(_Part):
 
     @model_validator(mode="after")
     def _all_is_used(self) -> Vector:
-        """What is given must reach the program, and what is expected must be compared."""
+        """Check that all given registers reach the program, and that all expected ones are compared."""
         for part, most in (("before", _VGPRS), ("after", self.compares)):
             registers: Registers = getattr(self, part)
             for number, values in registers.v.items():
                 if int(number) >= most:
-                    raise ValueError(f"{part}: v{number} is not below {most}")
+                    raise ValueError(f"{part}: v{number} is out of range (below {most})")
                 if isinstance(values, list) and len(values) > self.lanes:
                     raise ValueError(f"{part}: v{number} has {len(values)} values for {self.lanes} lanes")
             for number in registers.s:
                 if int(number) >= min(most, _SGPRS):
-                    raise ValueError(f"{part}: s{number} is not below {min(most, _SGPRS)}")
+                    raise ValueError(f"{part}: s{number} is out of range (below {min(most, _SGPRS)})")
                 if int(number) in _KERNARG:
-                    raise ValueError(f"{part}: s{number} holds the address of the buffer")
+                    raise ValueError(f"{part}: s{number} is reserved for the buffer's address")
         return self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one vector: ``differences`` in words; empty when it holds."""
+    """The result of one vector: its ``differences`` in words, none if it passed."""
 
     json_keys: ClassVar = "name differences"
 
@@ -93,7 +94,7 @@ class Outcome:
 
     @property
     def holds(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether all registers match."""
         return not self.differences
 
 
@@ -101,7 +102,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
     """Read a file of JSON lines.
 
     Raises:
-        VECTORS_MALFORMED: a line is no vector, there is none, or the file cannot be read.
+        VECTORS_MALFORMED: a line is not a vector, there is none, or the file cannot be read.
     """
     vectors: list[Vector] = []
     try:
@@ -115,15 +116,15 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
             code="VECTORS_MALFORMED",
             where=Location(path=str(path)),
             why=error.strerror,
-            hint="--vectors FILE wants a file of JSON lines; docs/reference/emulator-files.md describes them",
+            hint="--vectors takes a file of JSON lines, described in docs/reference/emulator-files.md",
         ) from error
     if not vectors:
         raise UsageError(
-            "there are no vectors",
+            "the file contains no vectors",
             code="VECTORS_MALFORMED",
             where=Location(path=str(path)),
-            why="the file is empty",
-            hint="--vectors FILE wants a file of JSON lines; docs/reference/emulator-files.md describes them",
+            why="it is empty",
+            hint="--vectors takes a file of JSON lines, described in docs/reference/emulator-files.md",
         )
     return tuple(vectors)
 
@@ -143,7 +144,7 @@ def _parse(line: bytes, path: Path, number: int) -> Vector:
 
 
 def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Of two values of one name a JSON reader drops the first: an expectation that nobody looks at."""
+    """Reject duplicate names: a JSON parser keeps only the last value, so an expectation would be lost."""
     names = [name for name, _ in pairs]
     for name in names:
         if names.count(name) > 1:
@@ -153,22 +154,22 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 def _no_vector(why: str, path: Path, number: int) -> UsageError:
     return UsageError(
-        "a line is no vector",
+        "a line is not a valid vector",
         code="VECTORS_MALFORMED",
         where=Location(path=str(path), line=number),
         why=why,
-        hint="docs/reference/emulator-files.md describes the form",
+        hint="docs/reference/emulator-files.md describes the format",
     )
 
 
 def run_vectors(
     vectors: Sequence[Vector], *, program: Path, disassembler: Path, arch: str, reporter: Reporter
 ) -> tuple[Outcome, ...]:
-    """Run each on the emulated GPU ``arch`` by :func:`patchkit.gpu.emulated.emulator.build_alone`'s program.
+    """Run the vectors on the emulated GPU ``arch``; ``program`` is built by :func:`.emulator.build_alone`.
 
     Raises:
-        VECTORS_NOT_RUN: the program did not answer for each of them.
-        ToolFailed, ToolCrashed, ToolTimeout: it did not end well.
+        VECTORS_NOT_RUN: the program did not return a result for each of them.
+        ToolFailed, ToolCrashed, ToolTimeout: the program failed.
     """
     done = run_tool(
         [str(program), str(disassembler), arch],
@@ -180,10 +181,10 @@ def run_vectors(
     answers = list(_answers(done.stdout.decode("utf-8", "replace").splitlines()))
     if [name for name, _ in answers] != [vector.name for vector in vectors]:
         raise ToolchainError(
-            f"{len(vectors)} vectors were to be run, {len(answers)} were answered",
+            f"{len(vectors)} vectors were to be run, but {len(answers)} results were returned",
             code="VECTORS_NOT_RUN",
             where=Location(path=str(program)),
-            why=done.stderr.decode("utf-8", "replace")[-400:] or "it said nothing",
+            why=done.stderr.decode("utf-8", "replace")[-400:] or "it printed nothing",
         )
     return tuple(
         Outcome(name=vector.name, differences=tuple(_differences(vector, answer)))
@@ -201,7 +202,7 @@ def _lanes_of(values: _Values, vector: Vector) -> list[str]:
 
 
 def _piece(vector: Vector) -> Iterator[str]:
-    """The lines that native/emulator/alone.cpp reads."""
+    """The input lines of native/emulator/alone.cpp for a vector."""
     yield f"run {vector.name}"
     yield f"code {vector.code}"
     yield f"mode {vector.mode}"
@@ -226,7 +227,7 @@ def _piece(vector: Vector) -> Iterator[str]:
 
 @dataclass(slots=True)
 class _Answer:
-    """Registers of all waves, or why there are none."""
+    """Registers of all waves, or the fault that ended them."""
 
     fault: str
     waves: list[dict[str, list[int]]]
@@ -265,20 +266,20 @@ def _differences(vector: Vector, answer: _Answer) -> Iterator[str]:
         found = [value for wave in answer.waves for value in wave.get(f"v{number}", zeros)]
         for lane in range(vector.lanes):
             if not _is_near(wanted[lane], found[lane], vector.ulp):
-                yield f"v{number} of lane {lane} is {found[lane]:08x}, must be {wanted[lane]:08x}"
+                yield f"v{number} of lane {lane} is {found[lane]:08x}, expected {wanted[lane]:08x}"
         if number not in _KERNARG:
             scalar, left = int(after.s.get(str(number), "0"), 16), first.get(f"s{number}", [0])[0]
             if not _is_near(scalar, left, vector.ulp):
-                yield f"s{number} is {left:08x}, must be {scalar:08x}"
+                yield f"s{number} is {left:08x}, expected {scalar:08x}"
     for name, text in (("vcc", after.vcc), ("exec", after.exec), ("m0", after.m0)):
         if text is not None and int(text, 16) != first[name][0]:
-            yield f"{name} is {first[name][0]:08x}, must be {int(text, 16):08x}"
+            yield f"{name} is {first[name][0]:08x}, expected {int(text, 16):08x}"
     if after.scc != first["scc"][0]:
-        yield f"scc is {first['scc'][0]}, must be {after.scc}"
+        yield f"scc is {first['scc'][0]}, expected {after.scc}"
 
 
 def _is_near(wanted: int, found: int, ulp: int) -> bool:
-    """Equal, or both NaN, or as f32 of the same sign so many units in the last place apart."""
+    """Equal, or both NaN, or f32 values of the same sign within ``ulp`` units in the last place."""
     if wanted == found or (_is_nan(wanted) and _is_nan(found)):
         return True
     if _is_nan(wanted) or _is_nan(found):

@@ -23,7 +23,13 @@ from patchkit.gpu.emulated.emulator import (
     Found,
     load_report,
 )
-from patchkit.gpu.emulated.findings import Finding, Instruction, SourceLines, distinct, left_behind
+from patchkit.gpu.emulated.findings import (
+    Finding,
+    Instruction,
+    SourceLines,
+    distinct,
+    load_unreported_findings,
+)
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Row as OpsRow
@@ -406,7 +412,7 @@ def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bo
     reports: list[EmulationReport] = []
     cut_short = 0
     for place in runs.of(side):
-        notes, processes = left_behind(place)
+        notes, processes = load_unreported_findings(place)
         cut_short += processes
         if not may_be_short or (place / RUN_REPORT).exists():
             reports.append(load_report(place / RUN_REPORT))

@@ -244,7 +244,7 @@ def test_a_report_that_was_written_over_is_none(emulate: Emulate) -> None:
 def test_a_program_that_a_signal_ended_is_said_to_be(emulate: Emulate) -> None:
     done = emulate("--", "sh", "-c", "kill -SEGV $$")
     assert done.returncode == 128 + signal.SIGSEGV
-    assert "SIGSEGV ended the program" in done.stderr
+    assert "the program was ended by SIGSEGV" in done.stderr
 
 
 def test_a_report_that_cannot_be_written_is_told_before_the_program_runs(

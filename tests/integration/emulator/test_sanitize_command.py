@@ -131,7 +131,7 @@ def test_a_suppression_without_a_finding_hides_no_other(sanitize, program, known
     done = sanitize("--suppressions", known(kernel="other_*"), "--", program, _FAULT)
     assert done.returncode == 1, done.stderr
     assert "2 findings" in done.stdout
-    assert "1 suppression without a finding" in done.stderr
+    assert "1 suppression matched no finding" in done.stderr
     done = sanitize("--json", "--suppressions", known(kind="memory"), "--", program, "clean: again")
     assert done.returncode == 2, done.stderr
     document = json.loads(done.stdout)
@@ -222,8 +222,8 @@ def test_an_operation_without_code_is_shown_at_its_call(sanitize, compile_progra
     copied = "the copy of 4096 bytes from pinned host memory to device memory"
     assert f"asynchrony: {copied} writes what kernel take read: nothing orders the two" in done.stdout
     assert f"{source}:{line}: {copied}" in done.stdout
-    assert re.search(rf"\n  why: asked for in \w+ \({source.name}:{line}\)", done.stdout)
-    assert "the other was asked for in copy (" in done.stdout
+    assert re.search(rf"\n  why: requested in \w+ \({source.name}:{line}\)", done.stdout)
+    assert "the other was requested in copy (" in done.stdout
     (found,) = json.loads(report.read_text("utf-8"))["findings"]
     assert (found["kernel"], found["at"]["line"], found["at"]["offset"]) == ("", line, None)
     assert found["other"]["function"] == "_Z4takePiPKi"

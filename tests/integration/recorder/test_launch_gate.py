@@ -229,7 +229,9 @@ def test_upstreams_code_that_does_not_end_is_stopped_and_named(
         _session(baseline, subject, replace(compiler, store=Store(root=tmp_path / "objects"))).run_cases(
             own_cases()
         )
-    assert "fattn_cases did not end within 0.001 s on the launch recorder as gfx1151" in caught.value.message
+    assert (
+        "fattn_cases did not finish within 0.001 s on the launch recorder as gfx1151" in caught.value.message
+    )
     assert not list(tmp_path.rglob("log.jsonl"))
 
 

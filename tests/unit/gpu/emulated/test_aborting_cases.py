@@ -33,12 +33,12 @@ def test_a_baseline_that_ends_well_is_asked_everything():
     assert without_aborts(baseline(), CASES) == (CASES, ["a", "b", "c", "d", "e"], ())
 
 
-def test_head_sizes_at_which_the_baseline_aborts_are_left_out_and_told():
+def test_head_sizes_at_which_the_baseline_aborts_are_excluded_and_listed():
     asked, run, told = without_aborts(baseline(192, 320), CASES)
     assert run == [each.id for each in asked] == ["a", "e"]
     assert told == (
-        "head size 192/192, 1 query heads per KV head (2 cases): the baseline itself aborts in case b",
-        "head size 320/320, 1 query heads per KV head (1 cases): the baseline itself aborts in case d",
+        "head size 192/192, 1 query heads per KV head (2 cases excluded): the baseline aborts in case b",
+        "head size 320/320, 1 query heads per KV head (1 cases excluded): the baseline aborts in case d",
     )
 
 

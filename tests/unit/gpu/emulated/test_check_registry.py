@@ -63,7 +63,7 @@ def test_a_check_of_one_entry_is_offered_told_and_listed(
     told = " ".join(capsys.readouterr().out.split())
     assert f"[{'|'.join(checks.check_names())}]" in told
     assert ", toy)." in told
-    assert "toy, if asked for: what toys do, at length." in told
+    assert "toy (not by default): what toys do, at length." in told
     assert checks.chosen_checks(["toy", "races"]) == ("races", "toy")
     assert checks.chosen_checks([]) == checks.usual_checks()
     assert "toy" not in checks.usual_checks()

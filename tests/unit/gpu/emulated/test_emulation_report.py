@@ -26,8 +26,7 @@ def test_a_whole_report_is_read() -> None:
 def test_a_damaged_one_is_told_in_a_plain_sentence(text: str) -> None:
     with refused("EMULATION_UNREPORTED") as caught:
         parse_report(text, Path("report"))
-    why = "what lies there is no report of the emulated GPU: it was cut off, or the program wrote over it"
-    assert caught.value.why == why
+    assert "not a valid report" in (caught.value.why or "")
 
 
 STOPPED = WHOLE.replace(

@@ -65,8 +65,8 @@ def test_an_empty_log_has_one_empty_section():
         ("{", "Expecting"),
         ('{"launch": 9, "grid": [1,1,1], "block": [1,1,1], "lds": 0}', "KeyError"),
         ('{"launch": 0, "grid": [1,1], "block": [1,1,1], "lds": 0}', "ValueError"),
-        ('{"unregistered": true}', "nothing registered"),
-        ('{"surprise": 1}', "not an event"),
+        ('{"unregistered": true}', "unregistered kernel"),
+        ('{"surprise": 1}', "unknown event"),
     ],
 )
 def test_what_the_recorder_does_not_write_is_an_error_with_its_line(line, why):

@@ -55,12 +55,12 @@ def test_a_route_names_each_kernel_once_and_tells_attention_kernels_apart():
     ("launches", "products", "told"),
     [
         ([_QUANTIZE, _VECTOR], [], "weights as stored, activations in blocks of 8-bit integers"),
-        ([_TO_HALF], ["hipblasGemmEx 1x1x1"], "product by the BLAS library of f16 inputs"),
-        ([launch_of("_ZL11dequantizeXILb0EEvPKv")], ["hipblasGemmEx 1x1x1"], "product by the BLAS library"),
-        ([], ["hipblasSgemm 1x1x1"], "f32 product by the BLAS library"),
+        ([_TO_HALF], ["hipblasGemmEx 1x1x1"], "matmul by the BLAS library of f16 inputs"),
+        ([launch_of("_ZL11dequantizeXILb0EEvPKv")], ["hipblasGemmEx 1x1x1"], "matmul by the BLAS library"),
+        ([], ["hipblasSgemm 1x1x1"], "f32 matmul by the BLAS library"),
         ([launch_of("_ZL13mul_mat_vec_fI6__halffLi1EEvPKv")], [], "f16 weights, f32 sums"),
         ([launch_of("_ZL13mul_mat_vec_fI6__halfS0_Li1EEvPKv")], [], "f16 weights, f16 sums"),
-        ([launch_of(_WMMA, "fattn-wmma-f16.cu")], [], "f16 matrix products, f32 sums"),
+        ([launch_of(_WMMA, "fattn-wmma-f16.cu")], [], "f16 matmuls, f32 sums"),
     ],
 )
 def test_precision_is_read_off_names(launches, products, told):

@@ -213,7 +213,7 @@ def test_a_program_that_does_not_end_is_stopped_and_the_case_named(session, monk
     script = """echo '{"mark":"case two"}' >> "$PATCHKIT_RECORDER_LOG"; echo stuck >&2; exec sleep 600"""
     with pytest.raises(RecordedRunHangs) as caught:
         session(script).run_cases(_CASES)
-    assert "did not end within 1 s on the launch recorder as gfx1151, in case two" in caught.value.message
+    assert "did not finish within 1 s on the launch recorder as gfx1151, in case two" in caught.value.message
     assert "stuck" in (caught.value.why or "")
 
 
