@@ -36,7 +36,7 @@ from patchkit.gpu.hardware.bench.plots import draw_scatter
 from patchkit.gpu.modelled.against import Release
 from patchkit.gpu.modelled.compare import Comparison, compare
 from patchkit.gpu.modelled.machine import in_words
-from patchkit.gpu.modelled.measured import Beside, beside
+from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured
 from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
 from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
 from patchkit.gpu.modelled.recording import Recorder, Timed
@@ -356,10 +356,10 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[Beside]]]:
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[MeasuredComparison]]]:
     """The times by test and side, and by test what machines measured of the same, by the series' evidence."""
     files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
-    measured: dict[str, list[Beside]] = {}
+    measured: dict[str, list[MeasuredComparison]] = {}
     batches = {}
     if of["prompt"]:
         batches[f"pp{of['prompt']} @ d{of['depth']}"] = Batch(tokens=of["prompt"], depth=of["depth"])
@@ -393,7 +393,7 @@ def _tests(
         for test, times_of in found.items():
             is_prompt = test.startswith("pp")
             measured[test] = [
-                *beside(
+                *compare_measured(
                     files,
                     timings.machine,
                     model=network.name,
@@ -408,7 +408,7 @@ def _tests(
 
 
 def _models(
-    tests: dict[str, dict[str, ModelTime]], network: ModelShape, measured: dict[str, list[Beside]]
+    tests: dict[str, dict[str, ModelTime]], network: ModelShape, measured: dict[str, list[MeasuredComparison]]
 ) -> Iterator[str]:
     yield f"{network.name} (modelled, not measured; {network.source})"
     yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  most of the time"

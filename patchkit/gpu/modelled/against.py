@@ -1,4 +1,4 @@
-"""Published times of kernels beside modelled ones: which rows of a file can be modelled, and the errors."""
+"""Comparison of modelled kernel times with published ones: which rows can be modelled, and the errors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MOST = 2**24
 
 
 class Published(BaseModel):
-    """A row of the file: what somebody measured. Times in microseconds, M rows, N tokens, K columns.
+    """A published measurement. Times in microseconds; M rows, N tokens, K columns.
 
-    Of whole models tokens per second, ``ts_``, as they were printed. ``us_sum`` is of all ``calls`` of a
-    kernel in a batch of ``n_tokens``, ``us_sum_fa`` of those of attention.
+    For whole models, ``ts_`` are tokens per second as published. ``us_sum`` is the total of all ``calls`` of
+    a kernel in a batch of ``n_tokens``, ``us_sum_fa`` that of attention.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
@@ -63,19 +63,19 @@ class Published(BaseModel):
 
 
 class Release(Protocol):
-    """A build of upstream whose tree can be had."""
+    """An upstream build whose tree is available."""
 
     @property
     def build(self) -> int:
-        """Its number."""
+        """Its build number."""
 
     @property
     def name(self) -> str:
-        """As people write it: b11549."""
+        """Its name, such as b11549."""
 
     @property
     def committed(self) -> str:
-        """When, in ISO 8601."""
+        """Commit date, ISO 8601."""
 
 
 R = TypeVar("R", bound=Release)
@@ -83,7 +83,7 @@ R = TypeVar("R", bound=Release)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TileConfig:
-    """A block of the quantized matrix kernel: its threads, and the rows of the weights it takes (I)."""
+    """Block configuration of mul_mat_q: its threads, and the rows of weights per block (I)."""
 
     threads: int
     rows: int
@@ -94,7 +94,7 @@ class TileConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One measured time that can be modelled: of row ``index``, on ``pin``, with all blocks of ``config``."""
+    """A measured time to model: of row ``index``, on the build ``pin``, with ``config`` for all blocks."""
 
     index: int
     group: str
@@ -108,13 +108,13 @@ class Point:
 
     @property
     def operation(self) -> str:
-        """The operation with its sizes and types."""
+        """The operation, with sizes and types."""
         return str(self.case)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """A row, or a side of it, that cannot be modelled, and why."""
+    """A row, or one side of it, that cannot be modelled, with the reason."""
 
     json_keys: ClassVar = "row=index group side why"
 
@@ -126,7 +126,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A point and its modelled time; ``why`` says why there is none."""
+    """A point and its modelled time, or ``why`` it has none."""
 
     json_keys: ClassVar = (
         "row=point.index group=point.group side=point.side operation=point.operation kind=point.kernel "
@@ -140,7 +140,7 @@ class Compared:
 
     @property
     def error(self) -> float:
-        """Modelled over measured, minus 1."""
+        """Modelled over measured time, minus 1."""
         if self.modelled is None:
             raise AssertionError(self.why)
         return self.modelled.us / self.point.measured_us - 1
@@ -148,7 +148,7 @@ class Compared:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """Before over after of one row: how much faster it became, measured and modelled."""
+    """Speedup of one row (before over after), measured and modelled."""
 
     json_keys: ClassVar = "row=index measured modelled error"
 
@@ -160,18 +160,18 @@ class Ratio:
 
     @property
     def error(self) -> float:
-        """Modelled over measured, minus 1."""
+        """Modelled over measured speedup, minus 1."""
         return self.modelled / self.measured - 1
 
     @property
     def has_sign(self) -> bool:
-        """Whether the model says faster or slower as the measurement does."""
+        """Whether model and measurement agree on faster or slower."""
         return (self.modelled - 1) * (self.measured - 1) > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errors:
-    """Absolute errors: median, 90th percentile, and ``bias``, the median of modelled over measured."""
+    """Absolute errors: median and 90th percentile. ``bias``: median of modelled over measured."""
 
     points: int
     median: float
@@ -180,13 +180,13 @@ class Errors:
 
 
 def load_published(path: Path) -> tuple[Published, ...]:
-    """The rows of a file in the form of kernels.toml: ``[[row]]`` tables, others are left alone.
+    """Read the ``[[row]]`` tables of a file in the format of kernels.toml; other tables are ignored.
 
-    Of an evidence file, or of a folder of them, the speeds of the builds in it.
+    From an evidence file, or a folder of these, read the speeds of its builds.
 
     Raises:
-        ConfigError: it is no TOML file.
-        PUBLISHED_MALFORMED: it has no rows, or a row is none.
+        ConfigError: the file is not valid TOML.
+        PUBLISHED_MALFORMED: it has no rows, or a row is invalid.
         The errors of reading an evidence file.
     """
     if path.is_dir() or path.suffix == ".json":
@@ -200,7 +200,7 @@ def load_published(path: Path) -> tuple[Published, ...]:
             code="PUBLISHED_MALFORMED",
             where=Location(path=str(path)),
             why="it needs [[row]] tables with kind, type, M, N, K and us_before",
-            hint="docs/reference/modelling.md shows a file",
+            hint="docs/reference/modelling.md has an example",
         )
     found = []
     for number, row in enumerate(rows):
@@ -209,17 +209,17 @@ def load_published(path: Path) -> tuple[Published, ...]:
         except ValidationError as error:
             first = error.errors()[0]
             raise ConfigError(
-                f"row {number + 1} of {path.name} is no measurement: {'.'.join(map(str, first['loc']))}",
+                f"row {number + 1} of {path.name} is not a measurement: {'.'.join(map(str, first['loc']))}",
                 code="PUBLISHED_MALFORMED",
                 where=document.locate(("row", number)),
                 why=first["msg"],
-                hint="docs/reference/modelling.md shows a file",
+                hint="docs/reference/modelling.md has an example",
             ) from error
     return tuple(found)
 
 
 def measured_rows(file: EvidenceFile) -> Iterator[Published]:
-    """What a machine measured, as rows: a build without patches is upstream's, any other is in no tree."""
+    """A machine's measurements as rows. A build without patches is upstream; others cannot be modelled."""
     for test in file.tests:
         plain = (test.type_k, test.type_v, test.flash) == ("f16", "f16", "on")
         what = f"pp{test.prompt}" if test.prompt else f"tg{test.generated}"
@@ -249,15 +249,15 @@ _NAMES: tuple[tuple[str, Kind], ...] = (
     (r"MMVF|mul_mat_vec\b|mul_mat_vec_f", "mmvf"),
     (r"MMQ|mul_mat_q", "mmq"),
 )
-# Blocks of mul_mat_q are rows of a table since about this build (docs/records/tune.md).
+# From about this build on, the blocks of mul_mat_q are rows of a table (docs/records/tune.md).
 _FIRST_TABLE = 10229
-_BUILD = re.compile(r"\bb?(\d{4,5})\b(?!-\d\d)")  # and no year of a date
+_BUILD = re.compile(r"\bb?(\d{4,5})\b(?!-\d\d)")  # excludes the year of a date
 
 
 def points_of(
     rows: Sequence[Published], machine: Machine, pins: Sequence[Release]
 ) -> tuple[list[Point], list[Refused]]:
-    """Which rows of kernels can be modelled, on which pin: that of their build, or the nearest by date."""
+    """The kernel rows that can be modelled, each on the pin of its build or the nearest one by date."""
     points: list[Point] = []
     refused: list[Refused] = []
     for index, row in enumerate(rows):
@@ -274,12 +274,18 @@ def points_of(
 def _why_not(row: Published) -> str | None:
     kind = tensor_kinds_by_name().get((row.type or "").upper())
     reasons = (
-        ("MUL_MAT" not in row.what or "MUL_MAT_ID" in row.what, "not MUL_MAT of llama.cpp by what it says"),
-        (None in (row.type, row.rows, row.tokens, row.columns), "it states no type, M, N and K"),
+        (
+            "MUL_MAT" not in row.what or "MUL_MAT_ID" in row.what,
+            "not llama.cpp's MUL_MAT according to 'what'",
+        ),
+        (None in (row.type, row.rows, row.tokens, row.columns), "type, M, N or K is missing"),
         (kind is None, f"ggml has no type {row.type}"),
-        (kind is not None and (row.columns or 0) % kind.block != 0, "K is no multiple of the type's block"),
-        (bool(_LIBRARIES.search(row.what)), "a BLAS library does it, whose kernels are in no tree"),
-        (_named_kernel(row) is None, "it does not say which kernel ran"),
+        (
+            kind is not None and (row.columns or 0) % kind.block != 0,
+            "K is not a multiple of the type's block",
+        ),
+        (bool(_LIBRARIES.search(row.what)), "computed by a BLAS library, whose kernels are not in the tree"),
+        (_named_kernel(row) is None, "'what' does not name the kernel"),
         (row.us_before is None and row.us_after is None, "it has no time"),
     )
     return next((why for is_so, why in reasons if is_so), None)
@@ -290,7 +296,7 @@ def _points(
 ) -> Iterator[Point]:
     kernel = _named_kernel(row)
     if row.type is None or row.rows is None or row.columns is None or row.tokens is None or kernel is None:
-        raise AssertionError("such rows are refused before")
+        raise AssertionError("such rows were skipped before")
     case = matrix_case(row.type, row.rows, row.columns, row.tokens)
     usual = machine.config_of(row.source) if kernel == "mmq" else None
     states_config = any(_CONFIG.search(text) for text in (row.config_before, row.config_after))
@@ -306,7 +312,7 @@ def _points(
         stated = _CONFIG.search(text)
         config = TileConfig(threads=int(stated[1]), rows=int(stated[2])) if stated else None
         if config is None and side == "after":
-            why = f"what '{text[:60]}' changes is in no tree"
+            why = f"the change '{text[:60]}' is not in an upstream tree"
             refused.append(Refused(index=index, group=row.group, side=side, why=why))
             continue
         yield Point(
@@ -327,7 +333,7 @@ def _named_kernel(row: Published) -> Kind | None:
 
 
 def pin_of(row: Published, pins: Sequence[R]) -> tuple[R, str]:
-    """The pin that a row is modelled on, and a note where that is not its own build."""
+    """The pin to model a row on, and a note if it differs from the row's own build."""
     stated = _BUILD.search(row.llama_build)
     build = int(stated[1]) if stated and not row.llama_build.startswith("20") else None
     if build is not None:
@@ -335,7 +341,7 @@ def pin_of(row: Published, pins: Sequence[R]) -> tuple[R, str]:
         return pin, "" if pin.build == build else f"measured on {build_name(build)}"
     when = _moment(row.llama_build if row.llama_build.startswith("20") else row.date)
     if when is None:
-        return max(pins, key=lambda each: each.build), "of an unknown build"
+        return max(pins, key=lambda each: each.build), "measured on an unknown build"
     pin = min(pins, key=lambda each: abs(datetime.fromisoformat(each.committed) - when))
     return pin, f"measured in {when:%Y-%m}"
 
@@ -351,19 +357,19 @@ def _moment(text: str) -> datetime | None:
 
 
 def compared(point: Point, modelled: OperationTime | None) -> Compared:
-    """A point with its modelled time, unless what was launched is not what was measured."""
+    """A point with its modelled time, unless another kernel was launched than was measured."""
     why = ""
     if modelled is None or not modelled.kernels:
-        why = f"no kernel of {build_name(point.pin.build)} does it"
+        why = f"{build_name(point.pin.build)} has no kernel for it"
     elif modelled.products:
-        why = f"at {build_name(point.pin.build)} a BLAS library does it"
+        why = f"{build_name(point.pin.build)} uses a BLAS library for it"
     elif not any(kind_of(kernel.played.kernel) == point.kernel for kernel in modelled.kernels):
-        why = f"at {build_name(point.pin.build)} another kernel does it: {modelled.kind}"
+        why = f"{build_name(point.pin.build)} uses another kernel for it: {modelled.kind}"
     return Compared(point=point, modelled=None if why else modelled, why=why)
 
 
 def ratios_of(all_compared: Sequence[Compared]) -> tuple[Ratio, ...]:
-    """Of the rows with both sides."""
+    """Speedups of the rows with both sides."""
     by_row: dict[int, dict[Side, Compared]] = {}
     for one in all_compared:
         if one.modelled is not None:
@@ -374,7 +380,7 @@ def ratios_of(all_compared: Sequence[Compared]) -> tuple[Ratio, ...]:
             continue
         before, after = sides["before"], sides["after"]
         if before.modelled is None or after.modelled is None:
-            raise AssertionError("only modelled ones are here")
+            raise AssertionError("sides without a time were skipped before")
         found.append(
             Ratio(
                 index=index,
@@ -388,7 +394,7 @@ def ratios_of(all_compared: Sequence[Compared]) -> tuple[Ratio, ...]:
 
 
 def errors_of(errors: Sequence[float]) -> Errors:
-    """Of at least one error (modelled over measured, minus 1)."""
+    """Statistics of at least one error (modelled over measured, minus 1)."""
     ordered = sorted(abs(error) for error in errors)
     return Errors(
         points=len(ordered),
@@ -403,7 +409,7 @@ _SMALLEST = 128
 
 
 def with_config(table: bytes, config: TileConfig) -> bytes:
-    """The table of the quantized matrix kernel with other blocks, where upstream has those of 128 rows."""
+    """The mul_mat_q table with other blocks in place of upstream's 128-row ones."""
 
     def changed(match: re.Match[bytes]) -> bytes:
         if int(match["rows"]) < _SMALLEST:

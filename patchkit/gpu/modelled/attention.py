@@ -1,8 +1,8 @@
-"""Published times of attention beside modelled ones.
+"""Comparison of modelled attention times with published ones.
 
-Nobody publishes times of attention with all its sizes. Two kinds of rows say enough, where the model is one
-of ``arch_profiles/models``: sums over a kernel's calls in one batch, and speeds of one build at two depths,
-since all that a batch takes longer behind more tokens is attention.
+Published measurements do not include attention times with all sizes. Two kinds of rows are sufficient if the
+model is one of ``arch_profiles/models``: totals of a kernel's calls in one batch, and speeds of one build at
+two depths, because the additional time of a batch at a larger depth is all attention.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from patchkit.gpu.modelled.recording import Timed
 from patchkit.gpu.modelled.shape import ModelShape
 from patchkit.gpu.modelled.whole import batch_of, sides_of, test_of
 
-# Two speeds must be so far apart that errors of a percent in both leave something of their difference.
+# Minimum ratio of two times, so that errors of one percent in both do not dominate their difference.
 _LONGER = 1.1
 _KERNEL = re.compile(r"(flash_attn_\w+)<([\d,]+)>")
 _RANGE = re.compile(r"kv range (\d{1,3})k?-(\d{1,3})k\b")
-# Words of builds that are in no tree, for the kernels of upstream's that they say they run.
+# Names in the descriptions of forks that show which of upstream's kernels they run.
 _SAYS: tuple[tuple[re.Pattern[str], Kind], ...] = (
     (re.compile(r"flash_attn_tile|\bTILE\b"), "tile"),
     (re.compile(r"fattn-wmma-f16"), "wmma"),
@@ -43,10 +43,10 @@ _SAYS: tuple[tuple[re.Pattern[str], Kind], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionPoint:
-    """Microseconds of all attention of a batch of a model, less those of the batch ``less`` if there is one.
+    """Total attention time of a batch of a model, minus that of the batch ``less`` if there is one.
 
-    Of row ``index``, modelled on ``pin``. ``kernel`` is what ran, where the row says so: the kind, and the
-    first template arguments.
+    From row ``index``, modelled on ``pin``. ``kernel`` and ``arguments`` (its first template arguments) are
+    the kernel that ran, if the row names it.
     """
 
     index: int
@@ -65,17 +65,17 @@ class AttentionPoint:
 
     @property
     def batches(self) -> tuple[Batch, ...]:
-        """What is modelled for it."""
+        """The batches to model."""
         return (self.batch,) if self.less is None else (self.batch, self.less)
 
     def __str__(self) -> str:
-        behind = f"{self.less.depth} to {self.batch.depth}" if self.less else f"{self.batch.depth}"
-        return f"{self.model.name}, attention of {self.batch.tokens} behind {behind}"
+        depths = f"{self.less.depth} to {self.batch.depth}" if self.less else f"{self.batch.depth}"
+        return f"{self.model.name}, attention of {self.batch.tokens} tokens at depth {depths}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedAttention:
-    """A point with its modelled time and the kind of kernel that took it; ``why`` says why there is none."""
+    """A point with its modelled time and main kernel, or ``why`` it has no time."""
 
     json_keys: ClassVar = (
         "row=point.index group=point.group side=point.side model=point.model.name "
@@ -91,21 +91,21 @@ class ComparedAttention:
 
     @property
     def error(self) -> float:
-        """Modelled over measured, minus 1."""
+        """Modelled over measured time, minus 1."""
         if self.modelled_us is None:
             raise AssertionError(self.why)
         return self.modelled_us / self.point.measured_us - 1
 
     @property
     def name(self) -> str:
-        """What its error is counted with: the kind of kernel, prompts and generated tokens apart."""
+        """The group for error statistics: kind of kernel, with prefill and decode separate."""
         return f"{self.kind}, {'decode' if self.point.batch.tokens == 1 else 'prompts'}"
 
 
 def attention_points_of(
     rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Release]
 ) -> list[AttentionPoint]:
-    """The points of a file; rows that are none are left alone."""
+    """The attention points of a file; other rows are ignored."""
     speeds: dict[tuple[object, ...], list[AttentionPoint]] = {}
     found: list[AttentionPoint] = []
     for index, row in enumerate(rows):
@@ -131,7 +131,7 @@ def attention_points_of(
     return sorted(found, key=lambda point: (point.index, point.side))
 
 
-# What names a file's types: attention is that of the model in any of them.
+# The type suffix of a file name: attention does not depend on the type of the weights.
 _TYPES = re.compile(r"[ -](?:UD-)?(?:I?Q\d|B?F16|MXFP4).*$", re.IGNORECASE)
 
 
@@ -146,15 +146,15 @@ def _attends_as(row: Published, models: Sequence[ModelShape]) -> ModelShape | No
 def _of_kernel(
     index: int, row: Published, model: ModelShape, pins: Sequence[Release]
 ) -> Iterator[AttentionPoint]:
-    told = f"{row.what}; {row.heads_note}"
-    named = _KERNEL.search(told)
+    description = f"{row.what}; {row.heads_note}"
+    named = _KERNEL.search(description)
     us = row.us_sum_fa if row.us_sum_fa is not None else row.us_sum
     between = _RANGE.search(row.what)
     depth = 1024 * int(between[1]) if between else row.depth
     if named is None or us is None or depth is None or row.n_tokens is None:
         return
     if row.calls not in {None, len(model.layers)}:
-        return  # of several batches, or of a part of one
+        return  # the calls of several batches, or of a part of one
     pin, note = pin_of(row, pins)
     yield AttentionPoint(
         index=index,
@@ -176,14 +176,14 @@ def _of_kernel(
 def _speeds(
     index: int, row: Published, model: ModelShape, pins: Sequence[Release]
 ) -> Iterator[tuple[str, AttentionPoint]]:
-    """What each side whose attention is upstream's is called, and the time of a batch, a point of its own."""
+    """For each side with upstream's attention: its description, and a point for the time of a batch."""
     test = test_of(row)
     if test is None:
         return
     pin, note = pin_of(row, pins)
     for side in sides_of(row):
-        said = next((kind for pattern, kind in _SAYS if pattern.search(side.text)), None)
-        if not side.is_upstream and not side.rocwmma and said is None:
+        named = next((kind for pattern, kind in _SAYS if pattern.search(side.text)), None)
+        if not side.is_upstream and not side.rocwmma and named is None:
             continue
         batch = batch_of(test, row)
         point = AttentionPoint(
@@ -195,16 +195,16 @@ def _speeds(
             batch=batch,
             less=None,
             pin=pin,
-            rocwmma=side.rocwmma or said == "wmma",
+            rocwmma=side.rocwmma or named == "wmma",
             measured_us=batch.tokens * 1e6 / side.rate,
-            kernel=said,
+            kernel=named,
             note=note,
         )
         yield side.text, point
 
 
 def _differences(speeds: Iterable[AttentionPoint]) -> Iterator[AttentionPoint]:
-    """From each depth to the next one that takes long enough."""
+    """Differences from each depth to the next one with a sufficiently longer time."""
     ordered = sorted(speeds, key=lambda speed: speed.batch.depth)
     base = ordered[0]
     for speed in ordered[1:]:
@@ -217,7 +217,7 @@ def _differences(speeds: Iterable[AttentionPoint]) -> Iterator[AttentionPoint]:
 def compare_attention(
     point: AttentionPoint, timed: Callable[[Timed], OperationTime | None]
 ) -> ComparedAttention:
-    """A point with its modelled time; ``timed`` models one operation."""
+    """Model the time of a point; ``timed`` models one operation."""
     sums = []
     kinds: Counter[Kind] = Counter()
     for batch in point.batches:
@@ -241,12 +241,12 @@ def _is_windowed(case: Case, point: AttentionPoint) -> bool:
 
 
 def _another(point: AttentionPoint, time: OperationTime) -> str | None:
-    """Why what ran is not what was measured; None where it is."""
+    """Why the modelled kernel is not the measured one; None if it is."""
     main = max(time.kernels, key=lambda kernel: kernel.us)
     name = read_name(main.played.kernel)
     kept = (name.arguments or ())[: len(point.arguments)]
     if (point.kernel is not None and main.kind != point.kernel) or kept != point.arguments:
-        return f"at {build_name(point.pin.build)} another kernel does it: {name}"
+        return f"{build_name(point.pin.build)} uses another kernel for it: {name}"
     return None
 
 

@@ -1,4 +1,4 @@
-"""What upstream's own host code launches and copies for batches of a model, each launch recorded once."""
+"""Records what upstream's host code launches and copies for batches of a model, each launch once."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from patchkit.gpu.emulated.log import RecordingUnreadable
 from patchkit.gpu.emulated.runtime import build_model_driver
 from patchkit.gpu.modelled.recording import Recorder, pack_trace, recording_variables
 
-_FORMAT = 1  # of an entry; a change makes every old one unknown
+_FORMAT = 1  # of an entry; raise it to invalidate all recordings
 _TIMEOUT_S = 7200.0
 _LOG = "launches.jsonl"
-# Lines of the recorder's log that the driver writes; the others are of launches that it lets through.
+# Lines of the recorder's log that come from the driver; the others are launches that it passes through.
 _OURS = ("started", "moved", "node", "test", "blas")
-_ROOM = 256  # rows behind the deepest test; llama.cpp makes a cache of whole steps of so many
+_ROOM = 256  # llama.cpp rounds the size of a KV cache up to a multiple of this
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchTest:
-    """One batch behind ``depth`` tokens: ``tokens`` of one sequence, or one of each of ``sequences``."""
+    """One batch at a context depth of ``depth``: ``tokens`` per sequence, for ``sequences`` sequences."""
 
     name: str
     depth: int
@@ -36,13 +36,13 @@ class BatchTest:
 
     @property
     def all_tokens(self) -> int:
-        """Of all sequences together."""
+        """Tokens of all sequences."""
         return self.tokens * self.sequences
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTensor:
-    """A tensor of a graph: ``at`` is its address, ``shape`` has the row length first, all four extents."""
+    """A tensor of a graph: ``at`` is its address; ``shape`` has four dimensions, row length first."""
 
     name: str
     at: int
@@ -63,7 +63,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A launch. Those of one ``number`` are equal; ``pointers`` are what it was given."""
+    """A launch. Launches with the same ``number`` are equal; ``pointers`` are its pointer arguments."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -75,7 +75,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """A copy or fill by the runtime: ``how`` it is called, and to where."""
+    """A copy or fill by the runtime: the call (``how``), its size and destination."""
 
     how: str
     bytes: int
@@ -84,7 +84,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LibraryCall:
-    """A product of a BLAS library, as ``hipblasGemmEx 4096x512x4096``."""
+    """A BLAS library call, such as ``hipblasGemmEx 4096x512x4096``."""
 
     call: str
 
@@ -94,7 +94,7 @@ Event = Started | Moved | LibraryCall
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRun:
-    """One test as it ran: the operations of its graphs, and what was launched and moved, in order."""
+    """One test as it ran: the operations of its graphs, and its launches and copies in order."""
 
     nodes: tuple[Node, ...]
     events: tuple[Event, ...]
@@ -102,16 +102,17 @@ class BatchRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedBatches:
-    """``traces`` has the recording of each launch, by its number."""
+    """Recorded tests by name. ``traces`` has the recording of each launch, by its number."""
 
     runs: Mapping[str, BatchRun]
     traces: Mapping[int, Path]
 
 
 def plan_of(tests: Sequence[BatchTest], kv: str) -> str:
-    """The tests as the driver reads them, the deepest last.
+    """The tests in the driver's input format, grouped by number of sequences and sorted by depth.
 
-    Those of several sequences have a context of their own: llama.cpp keeps more rows of windowed layers then.
+    Each number of sequences has its own context, because llama.cpp then allocates more rows for windowed
+    layers.
     """
     lines = []
     for sequences in sorted({test.sequences for test in tests}):
@@ -125,12 +126,12 @@ def plan_of(tests: Sequence[BatchTest], kv: str) -> str:
 
 
 def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], kv: str) -> RecordedBatches:
-    """Run the batches, or take what is kept.
+    """Run the batches, or reuse their recordings.
 
     Raises:
-        TIMING_RUN_FAILED: upstream does not load the model, or a kernel ended badly on the emulated GPU.
+        TIMING_RUN_FAILED: upstream cannot load the model, or a kernel failed on the emulated GPU.
         CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     compiler, side = recorder.compiler, recorder.side
     driver = build_model_driver(compiler, recorder.tree.root, side.built, recorder.gpu.runtime)
@@ -156,7 +157,7 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
 
     folder = obtain_by_units(store, key, side.units, run)
     with (
-        disk_errors(folder, "reading what a model launched"),
+        disk_errors(folder, "reading a model's launches"),
         (folder / _LOG).open(encoding="utf-8") as lines,
     ):
         runs, numbers = parse_batches(lines, str(folder / _LOG))
@@ -196,8 +197,8 @@ def _run(
     if done.returncode != 0:
         if (refused := full_disk(folder, "recording a model")) is not None:
             raise refused
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _failed(" / ".join(said[-3:]) if said else f"it ended with {done.returncode}", None)
+        output = done.stderr.decode("utf-8", "replace").strip().splitlines()
+        raise _failed(" / ".join(output[-3:]) if output else f"exit status {done.returncode}", None)
     with disk_errors(folder, "recording a model"):
         kept = set()
         with log.open(encoding="utf-8", errors="replace") as lines, (folder / _LOG).open("w") as ours:
@@ -210,12 +211,12 @@ def _run(
         for trace in folder.glob("*.trace"):
             if int(trace.stem) in kept:
                 pack_trace(trace)
-            else:  # of a launch that ran again because others need what it writes
+            else:  # a launch that ran again only because others need its results
                 trace.unlink()
 
 
 def parse_batches(lines: Iterable[str], path: str) -> tuple[dict[str, BatchRun], dict[int, int]]:
-    """The tests of a log by their names, and the trace of each number; ``path`` is for messages.
+    """The tests of a log by name, and the trace of each launch number; ``path`` is used in messages.
 
     Raises RecordingUnreadable.
     """
@@ -225,16 +226,16 @@ def parse_batches(lines: Iterable[str], path: str) -> tuple[dict[str, BatchRun],
             reader.take(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
             raise RecordingUnreadable(
-                "what a model launched cannot be read",
+                "the log of a model's launches cannot be read",
                 where=Location(path=path, line=place),
                 why=f"{error!r} in {line[:80]!r}",
-                hint="remove that folder of the cache: it is recorded anew",
+                hint="delete that folder of the cache and run the command again to record anew",
             ) from error
     return reader.runs, reader.numbers
 
 
 class _Reader:
-    """Takes lines one by one; ``runs`` are the tests that have ended."""
+    """Processes lines one by one; ``runs`` has the finished tests."""
 
     def __init__(self) -> None:
         self.runs: dict[str, BatchRun] = {}
@@ -244,7 +245,7 @@ class _Reader:
         self._events: list[Event] = []
 
     def take(self, event: object) -> None:
-        """Raises KeyError, TypeError or ValueError for what the driver does not write."""
+        """Process a line. Raises KeyError, TypeError or ValueError if the driver does not write such."""
         match event:
             case {"test": str(name)}:
                 if self._name:
@@ -262,7 +263,7 @@ class _Reader:
                 tensors = tuple(map(_tensor, sources))
                 self._nodes.append(Node(op=op, result=_tensor(result), sources=tensors))
             case _:
-                raise ValueError("no line of the driver")
+                raise ValueError("not a line of the driver")
 
 
 def _started(of: Mapping[Any, Any], kernel: str, number: int) -> Started:
@@ -294,7 +295,7 @@ def _three(of: Sequence[int]) -> tuple[int, int, int]:
 
 def _failed(why: str | None, hint: str | None) -> ToolchainError:
     return ToolchainError(
-        "the model did not come to its end on the emulated GPU",
+        "recording the model on the emulated GPU failed",
         code="TIMING_RUN_FAILED",
         why=why,
         hint=hint,

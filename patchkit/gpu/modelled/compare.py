@@ -1,4 +1,4 @@
-"""A file of published times, modelled row by row."""
+"""Models the published measurements of a file and compares them."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ from patchkit.gpu.modelled.timings import Timings
 from patchkit.gpu.modelled.whole import ComparedModel, ModelPoint, compare_model, model_points_of
 from patchkit.toolchain.machine import Source
 
-# Of RDNA3.5 at builds 10229 and later; upstream's older trees have no table.
+# The mul_mat_q table of RDNA3.5; trees before build 10229 do not have it.
 _TABLE = llama_cpp().gpu_file("mmq-config-rdna3-5.cuh")
-_DIFFERS = 0.04  # from which on a measured difference has a sign
+_DIFFERS = 0.04  # measured speedups below this are not counted as faster or slower
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """All rows of a file: those that were modelled, or could not be when it came to it, and the others."""
+    """All rows of a file: modelled ones, and those that could not be modelled, with the reason."""
 
     json_keys: ClassVar = (
         "arch points=compared not_modelled=refused errors=all_errors models attention ratios "
@@ -59,13 +59,13 @@ class Comparison:
     attention: tuple[ComparedAttention, ...] = ()
 
     def attention_errors(self) -> dict[str, Errors]:
-        """Of attention, by kind of kernel, prompts and decode apart."""
+        """Errors of attention by kind of kernel, with prefill and decode separate."""
         modelled = [one for one in self.attention if one.modelled_us is not None]
         names = sorted({one.name for one in modelled})
         return {name: errors_of([one.error for one in modelled if one.name == name]) for name in names}
 
     def model_errors(self) -> dict[str, Errors]:
-        """Of whole models, apart: prompts and generated tokens, and those without a BLAS library."""
+        """Errors of whole models: prefill, token generation, and each without BLAS calls."""
         result = {}
         for name, is_prompt in (("prompts", True), ("generated tokens", False)):
             found = [one for one in self.models if one.point.is_prompt is is_prompt]
@@ -77,7 +77,7 @@ class Comparison:
         return result
 
     def errors(self) -> dict[str, Errors]:
-        """Of all points, of those of each kind of kernel, and of each group of the file."""
+        """Errors of all points, of each kind of kernel, and of each group of the file."""
         found = [
             (one.point.kernel, one.point.group, one.error)
             for one in self.compared
@@ -92,7 +92,7 @@ class Comparison:
         return result
 
     def pairs(self) -> dict[str, list[tuple[float, float]]]:
-        """Measured and modelled microseconds of the points of each kind."""
+        """Measured and modelled microseconds of each point, by kind of kernel."""
         found: dict[str, list[tuple[float, float]]] = {}
         for one in self.compared:
             if one.modelled is not None:
@@ -100,52 +100,52 @@ class Comparison:
         return found
 
     def ratio_errors(self) -> Errors:
-        """Of at least one ratio."""
+        """Error statistics of at least one ratio."""
         return errors_of([ratio.error for ratio in self.ratios])
 
     def signs(self) -> tuple[int, int]:
-        """Of the ratios that differ from 1 enough: those with the right sign, and all."""
+        """Ratios sufficiently different from 1: how many have the right sign, and how many there are."""
         clear = [ratio for ratio in self.ratios if abs(ratio.measured - 1) >= _DIFFERS]
         return sum(ratio.has_sign for ratio in clear), len(clear)
 
     @property
     def all_errors(self) -> dict[str, dict[str, Errors]]:
-        """The errors of points, whole models and attention, each by name."""
+        """Errors of points, whole models and attention, by name."""
         found = {"points": self.errors(), "models": self.model_errors(), "attention": self.attention_errors()}
         return {what: {name.strip(): one for name, one in errors.items()} for what, errors in found.items()}
 
     @property
     def sign_counts(self) -> dict[str, int]:
-        """How many ratios have the right sign, of how many."""
+        """The counts of :meth:`signs`, by name."""
         return dict(zip(("right", "of"), self.signs(), strict=True))
 
 
 SourceOf = Callable[[Release], Source]
-"""Brings the tree of a build."""
+"""Returns the source tree of a build."""
 
 
 def compare(timings: Timings, path: Path, pins: Sequence[Release], source_of: SourceOf) -> Comparison:
-    """Model every row of a file that can be, on the tree of its build or of the one of ``pins`` next to it.
+    """Model every possible row of a file, on the tree of its build or of the nearest one of ``pins``.
 
     Raises:
-        ConfigError, PUBLISHED_MALFORMED: the file is no list of measurements.
-        What ``source_of`` raises, and the errors of recording.
+        ConfigError, PUBLISHED_MALFORMED: the file is not a list of measurements.
+        The errors of ``source_of`` and of recording.
     """
     rows = load_published(path)
     points, refused = points_of(rows, timings.machine, pins)
     models = load_models(timings.workspace.series.profiles)
     whole, others = model_points_of(rows, models, pins)
-    made = list(_modelled(timings, source_of, points))
-    made.sort(key=lambda one: (one.point.index, one.point.side == "after"))
+    modelled = list(_modelled(timings, source_of, points))
+    modelled.sort(key=lambda one: (one.point.index, one.point.side == "after"))
     attention = attention_points_of(rows, models, pins)
     on_trees = list(_modelled_by_tree(timings, source_of, [*whole, *attention]))
     of_models = [one for one in on_trees if isinstance(one, ComparedModel)]
     of_attention = [one for one in on_trees if isinstance(one, ComparedAttention)]
     return Comparison(
         arch=timings.machine.device.arch,
-        compared=tuple(made),
+        compared=tuple(modelled),
         refused=tuple(sorted([*refused, *others], key=lambda one: one.index)),
-        ratios=ratios_of(made),
+        ratios=ratios_of(modelled),
         models=tuple(sorted(of_models, key=lambda one: one.point.index)),
         attention=tuple(sorted(of_attention, key=lambda one: (one.point.index, one.point.side))),
     )
@@ -154,16 +154,16 @@ def compare(timings: Timings, path: Path, pins: Sequence[Release], source_of: So
 def _modelled_by_tree(
     timings: Timings, source_of: SourceOf, points: Sequence[ModelPoint | AttentionPoint]
 ) -> Iterator[ComparedModel | ComparedAttention]:
-    """Tree by tree: attention at two depths is played for the speeds of the model as well."""
+    """Model points grouped by tree, so that attention at two depths is reused for the model's speeds."""
 
     def tree(point: ModelPoint | AttentionPoint) -> tuple[int, bool]:
         return point.pin.build, point.rocwmma
 
     for (build, rocwmma), group in itertools.groupby(sorted(points, key=tree), key=tree):
         several = list(group)
-        told = " with rocWMMA" if rocwmma else ""
+        suffix = " with rocWMMA" if rocwmma else ""
         timings.workspace.reporter.step(
-            f"modelling {len(several)} speeds of models and times of attention of {build_name(build)}{told}"
+            f"modelling {len(several)} model speeds and attention times of {build_name(build)}{suffix}"
         )
         with contextlib.ExitStack() as stack:
             recorder = timings.record(source_of(several[0].pin), stack, rocwmma=rocwmma)
@@ -184,7 +184,7 @@ def _modelled(timings: Timings, source_of: SourceOf, points: Sequence[Point]) ->
 def recorders_of(
     timings: Timings, source_of: SourceOf, points: Sequence[Point]
 ) -> Iterator[tuple[list[Point], Recorder]]:
-    """The points of each tree, and what records on it, until the next is asked for.
+    """The points of each tree, with a recorder for it that is valid until the next iteration.
 
     Raises:
         As :func:`compare`.

@@ -1,4 +1,4 @@
-"""How fast a model can be on a GPU at best, and how much of that time is attention."""
+"""Upper bound of a model's speed on a GPU, and attention's share of the time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_head
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One test; rates in tokens per second, the median of ``samples`` repetitions."""
+    """One measured test; rates in tokens per second, the median of ``samples`` repetitions."""
 
     json_keys: ClassVar = (
         "tokens_per_second=rate samples base_depth attention_share_at_least=share largest_attention_gain=gain"
@@ -36,33 +36,33 @@ class Measured:
 
     @property
     def share(self) -> float:
-        """Attention's share of the time, at least: 0 to 1, 0 at the base itself."""
+        """Lower bound of attention's share of the time, 0 to 1; 0 at the base depth."""
         return max(0.0, 1 - self.rate / self.base_rate)
 
     @property
     def gain(self) -> float:
-        """By which factor it would be faster if depth cost nothing."""
+        """Speedup if depth had no cost."""
         return max(1.0, self.base_rate / self.rate)
 
 
 def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[int, int, int], Measured]:
-    """By prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
+    """Measurements by prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
 
     Raises:
-        BENCH_FILE_MIXED: they differ in more than that.
+        BENCH_FILE_MIXED: the rows differ in build or settings.
     """
     rows = [row for row in rows if (row.test.type_k, row.test.type_v) == (kv, kv)]
     runs = {(row.test.setting, row.test.flash, row.build) for row in rows}
     if len(runs) > 1:
-        told = "; ".join(
+        details = "; ".join(
             f"build {build}, flash attention {flash}, {setting}" for setting, flash, build in sorted(runs)
         )
         raise UsageError(
-            f"{source} holds {len(runs)} runs",
+            f"{source} contains {len(runs)} different runs",
             code="BENCH_FILE_MIXED",
             where=Location(path=source),
-            why=told[:400],
-            hint="keep the rows of one build and one setting in a file of their own",
+            why=details[:400],
+            hint="put the rows of each build and setting into a separate file",
         )
     rates: dict[tuple[int, int, int], list[float]] = {}
     for row in rows:
@@ -87,9 +87,9 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
-    """What to estimate: one of ``model`` (GGUF) and ``shape`` (TOML); the rest as llama-bench names it.
+    """What to estimate: either ``model`` (GGUF) or ``shape`` (TOML); other names as in llama-bench.
 
-    ``bandwidth`` in GB/s and ``compute`` in TFLOPS replace the profile's figures.
+    ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures.
     """
 
     arch: str
@@ -107,7 +107,7 @@ class EstimateRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One test; ``measured`` is None when the output of llama-bench has no such test."""
+    """One test; ``measured`` is None if llama-bench's output has no such test."""
 
     json_keys: ClassVar = (
         "test=bound.test.name depth=bound.test.depth tokens_per_second=bound.rate limit=bound.limit "
@@ -121,7 +121,7 @@ class Row:
 
     @property
     def bound_over_measured(self) -> float | None:
-        """How many times as fast the bound is as what was measured."""
+        """The bound's rate over the measured rate."""
         return None if self.measured is None else self.bound.rate / self.measured.rate
 
 
@@ -139,14 +139,14 @@ class Estimate:
 
 
 def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
-    """Read the model and compute.
+    """Read the model and compute the bounds.
 
     Raises:
-        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        FIGURE_MISSING: the profile has no figure, and none was given.
-        GgufError, MODEL_NOT_DESCRIBED: the file is no model that can be estimated.
-        ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is wrong.
-        BENCH_FILE_MISSING and its like, BenchUnreadable, BENCH_FILE_MIXED: the measurement is none.
+        ARCH_UNKNOWN, ARCH_GENERIC: the profile does not exist.
+        FIGURE_MISSING: a figure is neither in the profile nor given.
+        GgufError, MODEL_NOT_DESCRIBED: the file is not a model that can be estimated.
+        ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is invalid.
+        BENCH_FILE_MISSING and similar, BenchUnreadable, BENCH_FILE_MIXED: the measurement is invalid.
     """
     profile = load_gpu(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)

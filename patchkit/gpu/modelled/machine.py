@@ -1,4 +1,4 @@
-"""The figures of one GPU that the model of its time goes by, and the program that does."""
+"""Timing figures of a GPU, and the program that simulates recorded launches with them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from patchkit.toolchain.compiler import Compiler, nice
 
 _NATIVE = Path(__file__).parent / "native"
 _PROGRAM = "timing"
-_TIME = "time.json"  # of an entry of what was played
+_TIME = "time.json"  # in a store entry of a simulated launch
 _BUILD_S = 300.0
 _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
-# Instructions of waves that are simulated of one launch; 3 to 10 millions of them are a second (2026-11-23).
+# Instructions of waves to simulate per launch; 3 to 10 million of them take a second (2026-11-23).
 MOST_INSTRUCTIONS = 12_000_000
 
-# Figures of what is not played instruction by instruction.
+# Figures for work that is not simulated instruction by instruction.
 _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
 Kind = Literal["mmvq", "mmvf", "mmq", "gemm", "tile", "mma", "wmma", "vec", "attention", "other"]
-"""Which kernel takes most of the time: a vector kernel, the matrix kernel of quantized weights, that of patch
-mul-mat-wmma-prefill (gemm), attention.
+"""Kind of an operation's main kernel.
 
-Of attention: without matrix instructions, with them, with them by rocWMMA, the vector kernel, and what joins
-parts of a result.
+Matmul: mat-vec of quantized (mmvq) or float (mmvf) weights, matrix kernel of quantized weights (mmq), that of
+patch mul-mat-wmma-prefill (gemm). Attention: without matrix instructions (tile), with them (mma), with them
+through rocWMMA (wmma), the vector kernel (vec), and kernels that combine partial results (attention).
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingFigure(TomlTable):
-    """One figure. ``fitted``: chosen so that modelled times agree with published ones."""
+    """One figure. ``fitted``: chosen to make modelled times agree with published ones."""
 
     value: Annotated[float, Field(ge=0)]
     source: Annotated[str, Field(min_length=3)]
@@ -56,55 +56,55 @@ class TimingFigure(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingFigures(TomlTable):
-    """All figures of a GPU, by the names of native/machine.hpp; cycles are of the shader clock."""
+    """All figures of a GPU, named as in native/machine.hpp. Cycles are those of the shader clock."""
 
-    lds_bytes: Annotated[TimingFigure, Field(description="Of a WGP")]
-    l0_bytes: Annotated[TimingFigure, Field(description="Vector cache of a CU")]
-    l1_bytes: Annotated[TimingFigure, Field(description="Of a shader array")]
-    arrays: Annotated[TimingFigure, Field(description="Shader arrays, each with an L1")]
+    lds_bytes: Annotated[TimingFigure, Field(description="LDS of a WGP")]
+    l0_bytes: Annotated[TimingFigure, Field(description="Vector cache (L0) of a CU")]
+    l1_bytes: Annotated[TimingFigure, Field(description="L1 of a shader array")]
+    arrays: Annotated[TimingFigure, Field(description="Number of shader arrays, each with an L1")]
     l2_bytes: TimingFigure
-    mall_bytes: Annotated[TimingFigure, Field(description="Memory-side cache; 0: none")]
-    clock_mhz: Annotated[TimingFigure, Field(description="The highest")]
+    mall_bytes: Annotated[TimingFigure, Field(description="Memory-side cache (MALL); 0: none")]
+    clock_mhz: Annotated[TimingFigure, Field(description="Highest shader clock")]
     clock_less_valu: Annotated[
         TimingFigure,
-        Field(description="MHz less while all SIMDs do nothing but VALU instructions"),
+        Field(description="Clock reduction in MHz while all SIMDs execute only VALU instructions"),
     ]
-    clock_less_wmma: Annotated[TimingFigure, Field(description="The same of WMMA")]
-    clock_less_lds: Annotated[TimingFigure, Field(description="The same of LDS")]
+    clock_less_wmma: Annotated[TimingFigure, Field(description="Clock reduction in MHz for WMMA")]
+    clock_less_lds: Annotated[TimingFigure, Field(description="Clock reduction in MHz for LDS")]
     clock_less_dram: Annotated[
         TimingFigure,
-        Field(description="MHz less while DRAM is all that is waited for"),
+        Field(description="Clock reduction in MHz while all waves wait for DRAM"),
     ]
     valu: Annotated[
         TimingFigure,
-        Field(description="Cycles that an instruction keeps the VALU of its SIMD busy"),
+        Field(description="Cycles that an instruction occupies the VALU of its SIMD"),
     ]
-    dual: Annotated[TimingFigure, Field(description="The same of a dual instruction")]
-    dot: Annotated[TimingFigure, Field(description="Of v_dot4 and v_dot8")]
+    dual: Annotated[TimingFigure, Field(description="VALU cycles of a dual-issue (VOPD) instruction")]
+    dot: Annotated[TimingFigure, Field(description="VALU cycles of v_dot4 and v_dot8")]
     quarter: Annotated[
         TimingFigure,
-        Field(description="Of instructions at a quarter of the rate: products of whole 32-bit numbers"),
+        Field(description="VALU cycles of quarter-rate instructions: 32-bit integer multiplication"),
     ]
-    double_float: Annotated[TimingFigure, Field(description="Of f64")]
+    double_float: Annotated[TimingFigure, Field(description="VALU cycles of f64 instructions")]
     transcendental: Annotated[TimingFigure, Field(description="Cycles of the transcendental unit")]
-    wmma: Annotated[TimingFigure, Field(description="Cycles of the VALU")]
+    wmma: Annotated[TimingFigure, Field(description="VALU cycles of a WMMA instruction")]
     wmma_int4: TimingFigure
     scalar: Annotated[TimingFigure, Field(description="Cycles of the scalar unit")]
-    branch: Annotated[TimingFigure, Field(description="Cycles until a wave goes on behind a taken branch")]
-    valu_latency: Annotated[TimingFigure, Field(description="Cycles until what depends on it may begin")]
+    branch: Annotated[TimingFigure, Field(description="Cycles until a wave continues after a taken branch")]
+    valu_latency: Annotated[TimingFigure, Field(description="Cycles until a dependent instruction can issue")]
     transcendental_latency: TimingFigure
     wmma_latency: TimingFigure
     scalar_latency: TimingFigure
     lds_least: Annotated[
         TimingFigure,
-        Field(description="Cycles of a WGP that an LDS instruction takes at least; else those of its banks"),
+        Field(description="Minimum cycles of a WGP per LDS instruction; more with bank conflicts"),
     ]
     lds_latency: Annotated[TimingFigure, Field(description="Cycles")]
     load_register: Annotated[
         TimingFigure,
-        Field(description="Cycles that the VALU loses for each register that a load fills"),
+        Field(description="VALU cycles lost per register that a load writes"),
     ]
-    l0_line: Annotated[TimingFigure, Field(description="Cycles of a CU for a line of 128 bytes")]
+    l0_line: Annotated[TimingFigure, Field(description="Cycles of a CU per line of 128 bytes")]
     l0_latency: Annotated[TimingFigure, Field(description="Cycles")]
     l1_latency_ns: TimingFigure
     l2_latency_ns: TimingFigure
@@ -113,24 +113,24 @@ class TimingFigures(TomlTable):
     scalar_cache_latency: Annotated[TimingFigure, Field(description="Cycles")]
     l1_bytes_per_cycle: Annotated[
         TimingFigure,
-        Field(description="That come to the vector caches of all CUs from all L1"),
+        Field(description="From all L1 to the vector caches of all CUs"),
     ]
-    l2_bytes_per_cycle: Annotated[TimingFigure, Field(description="That come from L2 to all L1")]
+    l2_bytes_per_cycle: Annotated[TimingFigure, Field(description="From L2 to all L1")]
     mall_gb_s: TimingFigure
     dram_gb_s: TimingFigure
     dram_pieces_gb_s: Annotated[
         TimingFigure,
-        Field(description="Of DRAM, where at most half of each page is wanted at a time"),
+        Field(description="DRAM bandwidth if at most half of each page is read at a time"),
     ]
-    dram_page_bytes: Annotated[TimingFigure, Field(description="Of each channel")]
-    channels: Annotated[TimingFigure, Field(description="Of the memory, each with its part of L2")]
+    dram_page_bytes: Annotated[TimingFigure, Field(description="DRAM page of each channel")]
+    channels: Annotated[TimingFigure, Field(description="Memory channels, each with a slice of L2")]
     channel_bytes: Annotated[
         TimingFigure,
-        Field(description="Of neighbouring addresses that one channel has before the next one's"),
+        Field(description="Consecutive bytes of one channel before the next channel's (interleaving)"),
     ]
     barrier: Annotated[
         TimingFigure,
-        Field(description="Cycles from the last wave that comes to the first that goes on"),
+        Field(description="Cycles from the arrival of the last wave until the first continues"),
     ]
     block_start: Annotated[
         TimingFigure,
@@ -138,40 +138,41 @@ class TimingFigures(TomlTable):
     ]
     leftover: Annotated[
         TimingFigure,
-        Field(description="Blocks of the last round that the busiest WGP has too many, times those it holds"),
+        Field(description="Surplus blocks of the busiest WGP in the last round, times the blocks it holds"),
     ]
     code_bytes: Annotated[TimingFigure, Field(description="Instruction cache of a WGP")]
-    code_bytes_per_cycle: Annotated[TimingFigure, Field(description="That come into it")]
+    code_bytes_per_cycle: Annotated[TimingFigure, Field(description="Into the instruction cache")]
     code_latency: Annotated[TimingFigure, Field(description="Cycles")]
-    code_ahead: Annotated[TimingFigure, Field(description="Lines of 64 bytes that come behind one")]
-    launch_us: Annotated[TimingFigure, Field(description="Of each kernel, before its first block")]
+    code_ahead: Annotated[TimingFigure, Field(description="Lines of 64 bytes that are prefetched")]
+    launch_us: Annotated[TimingFigure, Field(description="Overhead of each kernel before its first block")]
     blas_tflops: Annotated[
         TimingFigure,
-        Field(description="That a BLAS library reaches with f16; only for whole models"),
+        Field(description="Reached by a BLAS library with f16; used only for whole models"),
     ]
     blas_tflops_deep: Annotated[
         TimingFigure,
-        Field(description="The same where 8192 products and more are summed up for a value (K)"),
+        Field(description="Reached by a BLAS library with f16 if K is 8192 or more"),
     ]
     where: NotInFile[Location] = NOWHERE
 
     def values(self) -> dict[str, float]:
-        """Each by its name."""
+        """The figures by name."""
         return {each.name: getattr(self, each.name).value for each in fields(self) if each.name != "where"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelError(TomlTable):
-    """How far modelled times were from published ones: of ``points`` measurements of one kind of kernel.
+    """Error of modelled times against ``points`` published measurements of one kind of kernel.
 
-    ``median`` and ``p90`` (90th percentile) of the absolute error, as a part of what was measured.
-    ``ratio_median`` and ``ratio_p90`` are the same of the ``ratios`` of two times of one shape, where
-    somebody measured a change of the kernel. Of attention with ``head_sizes`` it holds for these alone.
+    ``median`` and ``p90`` (90th percentile) are absolute errors relative to the measurement. ``ratio_median``
+    and ``ratio_p90`` are those of ``ratios``: speedups measured for a change of the kernel at one shape. For
+    attention, ``head_sizes`` limits it to these head sizes.
     """
 
     kind: Kind
     head_sizes: Annotated[
-        Several[Annotated[int, Field(gt=0)]], Field(description="Of attention: what it holds for; none: any")
+        Several[Annotated[int, Field(gt=0)]],
+        Field(description="Attention head sizes it applies to; none: all"),
     ] = ()
     points: Annotated[int, Field(gt=0)]
     median: Annotated[float, Field(ge=0)]
@@ -183,10 +184,10 @@ class ModelError(TomlTable):
 
     def __post_init__(self) -> None:
         if len({self.ratios > 0, self.ratio_median is not None, self.ratio_p90 is not None}) > 1:
-            raise ValueError("ratios, ratio_median and ratio_p90 go together")
+            raise ValueError("ratios, ratio_median and ratio_p90 must be given together")
 
     def overlaps(self, other: ModelError) -> bool:
-        """Whether some kernels would have both errors."""
+        """Whether both apply to some kernel."""
         sizes, others = set(self.head_sizes), set(other.head_sizes)
         return self.kind == other.kind and (not sizes or not others or not sizes.isdisjoint(others))
 
@@ -195,16 +196,17 @@ class ModelError(TomlTable):
 
 
 def in_words(kind: str, *head_sizes: int | None) -> str:
-    """Such kernels, as ``wmma, head size 64``."""
+    """A description such as ``wmma, head size 64``."""
     sizes = " and ".join(str(size) for size in head_sizes if size is not None)
     return f"{kind}, head size {sizes}" if sizes else kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(TomlTable):
-    """Whose tree is none of upstream's: blocks of mul_mat_q in place of those of 128 rows.
+    """A fork with different mul_mat_q blocks in place of upstream's 128-row blocks.
 
-    ``source`` is what the source of a measurement begins with; a block has ``nthreads`` and takes ``i`` rows.
+    It applies to measurements whose source starts with ``source``. Its blocks have ``nthreads`` threads and
+    process ``i`` rows.
     """
 
     source: Annotated[str, Field(min_length=3)]
@@ -227,23 +229,23 @@ class TimingFile(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A GPU whose time is modelled: what it has, by the profile, and how fast that is, by its timing file."""
+    """A GPU whose time is modelled: resources from its profile, their speed from its timing file."""
 
     device: PlayedDevice
     file: TimingFile
 
     @property
     def cache_bytes(self) -> float:
-        """Of the last cache before DRAM."""
+        """Size of the last cache before DRAM."""
         return self.file.figures.mall_bytes.value or self.file.figures.l2_bytes.value
 
     @property
     def launch_us(self) -> float:
-        """What each launch costs besides its blocks."""
+        """Overhead of each launch, in microseconds."""
         return self.file.figures.launch_us.value
 
     def text(self) -> str:
-        """The file that the program reads, native/machine.hpp."""
+        """The input file of the timing program (native/machine.hpp)."""
         device = self.device
         of_device = {
             "wgps": device.multiprocessors,
@@ -257,24 +259,24 @@ class Machine:
         return "".join(f"{name} {value:g}\n" for name, value in {**of_device, **stated}.items())
 
     def config_of(self, source: str) -> Branch | None:
-        """The blocks of whoever measured there, if they are known to be none of upstream's."""
+        """The mul_mat_q blocks of a measurement's source, if they are known to differ from upstream's."""
         return next((one for one in self.file.branch if source.startswith(one.source)), None)
 
     def error_of(self, kind: Kind, head_size: int | None = None) -> ModelError | None:
-        """What is known of the error for such kernels, of attention with that head size; None: nothing."""
+        """The known error for kernels of a kind, for attention with a head size; None if unknown."""
         for one in self.file.error:
             if one.kind == kind and (not one.head_sizes or head_size in one.head_sizes):
                 return one
         return None
 
     def has_error(self, kind: Kind) -> bool:
-        """Whether something is known of the error for such kernels, be it with some head sizes only."""
+        """Whether an error is known for kernels of a kind, even if only for some head sizes."""
         return any(one.kind == kind for one in self.file.error)
 
     def ratio_error(self, before: Kind, after: Kind, head_size: int | None = None) -> float | None:
-        """Within what part of the true one nine of ten ratios of two modelled times are; None: not known.
+        """90th percentile of the relative error of the ratio of two modelled times; None if unknown.
 
-        Where nobody measured a change of such a kernel, both times are taken to err by themselves.
+        If no ratio was measured for the kind of kernel, the errors of both times are assumed independent.
         """
         one, other = self.error_of(before, head_size), self.error_of(after, head_size)
         if one is None or other is None:
@@ -285,27 +287,27 @@ class Machine:
 
 
 def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
-    """The machine of a device.
+    """Load the timing file of a device.
 
     Raises:
-        TIMING_UNKNOWN: there is no timing file of this GPU.
-        ConfigError, ErrorGroup: it is wrong.
+        TIMING_UNKNOWN: there is no timing file for this GPU.
+        ConfigError, ErrorGroup: the file is invalid.
     """
     path = profiles / "timing" / f"{device.arch}.toml"
     if not path.is_file():
         known = sorted(each.stem for each in path.parent.glob("gfx*.toml"))
         raise ConfigError(
-            f"nothing is known of how fast {device.arch} is",
+            f"no timing data for {device.arch}",
             code="TIMING_UNKNOWN",
             where=Location(path=str(path)),
-            why="the model needs figures of its units, caches and memory, each with a source",
-            hint=f"known: {', '.join(known)}; docs/reference/modelling.md says what a file needs",
+            why="the model needs figures for the GPU's units, caches and memory, each with a source",
+            hint=f"available: {', '.join(known)}; docs/reference/modelling.md describes the file",
         )
     document = load_toml(path)
     file = validate(document, TimingFile, what="timing file")
     if file.arch != device.arch:
         raise ConfigError(
-            f"the timing file of {device.arch} says it is of {file.arch}",
+            f"the timing file for {device.arch} has arch = '{file.arch}'",
             code="PROFILE_MISMATCH",
             where=document.locate(("arch",)),
             hint=f"write: arch = '{device.arch}'",
@@ -314,17 +316,17 @@ def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
         for other in file.error[:place]:
             if one.overlaps(other):
                 raise ConfigError(
-                    f"timing file: two errors, of {other} and of {one}",
+                    f"timing file: the errors of {other} and of {one} overlap",
                     code="CONFIG_BAD_VALUE",
                     where=document.locate(("error", place)),
-                    why="some kernels would have both",
-                    hint="remove one, or give each head_sizes of its own",
+                    why="some kernels match both",
+                    hint="remove one, or give each its own head_sizes",
                 )
     return Machine(device=device, file=file)
 
 
 class Busy(BaseModel):
-    """The part of the time (0 to 1) that units of the busiest WGP worked, or memory moved bytes."""
+    """Fraction of the time (0 to 1) that units of the busiest WGP were busy, or memory transferred data."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -341,11 +343,12 @@ class Busy(BaseModel):
 
 
 class KernelTime(BaseModel):
-    """One launch as it was modelled; ``us`` without what launching costs.
+    """The modelled time of one launch; ``us`` excludes launch overhead.
 
-    ``resident`` blocks of a WGP at a time give ``waves_per_simd``; ``simulated`` of the blocks were played.
-    ``channels`` of the memory have as much to do as all that are asked by blocks that run at the same time.
-    ``dram_bytes`` come from DRAM, ``l1_bytes`` are what the vector caches ask of L1, both of the launch.
+    ``resident``: blocks that a WGP holds at a time, which results in ``waves_per_simd``. ``simulated``:
+    blocks that were simulated. ``channels``: effective number of memory channels, considering how unevenly
+    blocks that run at the same time access them. ``dram_bytes``: read from DRAM; ``l1_bytes``: requested by
+    the vector caches from L1; both for the whole launch.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -370,10 +373,10 @@ class KernelTime(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A launch that is to be timed: a file of the emulated GPU.
+    """A recorded launch (a trace file of the emulated GPU) to simulate.
 
-    ``cold``: the part (0 to 1) of what comes from behind L2 that is in no cache; ``working``: the part of the
-    blocks that has work.
+    ``cold``: fraction (0 to 1) of the data from beyond L2 that no cache holds. ``working``: fraction of the
+    blocks that have work.
     """
 
     trace: Path
@@ -382,11 +385,11 @@ class Played:
 
 
 def build_timing(compiler: Compiler) -> Path:
-    """The program that plays traces; built once per toolchain.
+    """Build the timing program, once per toolchain.
 
     Raises:
-        TIMING_NOT_BUILT: our sources do not compile with this toolchain.
-        CacheError: the disk refused.
+        TIMING_NOT_BUILT: the sources do not compile with this toolchain.
+        CacheError: the cache cannot be written.
     """
     sources = sorted(_NATIVE.glob("*.cpp"))
     flags = ("-std=c++20", "-O2", "-Wall", "-Wextra", "-Werror")
@@ -411,7 +414,7 @@ def build_timing(compiler: Compiler) -> Path:
                 code="TIMING_NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
                 why=f"{error.message}: {error.why}",
-                hint="patchkit doctor shows the compiler that was used",
+                hint="'patchkit doctor' shows the compiler that was used",
             ) from error
 
     return compiler.store.obtain(key, fill) / _PROGRAM
@@ -424,17 +427,17 @@ def play(
     *,
     most: int = MOST_INSTRUCTIONS,
 ) -> tuple[KernelTime, ...]:
-    """The time of each trace; what was played before with the same figures is kept.
+    """The time of each trace. Results are cached by trace and figures.
 
     Args:
         machine: the GPU.
-        traces: what the emulated GPU recorded.
+        traces: the recorded launches.
         compiler: builds the program.
-        most: instructions that are simulated of each.
+        most: instructions to simulate per trace.
 
     Raises:
-        TRACE_UNREADABLE: a file is none.
-        CacheError: the disk refused.
+        TRACE_UNREADABLE: a file is not a valid trace.
+        CacheError: the cache cannot be written.
         The errors of :func:`build_timing`.
     """
     if not traces:
@@ -445,15 +448,15 @@ def play(
     times = {key: kept for key in keys if (kept := _kept_time(store, key)) is not None}
     missing = {key: one for key, one in zip(keys, traces, strict=True) if key not in times}
     if missing:
-        made = _play(program, machine, list(missing.values()), compiler, most)
-        for key, time in zip(missing, made, strict=True):
+        simulated = _play(program, machine, list(missing.values()), compiler, most)
+        for key, time in zip(missing, simulated, strict=True):
             _keep_time(store, key, time)
             times[key] = time
     return tuple(times[key] for key in keys)
 
 
 def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str:
-    with disk_errors(one.trace, "reading what the emulated GPU recorded"), one.trace.open("rb") as file:
+    with disk_errors(one.trace, "reading a recorded launch"), one.trace.open("rb") as file:
         trace = hashlib.file_digest(file, "sha256").hexdigest()
     return key_of(
         {
@@ -468,8 +471,8 @@ def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str
 
 
 def _kept_time(store: Store, key: str) -> KernelTime | None:
-    """What was played before; None where there is nothing, or nothing that can be read."""
-    folder = store.find_or_fetch(key)
+    """The cached time; None if there is none, or it cannot be read."""
+    folder = store.look(key)
     if folder is None:
         return None
     try:
@@ -479,7 +482,7 @@ def _kept_time(store: Store, key: str) -> KernelTime | None:
 
 
 def _keep_time(store: Store, key: str, time: KernelTime) -> None:
-    """Also in place of one that cannot be read."""
+    """Cache a time, or replace one that cannot be read."""
 
     def write(folder: Path) -> None:
         write_whole(folder / _TIME, time.model_dump_json(), "keeping a modelled time")
@@ -491,13 +494,13 @@ def _keep_time(store: Store, key: str, time: KernelTime) -> None:
 def _play(
     program: Path, machine: Machine, traces: Sequence[Played], compiler: Compiler, most: int
 ) -> tuple[KernelTime, ...]:
-    doing = "unpacking what the emulated GPU recorded"
+    doing = "unpacking a recorded launch"
     with working_folder(compiler.cache_root / "timing", "playing-", doing) as folder:
         figures, unpacked = folder / "machine", folder / "trace"
         with disk_errors(figures, "writing the figures of the GPU"):
             figures.write_text(machine.text(), "utf-8")
         times = []
-        for one in traces:  # one after the other, so that only one is there unpacked
+        for one in traces:  # one at a time, so that only one unpacked trace is on disk
             words = (f"{one.cold:.4f}", f"{one.working:.6f}", str(unpacked))
             argv = [*nice(), str(program), str(figures), str(most), *words]
             try:
@@ -510,10 +513,10 @@ def _play(
             except (ToolFailed, ToolCrashed, lzma.LZMAError, EOFError, ValidationError) as error:
                 why = error.why if isinstance(error, ToolFailed | ToolCrashed) else str(error)
                 raise ToolchainError(
-                    "what the emulated GPU recorded cannot be played",
+                    "a recorded launch could not be simulated",
                     code="TRACE_UNREADABLE",
                     where=Location(path=str(one.trace.parent)),
                     why=why,
-                    hint="remove that folder: it is recorded anew",
+                    hint="delete that folder and run the command again to record anew",
                 ) from error
     return tuple(times)

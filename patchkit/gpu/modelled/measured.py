@@ -1,4 +1,4 @@
-"""What machines measured of a model, beside what the timing model says of the same builds and tests."""
+"""Machines' measurements of a model, compared with modelled times of the same builds and tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from patchkit.gpu.modelled.operation import head_size_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class MeasuredComparison:
     """One test of one file. ``measured`` and ``modelled`` are tokens per second by side.
 
-    ``ratio`` is the candidate over upstream, measured with its interval, and ``modelled_ratio`` the same of
-    the model, whose ``error`` is that of the worst known of its kernels; None: not measured, or not known.
+    ``ratio`` is candidate over upstream, measured with its interval; ``modelled_ratio`` is the modelled one.
+    ``error`` is the largest known error of its kernels. None: not measured, or not known.
     """
 
     json_keys: ClassVar = (
@@ -38,30 +38,30 @@ class Beside:
 
     @property
     def is_outside(self) -> bool:
-        """Whether no ratio within the measured interval is within the model's stated error."""
+        """Whether the measured interval and the model's error range do not overlap."""
         if self.ratio is None or self.modelled_ratio is None or self.error is None:
             return False
         low, _, high = self.ratio
         return high < self.modelled_ratio / (1 + self.error) or low > self.modelled_ratio / (1 - self.error)
 
     def lines(self) -> Iterator[str]:
-        """As a person reads it."""
+        """The comparison as text."""
         for side, speed in self.measured.items():
             factor = self.modelled[side] / speed
             whose = f"({self.who}, {self.day})"
-            yield f"  measured: {side} {speed:.1f} t/s {whose}; modelled is {factor:.2f} of it"
+            yield f"  measured: {side} {speed:.1f} t/s {whose}; modelled is {factor:.2f} times that"
         if self.ratio is None or self.modelled_ratio is None:
             return
         low, middle, high = self.ratio
-        told = f"  measured: the candidate is {middle:.3f} times as fast ({low:.3f} to {high:.3f})"
+        text = f"  measured: the candidate is {middle:.3f} times as fast ({low:.3f} to {high:.3f})"
         if self.error is None:
-            yield f"{told}; modelled {self.modelled_ratio:.3f}, whose error is not known"
+            yield f"{text}; modelled {self.modelled_ratio:.3f}, whose error is not known"
         else:
             word = "OUTSIDE" if self.is_outside else "within"
-            yield f"{told}; modelled {self.modelled_ratio:.3f}, {word} its error of {self.error:.1%}"
+            yield f"{text}; modelled {self.modelled_ratio:.3f}, {word} its error of {self.error:.1%}"
 
 
-def beside(
+def compare_measured(
     files: Sequence[EvidenceFile],
     machine: Machine,
     *,
@@ -71,8 +71,8 @@ def beside(
     is_prompt: bool,
     count: int,
     depth: int,
-) -> Iterator[Beside]:
-    """Every measurement of that test of that model on such a GPU, by builds that were modelled.
+) -> Iterator[MeasuredComparison]:
+    """Compare every measurement of this test and model on this GPU, for builds that were modelled.
 
     ``trees`` and ``times`` are by side; ``count`` and ``depth`` are the test's, in tokens.
     """
@@ -81,8 +81,8 @@ def beside(
             continue
         sides = {side: arm.name for side, tree in trees.items() for arm in file.arms if arm.tree == tree}
         for test in file.tests:
-            asked = (count, 0) if is_prompt else (0, count)
-            same = (test.prompt, test.generated, test.depth) == (*asked, depth)
+            tokens = (count, 0) if is_prompt else (0, count)
+            same = (test.prompt, test.generated, test.depth) == (*tokens, depth)
             if not same or test.model.casefold() != model.casefold() or test.type_k != "f16":
                 continue
             found = _one(file, test, sides, times, machine)
@@ -96,7 +96,7 @@ def _one(
     sides: Mapping[str, str],
     times: Mapping[str, ModelTime],
     machine: Machine,
-) -> Beside | None:
+) -> MeasuredComparison | None:
     speeds = {side: speed for side, arm in sides.items() if side in times and (speed := _speed(test, arm))}
     if not speeds:
         return None
@@ -113,7 +113,7 @@ def _one(
         None,
     )
     both = {"upstream", "candidate"} <= times.keys()
-    return Beside(
+    return MeasuredComparison(
         who=f"{file.who}, {file.machine.gpu}",
         file=file.name,
         day=file.day,
@@ -136,10 +136,10 @@ def _speed(test: MeasuredTest, arm: str) -> float | None:
 
 
 def ratio_error(machine: Machine, before: ModelTime, after: ModelTime) -> float | None:
-    """Within what part of the true one nine of ten ratios of two whole models are; None: not known.
+    """90th percentile of the relative error of the ratio of two whole-model times; None if unknown.
 
-    The errors of what is the same on both sides fall out of the ratio. So it is the largest of the kernels
-    that take another time; of two equal models it is none.
+    Errors of operations that are the same on both sides cancel out. So this is the largest error of the
+    kernels whose time differs; 0 for equal models.
     """
     known = {part.case: part.time for part in before.parts}
     worst: float | None = 0.0

@@ -1,4 +1,4 @@
-"""The time of a model: of the operations that one batch of tokens takes, one after the other."""
+"""The modelled time of one batch of a model, as the sum of its operations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from patchkit.gpu.modelled.operation import OperationTime, attention_case, matri
 from patchkit.gpu.modelled.recording import Timed
 from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
-_ROPE_HEAD = 128  # of native/drivers/op_cases.cpp
-_KV_STEP = 256  # llama.cpp hands attention a multiple of so many rows of its cache
-# From so many tokens on launch_fattn skips the rows that the mask hides from all of a block's tokens: half of
-# the batch's own, where the mask is causal (fattn-common.cuh, flash_attn_mask_to_KV_max).
+_ROPE_HEAD = 128  # head size in native/drivers/op_cases.cpp
+_KV_STEP = 256  # llama.cpp rounds the number of KV rows for attention up to a multiple of this
+# From this number of tokens on, launch_fattn skips rows that are masked for all tokens of a block: half of
+# the batch's own rows with a causal mask (flash_attn_mask_to_KV_max in fattn-common.cuh).
 _SCANS_MASK = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """``tokens`` behind ``depth`` others; ``outputs`` of them are asked for their logits."""
+    """``tokens`` tokens at a context depth of ``depth``; ``outputs`` of them need logits."""
 
     tokens: int
     depth: int
@@ -31,7 +31,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """``count`` equal operations of a batch, each of ``time``."""
+    """``count`` equal operations of a batch, each taking ``time``."""
 
     json_keys: ClassVar = "operation=time.operation count us"
 
@@ -41,7 +41,7 @@ class Part:
 
     @property
     def us(self) -> float:
-        """Of all of them, in microseconds."""
+        """Microseconds of all of them."""
         return self.count * self.time.us
 
 
@@ -60,7 +60,7 @@ class ModelTime:
 
     @property
     def us(self) -> float:
-        """Microseconds."""
+        """Microseconds of the batch."""
         return sum(part.us for part in self.parts)
 
     @property
@@ -70,26 +70,26 @@ class ModelTime:
 
     @property
     def attention(self) -> float:
-        """The part of the time (0 to 1) that is attention."""
+        """Attention's fraction of the time (0 to 1)."""
         return sum(part.us for part in self.parts if isinstance(part.case, Case)) / self.us
 
     @property
     def of_library(self) -> float:
-        """The part of the time (0 to 1) that is products of a BLAS library, which are only estimated."""
+        """Fraction of the time (0 to 1) in BLAS calls, which are only estimated."""
         return sum(part.count * part.time.library_us for part in self.parts) / self.us
 
     modelled: ClassVar = True
 
     @property
     def slowest(self) -> list[Part]:
-        """Its parts, the slowest first."""
+        """The parts, slowest first."""
         return sorted(self.parts, key=lambda part: -part.us)
 
 
 def time_model(
     model: ModelShape, batch: Batch, kv: str, timed: Callable[[Timed], OperationTime | None]
 ) -> ModelTime:
-    """The time of a batch; ``timed`` models one operation, ``kv`` is the type of K and V."""
+    """Model the time of a batch; ``timed`` models one operation, ``kv`` is the type of K and V."""
     parts, missing = [], []
     for case, count in Counter(_operations(model, batch, kv)).items():
         time = timed(case)
@@ -101,7 +101,7 @@ def time_model(
 
 
 def operations_of(model: ModelShape, batch: Batch, kv: str) -> tuple[Timed, ...]:
-    """Each operation of a batch once."""
+    """The distinct operations of a batch."""
     return tuple(dict.fromkeys(_operations(model, batch, kv)))
 
 
@@ -141,7 +141,7 @@ def attention_of(layer: Layer, batch: Batch, kv: str) -> Case:
 
 
 def _around(layer: Layer, batch: Batch, *, width: int, middle: int, kv: str) -> Iterator[OperationCase]:
-    """What a layer does besides its products and attention, as llama.cpp's graphs have it."""
+    """A layer's operations other than matmuls and attention, as in llama.cpp's graphs."""
 
     def plain(op: str, columns: int, kind: str = "f32") -> OperationCase:
         return OperationCase(

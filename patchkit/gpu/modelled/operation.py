@@ -1,4 +1,4 @@
-"""The time of one operation: of the kernels that it launches, and what limits each."""
+"""The modelled time of one operation: its kernels, and what limits each."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ _KINDS: tuple[tuple[str, Kind], ...] = (
     ("flash_attn_mma", "mma"),
     ("flash_attn", "attention"),
 )
-# Both kernels on matrix instructions have one name; that of rocWMMA takes the type of its accumulators.
+# Both matrix-instruction kernels have one name; only the rocWMMA one has an accumulator type as argument.
 _MMA = re.compile(r"flash_attn_ext_f16I(?:Li\d+E){4,}Lb|flash_attn_mma")
-# Kernels that read a model's weights or its K and V. The others read what the kernel before has just written.
+# Kernels that read a model's weights or its K and V. Others read what the previous kernel has just written.
 READS_MODEL: frozenset[Kind] = frozenset({"mmvq", "mmvf", "mmq", "gemm", "tile", "mma", "wmma", "vec"})
-# What is larger than the last cache by an eighth of it finds nothing there the next time. Fitted: of 32 MiB
-# matrices of 35 MiB seem to leave a quarter there, those of 38 MiB nothing (ROCm/ROCm issue 4748).
+# Data larger than the last cache by an eighth or more is fully evicted until it is used again. Fitted: with a
+# cache of 32 MiB, about a quarter of a 35 MiB matrix seems to remain, nothing of 38 MiB (ROCm/ROCm issue
+# 4748).
 _STEEPNESS = 8.0
-# The part of the time in which the busiest unit must work to be what limits a kernel.
+# Fraction of the time from which on the busiest unit counts as the limit of a kernel.
 _LIMITED = 0.6
 _LIMITS = {
     "valu": "VALU",
@@ -54,7 +55,7 @@ _LIMITS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedKernel:
-    """One launch: what was played, what launching costs besides (``launch_us``), and its kind."""
+    """One launch: its simulated time, its launch overhead (``launch_us``), and its kind."""
 
     json_keys: ClassVar = "kernel=played.kernel kind us limit shares played"
 
@@ -64,14 +65,14 @@ class TimedKernel:
 
     @property
     def us(self) -> float:
-        """Microseconds, launch included."""
+        """Microseconds, including launch overhead."""
         return self.played.us + self.launch_us
 
     @property
     def shares(self) -> dict[str, float]:
-        """The part of the time in which each limit was at work, the largest first; they overlap.
+        """Fraction of the time that each unit was busy, largest first; they overlap.
 
-        ``latency`` is what is left where even the busiest waits.
+        ``latency`` is the time in which even the busiest unit waits.
         """
         busy = {_LIMITS[name]: value for name, value in self.played.busy}
         most = max(*busy.values(), self.played.busy.valu + self.played.busy.wmma)
@@ -83,7 +84,7 @@ class TimedKernel:
 
     @property
     def limit(self) -> str:
-        """What it mostly waits for."""
+        """What limits the kernel."""
         if self.launch_us > self.us - self.launch_us:
             return "launch"
         name, value = max(self.played.busy, key=lambda item: item[1])
@@ -97,7 +98,7 @@ class TimedKernel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationTime:
-    """An operation on one machine. ``products``: calls of a BLAS library, whose time is not modelled."""
+    """An operation on one machine. ``products``: BLAS library calls, whose time is not modelled."""
 
     json_keys: ClassVar = "operation us=known_us modelled kind error not_modelled=products kernels"
 
@@ -108,41 +109,41 @@ class OperationTime:
 
     @property
     def library_us(self) -> float:
-        """Microseconds of a BLAS library's products, by the rate and the bandwidth it reaches at best."""
+        """Microseconds of BLAS calls, estimated from the library's best rate and bandwidth."""
         return sum(library_us(call, self.machine) for call in self.products)
 
     @property
     def us(self) -> float:
-        """Microseconds of its kernels and products, one after the other."""
+        """Microseconds of its kernels and BLAS calls in sequence."""
         return sum(kernel.us for kernel in self.kernels) + self.library_us
 
     @property
     def kind(self) -> Kind:
-        """Of the kernel that takes most of the time."""
+        """Kind of the slowest kernel."""
         if not self.kernels:
             return "other"
         return max(self.kernels, key=lambda kernel: kernel.us).kind
 
     @property
     def error(self) -> ModelError | None:
-        """How far such times were from published ones; None where nobody measured such kernels."""
+        """Known error of such times against published ones; None if none were published."""
         return self.machine.error_of(self.kind, head_size_of(self.case))
 
     modelled: ClassVar = True
 
     @property
     def operation(self) -> str:
-        """The operation with its sizes and types."""
+        """The operation, with sizes and types."""
         return str(self.case)
 
     @property
     def known_us(self) -> float | None:
-        """Its time; None where a part of it is a library's."""
+        """Its time; None if it includes BLAS calls."""
         return None if self.products else self.us
 
 
 def _bytes_of(case: Timed) -> float:
-    """What an operation reads and writes, each byte once."""
+    """Bytes that an operation reads and writes, each counted once."""
     if isinstance(case, Case):
         return case.bytes
     experts = min(case.experts, case.used * case.tokens)
@@ -151,10 +152,10 @@ def _bytes_of(case: Timed) -> float:
 
 
 def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
-    """The part (0 to 1) of what the main kernel of an operation reads first that no cache has.
+    """Fraction (0 to 1) of the main kernel's input that is in no cache when it starts.
 
-    ``repeated``: the operation runs again and again on the same tensors, as test-backend-ops perf does it;
-    else, as in a model, all else that the model reads lies between two of its runs.
+    ``repeated``: the operation runs repeatedly on the same tensors, as in test-backend-ops perf. Otherwise,
+    as in a model, all other weights are read between two runs.
     """
     if not repeated:
         return 1.0
@@ -162,7 +163,7 @@ def cold_share(machine: Machine, case: Timed, *, repeated: bool) -> float:
 
 
 def share_beyond_cache(machine: Machine, size: float) -> float:
-    """The part (0 to 1) of so many bytes, used a moment ago, that the last cache does not have any more."""
+    """Fraction (0 to 1) of ``size`` recently used bytes that the last cache no longer holds."""
     beyond = size / machine.cache_bytes - 1
     return min(1.0, max(0.0, _STEEPNESS * beyond))
 
@@ -173,10 +174,10 @@ _DEEP = 8192  # K from which blas_tflops_deep was measured (halo-box/strix-llama
 
 
 def library_us(call: str, machine: Machine) -> float:
-    """Microseconds of a BLAS library's product, as ``hipblasGemmEx 4096x512x4096``, by published rates."""
+    """Estimate of a BLAS call such as ``hipblasGemmEx 4096x512x4096`` in microseconds, by published rates."""
     found = _SIZES.search(call)
     if found is None:
-        raise AssertionError(f"a product without sizes: {call}")
+        raise AssertionError(f"a BLAS call without sizes: {call}")
     m, n, k = (int(size) for size in found.groups())
     figures = machine.file.figures
     rate = figures.blas_tflops_deep if k >= _DEEP else figures.blas_tflops
@@ -186,23 +187,23 @@ def library_us(call: str, machine: Machine) -> float:
 
 
 def kind_of(kernel: str) -> Kind:
-    """The kind of a kernel, by its name; mangled, where it may be of rocWMMA."""
+    """The kind of a kernel. The name must be mangled to recognise rocWMMA."""
     kind: Kind = next((kind for part, kind in _KINDS if part in kernel), "other")
     return "wmma" if kind == "mma" and not _MMA.search(kernel) else kind
 
 
 def head_size_of(case: Timed) -> int | None:
-    """Of attention's K; None of a matrix product."""
+    """Head size of K; None for a matmul."""
     return case.head_size if isinstance(case, Case) else None
 
 
 def time_operation(
     machine: Machine, case: Timed, recorder: Recorder, *, repeated: bool
 ) -> OperationTime | None:
-    """The modelled time of an operation; None where the backend has no kernel for it.
+    """The modelled time of an operation; None if the backend has no kernel for it.
 
     Raises:
-        TIMING_RUN_FAILED, TRACE_UNREADABLE, TIMING_NOT_BUILT: recording or playing it failed.
+        TIMING_RUN_FAILED, TRACE_UNREADABLE, TIMING_NOT_BUILT: recording or simulating it failed.
         The errors of :meth:`Recorder.record`.
     """
     found = recorder.record(case)
@@ -214,10 +215,10 @@ def time_operation(
 def time_recorded(
     machine: Machine, case: Timed, found: Recorded, compiler: Compiler, *, repeated: bool
 ) -> OperationTime:
-    """The modelled time of what was recorded of an operation.
+    """The modelled time of a recorded operation.
 
     Raises:
-        TRACE_UNREADABLE, TIMING_NOT_BUILT: it cannot be played.
+        TRACE_UNREADABLE, TIMING_NOT_BUILT: it cannot be simulated.
     """
     cold = cold_share(machine, case, repeated=repeated)
     heads = found.heads
@@ -234,19 +235,19 @@ def time_recorded(
 
 
 def working_of(case: Timed, head: TraceHead, *, is_drawn: bool = False) -> float:
-    """The part of a launch's blocks that has work.
+    """Fraction of a launch's blocks that have work.
 
-    mul_mat_q and mul_mat_prompts of experts have blocks for as many tokens as there are, for every expert,
-    and those beyond an expert's tokens end at once. Tokens take the experts in turn
-    (native/drivers/op_cases.cpp), or by lot (``is_drawn``), each for itself, as of a router that prefers
-    none: then many need one tile more.
+    For MoE, mul_mat_q and mul_mat_prompts launch blocks for the maximum number of tokens for every expert;
+    blocks past an expert's tokens exit at once. Tokens are assigned to experts in turn
+    (native/drivers/op_cases.cpp) or, if ``is_drawn``, at random and uniformly for each token; then many
+    experts need one more tile.
     """
     kind, columns = kind_of(head.kernel), read_name(head.kernel).integer(1)
     if not isinstance(case, OperationCase) or case.experts == 1 or kind not in {"mmq", "gemm"} or not columns:
         return 1.0
     tiles, experts = head.grid[0 if kind == "gemm" else 1], head.grid[2]
     if experts != case.experts:
-        return 1.0  # a kernel that splits its work otherwise
+        return 1.0  # a kernel that distributes its work in another way
     if is_drawn:
         return min(tiles, drawn_tiles(case.tokens, case.used / experts, columns)) / tiles
     taken, more = divmod(case.tokens * case.used, experts)
@@ -255,7 +256,7 @@ def working_of(case: Timed, head: TraceHead, *, is_drawn: bool = False) -> float
 
 
 def drawn_tiles(tokens: int, chance: float, columns: int) -> float:
-    """Tiles of so many columns that one expert needs on average, if each token takes it with that chance."""
+    """Expected number of tiles of ``columns`` for an expert that each token selects with ``chance``."""
     if chance >= 1:
         return -(-tokens // columns)
     each = math.log(chance), math.log1p(-chance)
@@ -267,19 +268,19 @@ def drawn_tiles(tokens: int, chance: float, columns: int) -> float:
 
 
 def type_name(kind: TensorKind) -> str:
-    """As ggml_type_name writes it: q4_K, mxfp4, f16."""
+    """The name as in ggml_type_name: q4_K, mxfp4, f16."""
     name = kind.name.lower()
     return f"{name[:-1]}K" if name.endswith("_k") else name
 
 
 def name_of_type(number: int) -> str | None:
-    """The name of a type by ggml's number; None for one that gguf does not know."""
+    """The name of ggml type ``number``; None if gguf does not know it."""
     found = tensor_kinds().get(number)
     return None if found is None else type_name(found)
 
 
 def type_of(name: str) -> TensorKind:
-    """A type of tensors by its name, in capitals or not. Raises TENSOR_TYPE_UNKNOWN."""
+    """Look up a tensor type by name, ignoring case. Raises TENSOR_TYPE_UNKNOWN."""
     kinds = tensor_kinds_by_name()
     found = kinds.get(name.upper())
     if found is None:
@@ -294,21 +295,21 @@ def type_of(name: str) -> TensorKind:
 def matrix_case(
     kind: str, rows: int, columns: int, tokens: int, *, experts: int = 1, used: int = 1
 ) -> OperationCase:
-    """The product of a matrix of that type (``rows`` outputs, ``columns`` inputs) with so many tokens.
+    """A matmul: a matrix of type ``kind`` (``rows`` outputs, ``columns`` inputs) times ``tokens`` tokens.
 
-    With several ``experts`` there is one such matrix for each, and a token is multiplied with ``used``.
+    With several ``experts`` there is one matrix per expert, and ``used`` of them per token.
 
     Raises:
-        TENSOR_TYPE_UNKNOWN: there is no such type.
-        COLUMNS_NOT_WHOLE: a row of the matrix would end within a block of values.
+        TENSOR_TYPE_UNKNOWN: the type does not exist.
+        COLUMNS_NOT_WHOLE: a row is not a multiple of the type's block size.
     """
     found = type_of(kind)
     if columns % found.block:
         raise UsageError(
-            f"{columns} columns are no whole blocks of {type_name(found)}",
+            f"{columns} columns are not a multiple of the block size of {type_name(found)}",
             code="COLUMNS_NOT_WHOLE",
-            why=f"it stores {found.block} values together",
-            hint=f"take a multiple of {found.block}: {-(-columns // found.block) * found.block}",
+            why=f"it stores values in blocks of {found.block}",
+            hint=f"for example, use {-(-columns // found.block) * found.block}",
         )
     return OperationCase(
         id="timed",
@@ -325,20 +326,20 @@ def matrix_case(
 def attention_case(
     head_size: int, heads: int, kv_heads: int, *, kv: int, tokens: int, kind: str = "f16"
 ) -> Case:
-    """Attention of ``heads`` query heads on ``kv_heads`` of K and V with ``kv`` rows of that type.
+    """Attention of ``heads`` query heads on ``kv_heads`` KV heads with ``kv`` rows of type ``kind``.
 
-    K and V lie as in a model's cache: the heads of a row beside one another, and the next row behind them.
+    K and V are laid out as in a model's cache: all heads of a row next to each other, then the next row.
 
     Raises:
-        USAGE_SYNTAX: the heads of K and V do not divide the others.
-        TENSOR_TYPE_UNKNOWN: there is no such type.
+        USAGE_SYNTAX: the number of heads is not a multiple of the number of KV heads.
+        TENSOR_TYPE_UNKNOWN: the type does not exist.
     """
     stored = type_name(type_of(kind))
     if heads % kv_heads:
         raise UsageError(
-            f"{heads} heads on {kv_heads} of K and V",
+            f"{heads} heads cannot share {kv_heads} KV heads evenly",
             code="USAGE_SYNTAX",
-            hint="--heads is a multiple of --kv-heads",
+            hint="--heads must be a multiple of --kv-heads",
         )
     return Case(
         id="timed",

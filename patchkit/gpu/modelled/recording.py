@@ -1,4 +1,4 @@
-"""What kernels of one operation execute, recorded on the emulated GPU and kept."""
+"""Records what the kernels of an operation execute on the emulated GPU, and caches the recordings."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 
 Timed = OperationCase | Case
-"""An operation that is timed."""
+"""An operation to time."""
 
-# Blocks of each launch that are recorded whole, at most: those that a WGP holds at once.
+# Maximum number of blocks per launch that are recorded completely: those that a WGP holds at once.
 _SAMPLED = 16
-# Of those that the GPU holds at once the memory is known, but of no more than so many. gfx1151 holds 40 to
-# 80 of a matrix kernel and 320 of the vector kernel of attention.
+# Maximum number of blocks whose memory accesses are recorded: those that the GPU holds at once. gfx1151 holds
+# 40 to 80 blocks of a matrix kernel and 320 of the vector attention kernel.
 _SEEN = 512
-# Blocks behind those, spread evenly, that run as well: they tell what later rounds want again.
+# Later blocks, evenly spaced, that run as well: they show which data later rounds read again.
 _LATER = 8
-_FORMAT = 3  # of an entry; a change makes every old one unknown
+_FORMAT = 3  # of an entry; raise it to invalidate all recordings
 _NO_LARGE_UNROLLING = (
     "-mllvm",
     "-amdgpu-unroll-threshold-private=1000",
@@ -47,15 +47,15 @@ _NO_LARGE_UNROLLING = (
 )
 _TIMEOUT_S = 600.0
 _RECORDING = "recording an operation"
-_PACKED = b"\xfd7zXZ\0"  # how a file of xz begins
+_PACKED = b"\xfd7zXZ\0"  # magic bytes of an xz file
 _PIECE = 1 << 20
-# Files of an entry besides the traces.
+# Files of an entry in addition to the traces.
 _PRODUCTS, _UNSUPPORTED = "products", "unsupported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceHead:
-    """The mangled name of a kernel, and its launch: blocks and their threads along x, y, z, bytes of LDS."""
+    """Header of a trace: mangled kernel name, grid in blocks, block in threads, LDS bytes."""
 
     kernel: str
     grid: tuple[int, int, int]
@@ -65,19 +65,19 @@ class TraceHead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """``traces`` of the launches of one operation, in their order; ``products``: calls of a BLAS library."""
+    """The ``traces`` of one operation's launches in order; ``products``: its BLAS library calls."""
 
     traces: tuple[Path, ...]
     products: tuple[str, ...]
 
     @property
     def heads(self) -> tuple[TraceHead, ...]:
-        """What each launch ran."""
+        """The header of each trace."""
         return tuple(map(_head_of, self.traces))
 
 
 def recording_variables(folder: Path) -> dict[str, str]:
-    """What makes a program on the emulated GPU record some blocks of each launch in a folder."""
+    """Environment that makes a program on the emulated GPU record some blocks of each launch to a folder."""
     return {
         "PATCHKIT_EMULATOR_RECORD": str(folder),
         "PATCHKIT_EMULATOR_SAMPLED": str(_SAMPLED),
@@ -87,7 +87,7 @@ def recording_variables(folder: Path) -> dict[str, str]:
 
 
 def traces_in(folder: Path) -> list[tuple[TraceHead, Path]]:
-    """What was recorded in a folder: what each launch ran, and its file, in the order of the launches."""
+    """The recorded launches in a folder, in launch order: header and file of each."""
     return [(_head_of(trace), trace) for trace in _traces(folder)]
 
 
@@ -97,10 +97,10 @@ def _traces(folder: Path) -> tuple[Path, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorder:
-    """Records on one side.
+    """Records operations on one side.
 
-    What was recorded is found again by ``identity``, where somebody knows what it hangs on, else by the code
-    of the units that the operation launches kernels of.
+    Recordings are cached by ``identity`` if it is known what they depend on, else by the code of the
+    compilation units whose kernels the operation launches.
     """
 
     side: EmulatedSide
@@ -110,12 +110,12 @@ class Recorder:
     compiler: Compiler
 
     def record(self, case: Timed) -> Recorded | None:
-        """Run some blocks of an operation, or take what is kept; None where the backend has no kernel for it.
+        """Run some blocks of an operation, or reuse a recording; None if the backend has no kernel for it.
 
         Raises:
-            TIMING_RUN_FAILED: the program on the emulated GPU ended badly.
+            TIMING_RUN_FAILED: the program failed on the emulated GPU.
             CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
-            CacheError: the disk refused.
+            CacheError: the cache cannot be written.
         """
         is_attention = isinstance(case, Case)
         line = case_line(case) if isinstance(case, Case) else operation_line(case)
@@ -144,7 +144,7 @@ class Recorder:
             self._run(driver, line, case, folder, more)
 
         if self.identity is not None:
-            folder = store.obtain(key, lambda made: run(made, {}), of=self.tree.root)
+            folder = store.obtain(key, lambda entry: run(entry, {}), of=self.tree.root)
         else:
             folder = obtain_by_units(store, key, self.side.units, run)
         if (folder / _UNSUPPORTED).exists():
@@ -179,10 +179,10 @@ class Recorder:
         if self.side.units.failed is not None:
             raise self.side.units.failed
         if done.returncode != 0:
-            if (refused := full_disk(folder, _RECORDING)) is not None:  # what did not fit is still there
+            if (refused := full_disk(folder, _RECORDING)) is not None:  # the incomplete files are still there
                 raise refused
-            said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise _failed(case, said[-1] if said else f"it ended with {done.returncode}", None)
+            output = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise _failed(case, output[-1] if output else f"exit status {done.returncode}", None)
         with disk_errors(folder, _RECORDING):
             with log.open(encoding="utf-8", errors="replace") as lines:
                 sections = parse_recording(lines, str(log)).sections
@@ -197,11 +197,11 @@ class Recorder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """A tree to be recorded.
+    """A tree to record.
 
-    ``changes`` are files of it that are to be others, by path; ``what`` names them. What was recorded is
-    found again by them, or by ``known_as``, the name of those changes that what is recorded hangs on.
-    ``rocwmma``: with the attention kernel on rocWMMA, where the tree has it.
+    ``changes``: files to replace, by path; ``what`` names them. Recordings are cached by the changed files,
+    or by ``known_as``, a name for those changes that the recordings depend on. ``rocwmma``: with the rocWMMA
+    attention kernel, if the tree has it.
     """
 
     source: Source
@@ -212,13 +212,13 @@ class Sources:
 
 
 def as_measured(compiler: Compiler) -> Compiler:
-    """A compiler that makes kernels as those did with which was measured.
+    """A compiler that generates kernels like those of the published measurements.
 
-    Since LLVM PR 147700 (July 2025) many more loops on LDS and arrays are unrolled up to thresholds of 1000
-    and 2700. AMD took that back in February 2026, because llama.cpp's prompts were two to three times slower
-    (ROCm/rocm-systems issue 2865, ROCm/llvm-project PR 1349, LLVM PR 183641); LLVM 22 still does it. With
-    these thresholds it leaves mul_mat_q the loops that AMD's clang 18 does, and attention is as without them
-    (docs/records/timing-model.md).
+    Since LLVM PR 147700 (July 2025), many more loops over LDS and arrays are unrolled, up to thresholds of
+    1000 and 2700. AMD reverted that in February 2026, because it made llama.cpp's prefill two to three times
+    slower (ROCm/rocm-systems issue 2865, ROCm/llvm-project PR 1349, LLVM PR 183641); LLVM 22 still does it.
+    With the thresholds set here, mul_mat_q keeps the same loops as with AMD's clang 18, and attention is as
+    without them (docs/records/timing-model.md).
     """
     return replace(compiler, toolchain=replace(compiler.toolchain, device_options=_NO_LARGE_UNROLLING))
 
@@ -230,7 +230,7 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     Raises:
         The errors of :func:`patchkit.toolchain.machine.build_side` and of
         :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     built = build_side(
         sources.source,
@@ -256,10 +256,10 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
 
 
 def unpack_trace(trace: Path, into: Path) -> None:
-    """Write what was recorded of a launch as the emulated GPU does, which is how it is played.
+    """Write a trace in the uncompressed form that the emulated GPU writes and the simulation reads.
 
     Raises:
-        OSError: the disk refused.
+        OSError: the file cannot be written.
         lzma.LZMAError, EOFError: the recording is damaged.
     """
     with _open_trace(trace) as packed, into.open("wb") as plain:
@@ -267,10 +267,10 @@ def unpack_trace(trace: Path, into: Path) -> None:
 
 
 def pack_trace(trace: Path) -> None:
-    """Pack a recording, in place.
+    """Compress a recording in place.
 
-    A layer of attention behind 65536 tokens is up to 740 MB, a hundredth of that packed, in 3 s; the 45
-    settings of MMA that tune times were 60 GB, and the disk full (2026-11-25).
+    A layer of attention at a depth of 65536 is up to 740 MB, compressed to a hundredth in 3 s. Before, the 45
+    MMA settings that tune times took 60 GB and filled the disk (2026-11-25).
     """
     packed = trace.with_suffix(".packed")
     with trace.open("rb") as plain, lzma.open(packed, "wb", preset=0) as file:
@@ -280,7 +280,7 @@ def pack_trace(trace: Path) -> None:
 
 @contextlib.contextmanager
 def _open_trace(path: Path) -> Iterator[IO[bytes]]:
-    """Packed, or as the emulated GPU writes it."""
+    """Open a trace, compressed or as the emulated GPU writes it."""
     with path.open("rb") as file:
         is_packed = file.read(len(_PACKED)) == _PACKED
         file.seek(0)
@@ -309,11 +309,11 @@ def _head_of(trace: Path) -> TraceHead:
 
 def _three(text: str) -> tuple[int, int, int]:
     numbers = [int(word) for word in text.split() if word.isdigit()]
-    x, y, z = numbers if len(numbers) == 3 else (1, 1, 1)  # noqa: PLR2004 - a file that is none is told by who plays it
+    x, y, z = numbers if len(numbers) == 3 else (1, 1, 1)  # noqa: PLR2004 - simulating a bad file reports the error
     return (x, y, z)
 
 
 def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:
     return ToolchainError(
-        f"{case} did not come to its end on the emulated GPU", code="TIMING_RUN_FAILED", why=why, hint=hint
+        f"recording {case} on the emulated GPU failed", code="TIMING_RUN_FAILED", why=why, hint=hint
     )

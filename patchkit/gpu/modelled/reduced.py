@@ -1,4 +1,4 @@
-"""A model with few of its layers: those that stand for all others, as a GGUF file whose weights are holes."""
+"""A model reduced to a few representative layers, as a GGUF file without weight data."""
 
 from __future__ import annotations
 
@@ -16,20 +16,25 @@ from patchkit.gpu.emulated.hollow_model import Stored, write_hollow
 from patchkit.gpu.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
 
-_FORMAT = 1  # of the file; a change makes every old one unknown
+_FORMAT = 1  # of the file; raise it to write all of them anew
 _IN_LAYER = re.compile(r"blk\.(\d+)\.(.+)")
 _CONTEXT = 2**18
 _EPSILON = 1e-6
-_ROPE_SECTIONS = (11, 11, 10, 0)  # of Qwen 3.5 (config.json: mrope_section), for text all positions are equal
-# Keys that say how many layers do something; a file with fewer layers would contradict itself.
+_ROPE_SECTIONS = (
+    11,
+    11,
+    10,
+    0,
+)  # of Qwen 3.5 (mrope_section in config.json); for text, all positions are equal
+# Keys that count layers (inconsistent in a reduced file) or that are written separately.
 _LEFT_OUT = ("nextn_predict_layers", "block_count", "vocab_size", "context_length")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WholeModel:
-    """All tensors of a model. ``metadata`` without the architecture in their names.
+    """All tensors of a model. Keys of ``metadata`` exclude the architecture's prefix.
 
-    Every so many layers, by each of ``patterns``, is one without a window, or one that attends.
+    ``patterns``: for each pattern, every n-th layer has no window, or has attention.
     """
 
     name: str
@@ -42,9 +47,9 @@ class WholeModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReducedModel:
-    """``chosen``: the layers of ``whole`` that are in the file. ``counts``: for how many each stands.
+    """``chosen``: the layers of ``whole`` in the file. ``counts``: how many layers each represents.
 
-    The last one is the last of the model, which takes fewer tokens behind its attention.
+    The last one is the model's last layer, which processes fewer tokens after its attention.
     """
 
     whole: WholeModel
@@ -52,7 +57,7 @@ class ReducedModel:
     counts: tuple[int, ...]
 
     def file(self, cache_root: Path) -> Path:
-        """Its GGUF file, written once. Raises CacheError when the disk refuses."""
+        """Its GGUF file, written once. Raises CacheError if it cannot be written."""
         store = Store(root=cache_root / "recorder" / "models")
         tensors = [f"{one.name} {one.shape} {one.kind.name}" for one in self._tensors()]
         metadata = {name: str(value) for name, value in sorted(self._metadata().items())}
@@ -60,7 +65,7 @@ class ReducedModel:
         return store.obtain(key, lambda folder: self._write(folder / "model.gguf")) / "model.gguf"
 
     def window_of(self, place: int) -> int | None:
-        """How many tokens that layer of the file sees; None: all before."""
+        """Tokens that a layer of the file attends to; None: all."""
         window = self.whole.metadata.get("attention.sliding_window")
         pattern = self.whole.metadata.get("attention.sliding_window_pattern")
         if not isinstance(window, int) or not window:
@@ -101,10 +106,10 @@ class ReducedModel:
 
 
 def reduced(whole: WholeModel) -> ReducedModel:
-    """The layers that stand for all: one of each kind, in an order that llama.cpp takes for theirs.
+    """Select representative layers: one of each kind, in an order that is consistent for llama.cpp.
 
-    Which layers have a window, or keep a state, it derives from their numbers, so a layer takes the place of
-    one that is the same in this.
+    llama.cpp derives from a layer's index whether it has a window or is recurrent, so a layer is only placed
+    at an index for which these properties are the same.
     """
     last = len(whole.layers) - 1
     kinds = Counter(_kind(whole, layer) for layer in range(last))
@@ -137,11 +142,11 @@ def _kind(whole: WholeModel, layer: int) -> tuple[object, ...]:
 
 
 def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
-    """All tensors of a GGUF file. ``path`` is for messages. Raises MODEL_NOT_DESCRIBED."""
+    """Read all tensors of a GGUF file. ``path`` is used in messages. Raises MODEL_NOT_DESCRIBED."""
     arch = header.metadata.get("general.architecture")
     count = header.metadata.get(f"{arch}.block_count")
     if not isinstance(arch, str) or not isinstance(count, int):
-        raise _not_described(path, "it states no architecture, or no block_count")
+        raise _not_described(path, "it has no general.architecture or block_count")
     metadata = {
         name.removeprefix(f"{arch}."): value
         for name, value in header.metadata.items()
@@ -161,7 +166,7 @@ def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
     interval = metadata.get("full_attention_interval")
     pattern = PATTERNS.get(arch, 1) if metadata.get("attention.sliding_window") else 1
     if isinstance(metadata.get("attention.sliding_window_pattern"), tuple):
-        pattern = 1  # each layer says so itself
+        pattern = 1  # the pattern lists each layer
     name = header.metadata.get("general.name")
     return WholeModel(
         name=name if isinstance(name, str) and name.isprintable() and name else path.name,
@@ -174,14 +179,14 @@ def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
 
 
 def whole_of_shape(path: Path) -> WholeModel:
-    """All tensors of a model that a shape file describes; the first word of its name is its architecture.
+    """All tensors of a model from a shape file; the first word of its name is its architecture.
 
-    Types of which a tensor has several are taken in the order of the layers: which layer has which does not
-    change how long all of them take.
+    If a tensor has several types, they are assigned in layer order: the total time does not depend on which
+    layer has which type.
 
     Raises:
-        ConfigError, ErrorGroup: the file is wrong.
-        MODEL_NOT_DESCRIBED: it does not say which layers have a tensor.
+        ConfigError, ErrorGroup: the file is invalid.
+        MODEL_NOT_DESCRIBED: it is unclear which layers have a tensor.
     """
     stated = validate(load_toml(path), ShapeModel, what="shape file")
     kinds = tensor_kinds_by_name()
@@ -189,7 +194,7 @@ def whole_of_shape(path: Path) -> WholeModel:
     of_layers: dict[str, list[Stored]] = {}
     for tensor in stated.tensors:
         if tensor.type not in kinds:
-            raise _not_described(path, f"{tensor.name} is said to be {tensor.type}")
+            raise _not_described(path, f"{tensor.name} has the unknown type {tensor.type}")
         found = re.fullmatch(r"blk\.\*\.(.+)", tensor.name)
         one = Stored(name=found[1] if found else tensor.name, shape=tensor.shape, kind=kinds[tensor.type])
         if found is None:
@@ -203,7 +208,8 @@ def whole_of_shape(path: Path) -> WholeModel:
         choices = (list(range(stated.layers)), attending, others)
         places = next((each for each in choices if len(each) == len(tensors)), None)
         if places is None:
-            raise _not_described(path, f"{len(tensors)} of {stated.layers} layers have {name}, but which?")
+            why = f"{len(tensors)} of {stated.layers} layers have {name}, and it is unclear which"
+            raise _not_described(path, why)
         for place, one in zip(places, tensors, strict=True):
             layers[place].append(one)
     _check(outside, layers, path)
@@ -220,7 +226,7 @@ def whole_of_shape(path: Path) -> WholeModel:
 def _metadata_of(
     stated: ShapeModel, outside: Sequence[Stored], layers: Sequence[Sequence[Stored]]
 ) -> dict[str, Value]:
-    """What llama.cpp wants to be told of such a model, as far as it changes what it launches."""
+    """The metadata that llama.cpp needs for such a model, as far as it affects the launches."""
     shapes = {one.name: one.shape for layer in layers for one in layer}
     width = next(one.shape[0] for one in outside if one.name == "token_embd.weight")
     size_v = stated.head_size_v or stated.head_size
@@ -258,20 +264,22 @@ def _metadata_of(
 
 def _check(outside: Sequence[Stored], layers: Sequence[Sequence[Stored]], path: Path) -> None:
     if not layers or not all(layers):
-        raise _not_described(path, "a layer of it has no tensors")
+        raise _not_described(path, "a layer has no tensors")
     embedding = next((one for one in outside if one.name == "token_embd.weight"), None)
     if embedding is None or len(embedding.shape) != 2:  # noqa: PLR2004 - columns and rows
         raise _not_described(path, "it has no token_embd.weight")
     for one in (*outside, *(one for layer in layers for one in layer)):
         if one.shape[0] % one.kind.block:
-            raise _not_described(path, f"a row of {one.name} is no whole blocks of {one.kind.name}")
+            raise _not_described(
+                path, f"a row of {one.name} is not a multiple of {one.kind.name}'s block size"
+            )
 
 
 def _not_described(path: Path, why: str) -> UsageError:
     return UsageError(
-        f"no file with few layers can be made of {path.name}",
+        f"cannot reduce {path.name} to a few layers",
         code="MODEL_NOT_DESCRIBED",
         where=Location(path=str(path)),
         why=why,
-        hint="leave out --timeline: the operations of the model are then listed by patchkit",
+        hint="without --timeline, patchkit lists the model's operations itself",
     )

@@ -1,6 +1,6 @@
-"""The least time for a prompt, or for generated tokens: for its bytes or its operations, as takes longer.
+"""Roofline: lower bound of the time for a prompt or for generated tokens, from bytes and operations.
 
-Not counted: activations, the new rows of the KV cache, softmax, norms, launches. The result is a bound.
+Not counted: activations, new rows of the KV cache, softmax, norms, launch overhead. The result is a bound.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FigureKind = Literal["measured", "specified", "given"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """``value`` in units of ``unit``: GB/s are 10^9 bytes per second, TFLOPS 10^12 operations per second."""
+    """A peak figure in ``unit``: GB/s are 10^9 bytes per second, TFLOPS 10^12 operations per second."""
 
     value: float
     unit: str
@@ -34,19 +34,19 @@ class Figure:
         return self.value * (1e9 if self.unit == "GB/s" else 1e12)
 
     def __str__(self) -> str:
-        told = "" if self.kind == "given" else f", {self.confidence} confidence: {self.source}"
-        return f"{self.value:g} {self.unit} ({self.kind}{told})"
+        details = "" if self.kind == "given" else f", {self.confidence} confidence: {self.source}"
+        return f"{self.value:g} {self.unit} ({self.kind}{details})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peaks:
-    """One multiplication with its addition counts as two operations."""
+    """Peak bandwidth and compute. A multiply-add counts as two operations."""
 
     bandwidth: Figure
     compute: Figure
 
 
-# In the order of preference: what was measured says more about what a kernel can reach.
+# In order of preference: a measured value is closer to what a kernel can reach.
 _BANDWIDTH: tuple[tuple[str, FigureKind], ...] = (
     ("bandwidth_measured_gb_s", "measured"),
     ("bandwidth_gb_s", "specified"),
@@ -55,12 +55,12 @@ _COMPUTE: tuple[tuple[str, FigureKind], ...] = (("fp16_tflops", "specified"),)
 
 
 def peaks_of(profile: GpuProfile, *, bandwidth: float | None = None, compute: float | None = None) -> Peaks:
-    """The figures of a GPU; ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) replace those of the profile.
+    """The peak figures of a GPU; ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's.
 
-    Of a figure that is a range the higher end is taken: the result is a bound.
+    If a figure is a range, its upper end is used, because the result is a bound.
 
     Raises:
-        FIGURE_MISSING: neither the profile nor the caller has one.
+        FIGURE_MISSING: neither the profile nor the caller has the figure.
     """
     return Peaks(
         bandwidth=_figure(profile, _BANDWIDTH, "GB/s", bandwidth, "--bandwidth"),
@@ -86,16 +86,16 @@ def _figure(
             value=float(value), unit=unit, kind=kind, source=fact.source, confidence=fact.confidence
         )
     raise UsageError(
-        f"the profile of {profile.arch} states no {' and no '.join(name for name, _ in names)}",
+        f"the profile of {profile.arch} has no {' or '.join(name for name, _ in names)}",
         code="FIGURE_MISSING",
         where=profile.where,
-        hint=f"add it there with its source, or give it: {option} NUMBER",
+        hint=f"add it to the profile with its source, or pass {option} NUMBER",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """As llama-bench runs it: ``tokens`` of a prompt in batches of ``batch``, or generated one by one (1)."""
+    """A llama-bench test: ``tokens`` of a prompt in batches of ``batch``, or generated one by one (1)."""
 
     tokens: int
     depth: int
@@ -103,40 +103,40 @@ class Test:
 
     @property
     def is_generation(self) -> bool:
-        """Whether every token is a batch of its own."""
+        """Whether it is token generation (batches of one token)."""
         return self.batch == 1
 
     @property
     def name(self) -> str:
-        """As llama-bench prints it."""
+        """Its name as printed by llama-bench."""
         kind = "tg" if self.is_generation else "pp"
         return f"{kind}{self.tokens}" + (f" @ d{self.depth}" if self.depth else "")
 
     def batches(self) -> Iterator[tuple[int, int]]:
-        """Tokens before, and tokens in, each batch."""
+        """For each batch, the tokens before it and the tokens in it."""
         for done in range(0, self.tokens, self.batch):
             yield self.depth + done, min(self.batch, self.tokens - done)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """``macs`` are multiplications, each with its addition."""
+    """Bytes to read and multiply-adds (``macs``) to compute."""
 
     bytes: float
     macs: float
 
     def seconds(self, peaks: Peaks) -> float:
-        """Time for the bytes or for the operations, whichever is longer."""
+        """Time for the bytes or the operations, whichever is longer."""
         return max(self.bytes / peaks.bandwidth.per_second, 2 * self.macs / peaks.compute.per_second)
 
     def is_memory_bound(self, peaks: Peaks) -> bool:
-        """Whether its bytes take the longer time."""
+        """Whether the bytes take longer than the operations."""
         return self.bytes / peaks.bandwidth.per_second >= 2 * self.macs / peaks.compute.per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """The least time of a test, in seconds; ``from_memory`` is the part of it that waits for memory."""
+    """Lower bound of a test's time in seconds; ``from_memory`` is the memory-bound part."""
 
     test: Test
     weights: float
@@ -147,53 +147,53 @@ class Bound:
 
     @property
     def seconds(self) -> float:
-        """Of the whole test."""
+        """Time of the whole test."""
         return self.weights + self.attention
 
     @property
     def rate(self) -> float:
-        """Tokens per second, at most."""
+        """Upper bound of tokens per second."""
         return self.test.tokens / self.seconds
 
     @property
     def share(self) -> float:
-        """Attention's part of the time, 0 to 1."""
+        """Attention's fraction of the time, 0 to 1."""
         return self.attention / self.seconds
 
     @property
     def gain(self) -> float:
-        """By which factor the test would be faster if attention took no time (Amdahl)."""
+        """Speedup of the test if attention took no time (Amdahl's law)."""
         return self.seconds / self.weights if self.weights else float("inf")
 
     @property
     def limit(self) -> str:
-        """What most of the time is spent on."""
+        """What limits most of the time: memory or compute."""
         return "memory" if 2 * self.from_memory >= self.seconds else "compute"
 
     @property
     def memory_share(self) -> float:
-        """The part of the time that memory bounds."""
+        """Fraction of the time that is memory-bound."""
         return self.from_memory / self.seconds
 
     @property
     def bytes_per_token(self) -> float:
-        """Bytes from memory for one token."""
+        """Bytes read per token."""
         return self.bytes / self.test.tokens
 
     @property
     def macs_per_token(self) -> float:
-        """Multiplications with an addition for one token."""
+        """Multiply-adds per token."""
         return self.macs / self.test.tokens
 
 
 def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:
-    """The least time of ``test``, with K and V kept as ``kv``."""
+    """The lower bound of ``test``, with K and V stored as ``kv``."""
     weights = attention = _NOTHING
     last = test.depth + test.tokens
-    layers = Counter(model.layers)  # most are alike
-    seen: dict[tuple[int, int], _Sum] = {}  # generated tokens are all alike
+    layers = Counter(model.layers)  # most layers are equal
+    seen: dict[tuple[int, int], _Sum] = {}  # all batches of one token are equal
     for before, tokens in test.batches():
-        # The logits of a prompt are asked for its last token only (llama_batch_get_one).
+        # For a prompt, only the logits of its last token are computed (llama_batch_get_one).
         outputs = 1 if test.is_generation or before + tokens == last else 0
         if (tokens, outputs) not in seen:
             parts = (_Sum.of(weight_work(each, tokens, outputs, model), peaks) for each in model.weights)
@@ -213,7 +213,7 @@ def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sum:
-    """Time and work of many parts together."""
+    """Sum of time and work of several parts."""
 
     seconds: float = 0
     from_memory: float = 0
@@ -222,7 +222,7 @@ class _Sum:
 
     @classmethod
     def of(cls, work: Work, peaks: Peaks, count: int = 1) -> _Sum:
-        """``count`` parts of equal work."""
+        """The sum of ``count`` equal parts."""
         seconds = count * work.seconds(peaks)
         return cls(
             seconds=seconds,
@@ -244,7 +244,7 @@ _NOTHING = _Sum()
 
 
 def weight_work(weight: Weight, tokens: int, outputs: int, model: ModelShape) -> Work:
-    """A batch of ``tokens``, of which ``outputs`` are asked for their logits."""
+    """Work of a batch of ``tokens``, of which ``outputs`` need logits."""
     used = outputs if weight.after_last_attention else tokens
     if used == 0:
         return Work(bytes=0, macs=0)
@@ -263,21 +263,21 @@ def weight_work(weight: Weight, tokens: int, outputs: int, model: ModelShape) ->
 
 
 def distinct_experts(experts: int, used: int, tokens: int) -> float:
-    """How many experts a batch touches on average, if each token picks ``used`` of them evenly."""
+    """Expected number of experts that a batch uses, if each token selects ``used`` of them uniformly."""
     return experts * (1 - (1 - used / experts) ** tokens)
 
 
 def attention_work(layer: Layer, before: int, tokens: int, kv: Kind) -> Work:
-    """A batch of ``tokens`` behind ``before`` others: each sees itself and, in its window, those before.
+    """Work of a batch of ``tokens`` at depth ``before``, with a causal mask and the layer's window.
 
-    K and V of the rows that any of them sees are read once; QK and PV are multiplied for visible pairs only.
+    Each visible row of K and V is read once; QK and PV are counted only for visible pairs.
     """
     first, last = before + 1, before + tokens
     if layer.window is None:
         rows, pairs = last, tokens * (first + last) // 2
     else:
         rows = min(last, layer.window + tokens - 1)
-        whole = max(0, min(last, layer.window) - before)  # tokens that see all before them
+        whole = max(0, min(last, layer.window) - before)  # tokens whose window covers everything before them
         pairs = whole * (first + before + whole) // 2 + (tokens - whole) * layer.window
     values = layer.head_size_k + (0 if layer.shares_v else layer.head_size_v)
     return Work(

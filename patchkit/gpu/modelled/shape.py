@@ -1,4 +1,4 @@
-"""The shape of a model, from a GGUF header or from a shape file: its weights and its attention layers."""
+"""The shape of a model (its weights and attention layers), from a GGUF header or a shape file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Role = Literal["lookup", "matrix", "experts", "vector"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weight:
-    """``count`` tensors of one shape (row length first) and type."""
+    """``count`` tensors of the same shape (row length first) and type."""
 
     name: str
     shape: tuple[int, ...]
@@ -32,20 +32,20 @@ class Weight:
 
     @property
     def values(self) -> int:
-        """Of all ``count`` tensors."""
+        """Number of values in all ``count`` tensors."""
         return self.count * math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """Of all ``count`` tensors."""
+        """Size of all ``count`` tensors."""
         return self.kind.size(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """One layer that attends. ``window``: the last so many tokens, itself included; None: all before.
+    """One attention layer. ``window``: tokens that it attends to, including the current one; None: all.
 
-    ``shares_v``: V is a part of what is kept as K (multi-head latent attention), and read with it.
+    ``shares_v``: V is part of the stored K (multi-head latent attention) and is read with it.
     """
 
     heads: int
@@ -58,9 +58,9 @@ class Layer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShape:
-    """A model. ``layers`` are those that attend; ``notes`` say what was assumed; ``source``: where from.
+    """A model. ``layers`` has its attention layers; ``notes`` are assumptions; ``source`` is its origin.
 
-    ``also`` are other names under which it was measured.
+    ``also``: other names under which it was measured.
     """
 
     json_keys: ClassVar = (
@@ -78,27 +78,27 @@ class ModelShape:
 
     @property
     def attending_layers(self) -> int:
-        """How many layers attend."""
+        """Number of layers with attention."""
         return len(self.layers)
 
     @property
     def windowed_layers(self) -> int:
-        """How many of them see a window only."""
+        """Number of layers with a sliding window."""
         return sum(layer.window is not None for layer in self.layers)
 
     @property
     def family(self) -> str:
-        """What llama-bench calls it without the type of the file: llama 8B."""
+        """llama-bench's name without the file type, such as llama 8B."""
         return self.name.removesuffix(" Q4_K - Medium")
 
     @property
     def values(self) -> int:
-        """All weights; a tied output counts once."""
+        """Number of weights; a tied output counts once."""
         return sum(weight.values for weight in self.weights if weight.name != _TIED)
 
     @property
     def bytes(self) -> int:
-        """As stored; a tied output counts once."""
+        """Size of the weights; a tied output counts once."""
         return sum(weight.bytes for weight in self.weights if weight.name != _TIED)
 
 
@@ -107,18 +107,18 @@ _LOOKUPS = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.w
 
 
 def role_of(name: str, shape: Sequence[int]) -> Role:
-    """When a tensor is used, by the names that llama.cpp gives (llama-arch.cpp)."""
+    """How a tensor is used, derived from llama.cpp's tensor names (llama-arch.cpp)."""
     if name in _LOOKUPS:
         return "lookup"
     if "_exps." in name:
         return "experts"
-    if "norm" in name or "conv1d" in name:  # a convolution over four tokens is no product of matrices
+    if "norm" in name or "conv1d" in name:  # a convolution over four tokens is not a matmul
         return "vector"
     return "matrix" if len(shape) > 1 and name.endswith(".weight") else "vector"
 
 
 def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
-    """The weights, and the embedding a second time as the output where the model has no other."""
+    """The weights, with the embedding a second time as the output if the model has no other."""
     names = {weight.name for weight in weights}
     embedding = next((weight for weight in weights if weight.name == _LOOKUPS[0]), None)
     if "output.weight" in names or embedding is None:
@@ -129,17 +129,17 @@ def with_output(weights: Sequence[Weight]) -> tuple[Weight, ...]:
     return (*weights, tied)
 
 
-# Files in which every matrix has one type, by the file's own (llama_tensor_get_type of build 11549).
+# File types in which all matrices have one tensor type (llama_tensor_get_type of build 11549).
 _ONE_TYPE = {
     **{name: name for name in ("F16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q6_K", "Q8_0")},
     "Q3_K_S": "Q3_K",
     "Q5_K_S": "Q5_K",
 }
-_OUTPUT_AS_IT_IS = frozenset({"F16", "Q8_0"})  # the output of all others has Q6_K
+_OUTPUT_AS_IT_IS = frozenset({"F16", "Q8_0"})  # in all others, the output matrix is Q6_K
 
 
 def of_one_type(model: ModelShape, name: str) -> ModelShape | None:
-    """The same model in a file whose matrices all have one type, as ``Q4_0``; None for others."""
+    """The model in a file whose matrices all have one type, such as ``Q4_0``; None for other file types."""
     wanted = _ONE_TYPE.get(name)
     if wanted is None:
         return None
@@ -163,16 +163,16 @@ _Count = Annotated[int, Field(gt=0, lt=_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeTensor(TomlTable):
-    """Tensors of one kind. ``*`` in ``name`` stands for the layer; ``shape`` has the row length first."""
+    """Tensors of one kind. ``*`` in ``name`` stands for the layer; ``shape`` is row length first."""
 
     name: Words
     shape: Annotated[Several[int], Field(min_length=1, max_length=4)]
-    type: Annotated[str, Field(description="As GGUF names it: F16, Q4_K, MXFP4")]
+    type: Annotated[str, Field(description="GGUF type name, such as F16, Q4_K or MXFP4")]
     count: Annotated[int, Field(gt=0, lt=65536)] = 1
 
     def __post_init__(self) -> None:
         if not all(0 < extent < _MAX for extent in self.shape):
-            raise ValueError("each extent of a tensor is between 1 and 2147483647")
+            raise ValueError("each dimension of a tensor must be between 1 and 2147483647")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,18 +181,21 @@ class ShapeModel(TomlTable):
 
     name: Words
     also: Annotated[Several[str], Field(description="Other names under which it was measured")] = ()
-    source: Annotated[str, Field(min_length=3, description="Where these figures come from")]
+    source: Annotated[str, Field(min_length=3, description="Source of these figures")]
     layers: Annotated[int, Field(gt=0, le=1024)]
-    heads: Annotated[_Count, Field(description="Query heads of a layer")]
+    heads: Annotated[_Count, Field(description="Query heads per layer")]
     kv_heads: _Count
-    head_size: Annotated[_Count, Field(description="Values per head of K")]
-    head_size_v: Annotated[_Count | None, Field(description="Of V, where it differs")] = None
-    window: Annotated[_Count | None, Field(description="Tokens that a windowed layer sees")] = None
+    head_size: Annotated[_Count, Field(description="Head size of K")]
+    head_size_v: Annotated[_Count | None, Field(description="Head size of V, if it differs")] = None
+    window: Annotated[_Count | None, Field(description="Tokens that a sliding-window layer attends to")] = (
+        None
+    )
     window_every: Annotated[
-        int, Field(gt=0, description="Every n-th layer sees all tokens; 1: each does")
+        int, Field(gt=0, description="Every n-th layer has no window; 1: none has a window")
     ] = 1
     attention_every: Annotated[
-        int, Field(gt=0, description="Every n-th layer attends, the others keep a state; 1: each does")
+        int,
+        Field(gt=0, description="Every n-th layer has attention, the others are recurrent; 1: all have it"),
     ] = 1
     experts: Annotated[int, Field(ge=0, lt=65536)] = 0
     experts_used: Annotated[int, Field(ge=0, lt=65536)] = 0
@@ -200,18 +203,18 @@ class ShapeModel(TomlTable):
 
     def __post_init__(self) -> None:
         if self.experts_used > self.experts:
-            raise ValueError("experts_used is at most experts")
+            raise ValueError("experts_used must be at most experts")
         if self.heads % self.kv_heads:
-            raise ValueError("heads is a multiple of kv_heads")
+            raise ValueError("heads must be a multiple of kv_heads")
         if self.window is None and self.window_every != 1:
             raise ValueError("window_every needs window")
         if self.attention_every > self.layers:
-            raise ValueError("attention_every is at most layers")
+            raise ValueError("attention_every must be at most layers")
 
 
-_MAX_LAYERS = 1024  # several times what the deepest models have
+_MAX_LAYERS = 1024  # several times the depth of the deepest models
 _MAX_EXPERTS = 65536
-# Every n-th layer sees all tokens: set_swa_pattern in llama-model.cpp of build 6900.
+# Every n-th layer has no window: set_swa_pattern in llama-model.cpp of build 6900.
 PATTERNS = {
     "cohere2": 4,
     "exaone4": 4,
@@ -227,16 +230,16 @@ _LAST_FFN = "ffn_"
 def _hint_of_shipped(path: Path) -> str:
     folder = find_series_dir(None).profiles / "models"
     same = folder / path.name
-    return f"--shape {same}" if same.is_file() else f"ls {folder} shows those that come with patchkit"
+    return f"--shape {same}" if same.is_file() else f"'ls {folder}' lists the shape files of patchkit"
 
 
 def shape_of_file(path: Path) -> ModelShape:
-    """A model from a shape file.
+    """Read a model from a shape file.
 
     Raises:
-        TOML_MISSING: there is no such file; the hint names one that patchkit brings.
-        ConfigError, ErrorGroup: the file is wrong.
-        TENSOR_TYPE_UNKNOWN: there is no such type of tensor.
+        TOML_MISSING: the file does not exist; the hint names one that patchkit ships.
+        ConfigError, ErrorGroup: the file is invalid.
+        TENSOR_TYPE_UNKNOWN: a tensor type does not exist.
     """
     try:
         document = load_toml(path)
@@ -251,7 +254,7 @@ def shape_of_file(path: Path) -> ModelShape:
         kind = kinds.get(tensor.type)
         if kind is None:
             raise UsageError(
-                f"{tensor.name} is said to be {tensor.type}",
+                f"{tensor.name} has the unknown type {tensor.type}",
                 code="TENSOR_TYPE_UNKNOWN",
                 where=Location(path=str(path)),
                 hint=near_miss(tensor.type, kinds) or f"known: {', '.join(kinds)}",
@@ -265,7 +268,8 @@ def shape_of_file(path: Path) -> ModelShape:
             after_last_attention=tensor.name.startswith("output"),
         )
         if tensor.name.startswith(f"blk.*.{_LAST_FFN}") and tensor.count > 1:
-            # One of them is the last layer's; which of two types it has is not told, and matters little.
+            # One of them is in the last layer. If they have two types, which one is unknown; it matters
+            # little.
             weights.append(replace(weight, count=tensor.count - 1))
             weight = replace(weight, count=1, after_last_attention=tensor.count == stated.layers)
         weights.append(weight)
@@ -280,7 +284,7 @@ def shape_of_file(path: Path) -> ModelShape:
         for index in range(stated.layers)
         if not is_windowed(index, stated.attention_every)
     )
-    notes = ["described by hand, not read from the file"]
+    notes = ["from a shape file, not from the model itself"]
     if len(layers) < stated.layers:
         notes.append(_not_attending(stated.layers - len(layers), stated.layers))
     return ModelShape(
@@ -296,15 +300,15 @@ def shape_of_file(path: Path) -> ModelShape:
 
 
 def load_models(profiles: Path) -> tuple[ModelShape, ...]:
-    """The models of a folder of profiles, by the names of their files. Raises as :func:`shape_of_file`."""
+    """The models in a folder of profiles, sorted by file name. Raises as :func:`shape_of_file`."""
     return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
 
 
 def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
-    """A model from its GGUF header. ``path`` is for messages.
+    """Read a model from its GGUF header. ``path`` is used in messages.
 
     Raises:
-        MODEL_NOT_DESCRIBED: metadata that every language model has are not there, or cannot be.
+        MODEL_NOT_DESCRIBED: metadata that every language model has is missing or invalid.
     """
     reader = _Metadata(header.metadata, path)
     count = reader.number("block_count")
@@ -340,34 +344,34 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
 
 
 class _Metadata:
-    """Asks for numbers by the names below the architecture's."""
+    """Reads numbers from metadata with the architecture's prefix."""
 
     def __init__(self, metadata: Mapping[str, Value], path: Path) -> None:
         self._metadata = metadata
         self._path = path
         arch = metadata.get("general.architecture")
         if not isinstance(arch, str):
-            raise self.refused("it states no general.architecture")
+            raise self.refused("it has no general.architecture")
         self.arch = arch
         name = metadata.get("general.name")
         self.name = name if isinstance(name, str) and name.isprintable() and name else path.name
 
     def refused(self, why: str) -> UsageError:
-        """The error that the model cannot be estimated."""
+        """The error that this model cannot be estimated."""
         return UsageError(
-            f"no estimate can be made from {self._path.name}",
+            f"cannot estimate {self._path.name}",
             code="MODEL_NOT_DESCRIBED",
             where=Location(path=str(self._path)),
             why=why,
-            hint="--model names the GGUF file of a language model; --shape takes a description instead",
+            hint="--model takes the GGUF file of a language model, --shape a description of one",
         )
 
     def value(self, name: str) -> Value | None:
-        """The value as the file has it, or None."""
+        """The value in the file, or None."""
         return self._metadata.get(f"{self.arch}.{name}")
 
     def optional(self, name: str, default: int) -> int:
-        """A number of at least zero; the default when it is not stated."""
+        """A number of at least zero, or the default if it is missing."""
         found = self.value(name)
         if found is None:
             return default
@@ -376,14 +380,14 @@ class _Metadata:
         return found
 
     def number(self, name: str) -> int:
-        """A number above zero that must be there."""
+        """A required number above zero."""
         found = self.optional(name, 0)
         if not found:
-            raise self.refused(f"it does not state {self.arch}.{name}")
+            raise self.refused(f"it has no {self.arch}.{name}")
         return found
 
     def per_layer(self, name: str, count: int, default: int) -> tuple[int, ...]:
-        """A number for each layer, whether the file states one for all or a list."""
+        """A number for each layer, from a single number for all or from a list."""
         found = self.value(name)
         if not isinstance(found, tuple):
             return (self.optional(name, default),) * count
@@ -397,14 +401,14 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...
     heads = reader.per_layer("attention.head_count", count, 0)
     kv_heads = reader.per_layer("attention.head_count_kv", count, heads[0])
     if not any(heads):
-        raise reader.refused(f"it does not state {reader.arch}.attention.head_count")
+        raise reader.refused(f"it has no {reader.arch}.attention.head_count")
     width = reader.number("embedding_length")
     usual = width // max(heads)
     size_k = reader.optional("attention.key_length", usual)
     size_v = reader.optional("attention.value_length", usual)
     latent = reader.value("attention.key_length_mla") is not None
     if not size_k or not size_v:
-        raise reader.refused("its heads have no values")
+        raise reader.refused("its head size is 0")
     windows = _windows(reader, count, notes)
     layers = tuple(
         Layer(
@@ -421,7 +425,7 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...
     if len(layers) < count:
         notes.append(_not_attending(count - len(layers), count))
     if latent:
-        notes.append("latent attention: V is read as part of K")
+        notes.append("multi-head latent attention: V is read as part of K")
     return layers
 
 
@@ -432,21 +436,21 @@ def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | Non
     stated = reader.value("attention.sliding_window_pattern")
     if isinstance(stated, tuple) and len(stated) == count:
         notes.append(
-            f"window of {window} tokens in {sum(map(bool, stated))} of {count} layers, as the file says"
+            f"sliding window of {window} tokens in {sum(map(bool, stated))} of {count} layers, from the file"
         )
         return tuple(window if has_one else None for has_one in stated)
     every = PATTERNS.get(reader.arch)
     if every is None:
-        notes.append(f"a window of {window} tokens is stated, but not for which layers: taken as none")
+        notes.append(f"the file has a window of {window} tokens, but not for which layers: assumed unused")
         return (None,) * count
-    notes.append(f"window of {window} tokens, every {every}. layer without, as llama.cpp runs {reader.arch}")
+    notes.append(f"sliding window of {window} tokens in all but every {every}. layer, as for {reader.arch}")
     return tuple(window if is_windowed(index, every) else None for index in range(count))
 
 
 def is_windowed(index: int, every: int) -> bool:
-    """llama_hparams::set_swa_pattern; which layers keep a state goes by the same rule."""
+    """Whether a layer has a window (llama_hparams::set_swa_pattern), or is recurrent, by the same rule."""
     return index % every < every - 1
 
 
 def _not_attending(several: int, count: int) -> str:
-    return f"{several} of {count} layers do not attend; what they keep is left out"
+    return f"{several} of {count} layers have no attention; their state is not counted"

@@ -1,7 +1,7 @@
-"""The time of a batch of a model, of the launches and copies of upstream's own host code.
+"""The time of a model's batch, from the launches and copies of upstream's host code.
 
-What was launched is that of a file with few layers (:mod:`patchkit.gpu.modelled.reduced`); the part of each
-layer is counted as often as it stands for one.
+The launches are recorded with a model file of few layers (:mod:`patchkit.gpu.modelled.reduced`); those of
+each layer are counted for all layers that it represents.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from patchkit.gpu.modelled.shape import Layer, role_of
 from patchkit.toolchain.compiler import Compiler
 
 _OF_LAYER = re.compile(r"(?:blk\.|cache_[kv]_l|cache_[rs]_l)(\d+)\b(?:\.(\S+))?")
-_MOVES = 2.0  # bytes of the memory for each byte that is copied
+_MOVES = 2.0  # memory traffic per copied byte: a read and a write
 _ATTENTION = "FLASH_ATTN_EXT"
 _ATTENDS: frozenset[Kind] = frozenset({"tile", "mma", "wmma", "vec", "attention"})
 _PRODUCTS = frozenset({"MUL_MAT", "MUL_MAT_ID"})
@@ -50,12 +50,12 @@ _UNPACKS = re.compile(r"dequantize|convert_unary")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What was started ``count`` times in a batch, each time for ``us``.
+    """A kernel, library call or copy that was started ``count`` times in a batch, each taking ``us``.
 
-    ``what`` it is about: the weights or the operation. ``bound_us``: the least time of one, by its bytes and
-    multiplications as :mod:`patchkit.gpu.modelled.roofline` counts them; zero for what that does not count.
-    ``is_bound``: ``us`` is no modelled time but the least one, of a copy. ``is_held``: modelled times of such
-    kernels were held to published ones.
+    ``what``: the weights or operation it is for. ``bound_us``: lower bound of the time of one, from its bytes
+    and multiplications (:mod:`patchkit.gpu.modelled.roofline`); 0 if the roofline does not count it.
+    ``is_bound``: ``us`` is a lower bound (of a copy) instead of a modelled time. ``is_held``: modelled times
+    of this kind of kernel were compared with published ones.
     """
 
     json_keys: ClassVar = (
@@ -76,23 +76,23 @@ class Line:
 
     @property
     def above(self) -> float:
-        """Microseconds of all of them above the bound."""
+        """Microseconds above the bound, in total."""
         return self.count * (self.us - self.bound_us)
 
     @property
     def all_us(self) -> float:
-        """Of all of them."""
+        """Microseconds in total."""
         return self.count * self.us
 
     @property
     def all_bound_us(self) -> float:
-        """The bound of all of them."""
+        """The bound in total."""
         return self.count * self.bound_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeline:
-    """One batch. ``library_us``: the part of the time that is products of a BLAS library, only estimated."""
+    """One batch. ``library_us``: time in BLAS library calls, which is only estimated."""
 
     json_keys: ClassVar = (
         "test=test.name tokens=test.all_tokens sequences=test.sequences depth=test.depth us "
@@ -106,33 +106,33 @@ class Timeline:
 
     @property
     def us(self) -> float:
-        """Microseconds."""
+        """Microseconds of the batch."""
         return sum(line.all_us for line in self.lines)
 
     @property
     def bound_us(self) -> float:
-        """The least time."""
+        """Lower bound of the time, in microseconds."""
         return sum(line.count * line.bound_us for line in self.lines)
 
     @property
     def launches(self) -> float:
-        """Kernels, copies and products of a library that were started."""
+        """Number of started kernels, copies and BLAS calls."""
         return sum(line.count for line in self.lines)
 
     @property
     def rate(self) -> float:
-        """Tokens per second, of all sequences together."""
+        """Tokens per second, summed over all sequences."""
         return self.test.all_tokens * 1e6 / self.us
 
     @property
     def rates(self) -> str:
-        """The rate in words, of several sequences also of each: ``180.0 t/s in total, 45.0 per sequence``."""
+        """The rate as text; with several sequences ``180.0 t/s in total, 45.0 per sequence``."""
         if self.test.sequences == 1:
             return f"{self.rate:.1f} t/s"
         return f"{self.rate:.1f} t/s in total, {self.rate / self.test.sequences:.1f} per sequence"
 
     def merged(self) -> tuple[Line, ...]:
-        """Lines of one kernel and what it is about together, those with most time above the bound first."""
+        """Lines merged by kernel and by what they are for, sorted by the time above the bound."""
         groups: dict[tuple[str, str], list[Line]] = {}
         for line in self.lines:
             groups.setdefault((line.kernel, line.what), []).append(line)
@@ -147,22 +147,22 @@ class Timeline:
 
     @property
     def share_of_bound(self) -> float:
-        """The bound as a part of the modelled time."""
+        """The bound as a fraction of the modelled time."""
         return self.bound_us / self.us
 
     @property
     def blas_share(self) -> float:
-        """The part of the time in a BLAS library."""
+        """Fraction of the time in a BLAS library."""
         return self.library_us / self.us
 
     @property
     def merged_lines(self) -> Sequence[Line]:
-        """As :meth:`merged` makes them by default."""
+        """:meth:`merged` as a property for JSON."""
         return self.merged()
 
 
 def mean_of(test: BatchTest, parts: Sequence[Timeline]) -> Timeline:
-    """A batch that is several of these one after the other, of which these stand for all evenly."""
+    """The timeline of a batch split into equal parts that run in sequence, from a sample of the parts."""
     times = test.all_tokens / sum(part.test.all_tokens for part in parts)
     lines = tuple(replace(line, count=line.count * times) for part in parts for line in part.lines)
     return Timeline(test=test, lines=lines, library_us=times * sum(part.library_us for part in parts))
@@ -176,10 +176,10 @@ def time_batches(
     peaks: Peaks,
     compiler: Compiler,
 ) -> dict[str, Timeline]:
-    """The modelled time of each test, by its name.
+    """The modelled time of each test, by test name.
 
     Raises:
-        TRACE_UNREADABLE, TIMING_NOT_BUILT: a launch cannot be played.
+        TRACE_UNREADABLE, TIMING_NOT_BUILT: a launch cannot be simulated.
     """
     readers = {
         test.name: BatchReader(recorded.runs[test.name], test, model, machine, peaks) for test in tests
@@ -198,7 +198,7 @@ def time_batches(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Placed:
-    """An event, how often it is counted, and the operation that it is about, if one was found."""
+    """An event, how many times it counts, and the operation that it belongs to, if one was found."""
 
     event: Event
     count: int
@@ -207,7 +207,7 @@ class _Placed:
 
 
 class BatchReader:
-    """Goes through one test: which layer and which operation each launch belongs to."""
+    """Assigns the launches of one test to layers and operations."""
 
     def __init__(
         self, run: BatchRun, test: BatchTest, model: ReducedModel, machine: Machine, peaks: Peaks
@@ -219,14 +219,15 @@ class BatchReader:
         self._placed = list(self._place(run))
 
     def _place(self, run: BatchRun) -> Iterator[_Placed]:
-        """Launches and operations come in one order, and weights and caches lie where nothing else does.
+        """Assign events to operations by the addresses that launches use.
 
-        So a launch with a pointer to some is about the next operation that has them, and what is launched
-        between two such is about operations between these. Other memory is used again and again.
+        Launches and operations have the same order, and the addresses of weights and caches are unique. So a
+        launch with a pointer to one belongs to the next operation that uses it, and launches between two of
+        these belong to operations in between. Other memory is reused, so its addresses are ambiguous.
         """
         own = _own_places(run.nodes)
         anchors = list(_anchors(run, own))
-        layer: int | None = None  # None: before the first, or behind the last
+        layer: int | None = None  # None: before the first layer or after the last
         at = 0
         for place, event in enumerate(run.events):
             pointers = set(event.pointers) if isinstance(event, Started) else set()
@@ -244,7 +245,7 @@ class BatchReader:
             yield _Placed(event=event, count=count, node=about, tensors=tuple(tensors.values()))
 
     def played(self, recorded: RecordedBatches) -> Iterator[tuple[int, Played]]:
-        """What is to be played of each launch, by its number."""
+        """What to simulate for each launch, by its number."""
         for one in self._placed:
             if not isinstance(one.event, Started):
                 continue
@@ -254,16 +255,16 @@ class BatchReader:
                 one.event.number,
                 Played(
                     trace=recorded.traces[one.event.number],
-                    # What the kernel before wrote is in the last cache, as far as that holds it.
+                    # Other kernels read what the previous kernel wrote, from the last cache if it fits.
                     cold=1.0 if kind in READS_MODEL else share_beyond_cache(self._machine, touched),
                     working=_working(one.event, one.node),
                 ),
             )
 
     def timeline(self, kernels: Mapping[int, TimedKernel]) -> Timeline:
-        """All of it with times."""
+        """The timeline, given the times of the launches."""
         lines, in_library = [], 0.0
-        owed = 0.0  # the bound of weights that were only unpacked so far, for a product of a library
+        owed = 0.0  # bound of weights that were only dequantized so far, for the BLAS call that follows
         for one in self._placed:
             if one.count == 0:
                 continue
@@ -299,7 +300,7 @@ class BatchReader:
         return Timeline(test=self._test, lines=tuple(lines), library_us=in_library)
 
     def _bound(self, one: _Placed) -> float:
-        """The least microseconds for what a launch is about, by weights and by K and V."""
+        """Lower bound of a launch in microseconds, from the weights or K and V that it reads."""
         node = one.node
         if node is None or not isinstance(one.event, Started):
             return 0.0
@@ -330,7 +331,7 @@ class BatchReader:
 
 
 def _own_places(nodes: Sequence[Node]) -> dict[int, SeenTensor]:
-    """Weights, and the caches of each layer, by their addresses."""
+    """Weights, and the caches of each layer, by address."""
     found: dict[int, SeenTensor] = {}
     for node in nodes:
         for tensor in (node.result, *node.sources):
@@ -343,7 +344,7 @@ def _own_places(nodes: Sequence[Node]) -> dict[int, SeenTensor]:
 
 
 def _anchors(run: BatchRun, own: Mapping[int, SeenTensor]) -> Iterator[int | None]:
-    """Of each event the number of the operation whose weights or cache it has a pointer to."""
+    """For each event, the index of the operation whose weights or cache it has a pointer to."""
     has = [{tensor.at for tensor in (node.result, *node.sources)} & own.keys() for node in run.nodes]
     at = 0
     for event in run.events:
@@ -364,12 +365,12 @@ def _anchors(run: BatchRun, own: Mapping[int, SeenTensor]) -> Iterator[int | Non
 
 
 def _is_shared(tensor: SeenTensor) -> bool:
-    """Whether it is of all layers."""
+    """Whether all layers use the tensor."""
     return tensor.name.startswith("rope_")
 
 
 def _about(near: Sequence[Node], pointers: set[int]) -> Node | None:
-    """The operation whose result and a source a launch has pointers to, else whose result."""
+    """The operation of which a launch has pointers to the result and a source, else to the result only."""
     of_result = [node for node in near if node.result.at in pointers]
     both = (node for node in of_result if any(source.at in pointers for source in node.sources))
     return next(both, of_result[0] if of_result else None)
@@ -386,7 +387,7 @@ def _pointed_at(near: Sequence[Node], pointers: set[int]) -> dict[int, SeenTenso
 
 
 def _what(one: _Placed) -> str:
-    """The weights that a launch reads, or the operation that it is a part of."""
+    """Label of the weights that a launch reads, or of its operation."""
     if isinstance(one.event, Started) and short_name(one.event.kernel).startswith("quantize"):
         return "activations"
     for tensor in one.tensors:
@@ -465,5 +466,5 @@ def _together(lines: Sequence[Line]) -> Line:
 
 
 def short_name(mangled: str) -> str:
-    """A kernel without its parameters."""
+    """A kernel's name without template arguments."""
     return read_name(mangled).base

@@ -1,4 +1,4 @@
-"""A timeline as a picture: a bar for each kernel, its bound dark and what is above it light, sides below."""
+"""Draws a timeline as SVG: a bar per kernel, its bound dark and the time above it light, one side per row."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from html import escape
 
 from patchkit.gpu.modelled.timeline import Line, Timeline
 
-_MOST = 12  # bars of a test
+_MOST = 12  # bars per test
 _WIDTH, _NAMES, _ROW, _GAP = 860, 330, 18, 26
-_BOUND, _ABOVE = "#0072B2", "#E69F00"  # Okabe and Ito's, told apart by most eyes
+_BOUND, _ABOVE = "#0072B2", "#E69F00"  # Okabe and Ito's palette for colour blindness
 
 
 def draw_timelines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> str:
-    """An SVG file. Each test has a scale of its own, which its sides share."""
+    """An SVG file. Each test has its own scale, shared by its sides."""
     parts: list[str] = []
     y = 2 * _ROW
     for test, sides in tests.items():

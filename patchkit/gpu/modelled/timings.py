@@ -1,4 +1,4 @@
-"""Modelled times of one GPU: its machine, and the trees whose kernels are played."""
+"""Modelled times of operations on one GPU, for any number of trees."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from patchkit.toolchain.machine import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """``gpu`` records, ``machine`` is played."""
+    """``gpu`` records the launches, ``machine`` is the model that they are simulated on."""
 
     workspace: Workspace
     machine: Machine
@@ -29,10 +29,10 @@ class Timings:
 
     @classmethod
     def of(cls, workspace: Workspace, profile: GpuProfile, compiler: Compiler) -> Self:
-        """Those of a profile.
+        """For the GPU of a profile.
 
         Raises:
-            TIMING_UNKNOWN, ConfigError, ErrorGroup: nothing, or nothing right, is known of its time.
+            TIMING_UNKNOWN, ConfigError, ErrorGroup: its timing file is missing or invalid.
             The errors of :func:`patchkit.gpu.emulated.emulator.emulated_gpu`.
         """
         device = device_of(profile, guess_units=True)
@@ -52,9 +52,9 @@ class Timings:
         known_as: str | None = None,
         rocwmma: bool = True,
     ) -> Recorder:
-        """What records on a tree, with other files where ``changes`` has them, until the stack is closed.
+        """A recorder for a tree, with the files in ``changes`` replaced, valid until the stack is closed.
 
-        ``what`` and ``known_as`` as of :class:`patchkit.gpu.modelled.recording.Sources`.
+        ``what`` and ``known_as`` as in :class:`patchkit.gpu.modelled.recording.Sources`.
 
         Raises:
             The errors of :func:`patchkit.gpu.modelled.recording.open_recorder`.
@@ -63,5 +63,5 @@ class Timings:
         return stack.enter_context(open_recorder(sources, self.gpu, self.compiler))
 
     def time(self, case: Timed, recorder: Recorder, *, repeated: bool) -> OperationTime | None:
-        """As :func:`patchkit.gpu.modelled.operation.time_operation`, for this machine."""
+        """:func:`patchkit.gpu.modelled.operation.time_operation` for this machine."""
         return time_operation(self.machine, case, recorder, repeated=repeated)

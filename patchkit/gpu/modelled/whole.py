@@ -1,8 +1,8 @@
-"""Published speeds of whole models beside modelled ones: which rows of a file can be modelled, and the times.
+"""Comparison of modelled speeds of whole models with published ones.
 
 A row has ``kind`` model-prefill or model-decode, ``model`` (a name of ``arch_profiles/models``), ``what``
-(pp512, tg128), and where they differ from llama-bench's ``depth`` and ``n_ubatch``; ``ts_before`` and the
-like are tokens per second of the builds that ``config_before`` and the like name.
+(pp512, tg128) and, if they differ from llama-bench's defaults, ``depth`` and ``n_ubatch``. ``ts_before`` etc.
+are tokens per second of the builds that ``config_before`` etc. describe.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from patchkit.gpu.modelled.shape import ModelShape, of_one_type
 
 _TEST = re.compile(r"(pp|tg)(\d{1,6})")
 _RATE = re.compile(r"\d+(?:\.\d+)?")
-_MICRO_BATCH = 512  # llama-bench's
+_MICRO_BATCH = 512  # llama-bench's default
 _MOST = 2**20
-# What builds of upstream are called by those who measured them. All that says more is in no tree.
+# Descriptions of unmodified upstream builds in measurements. Any other build is not an upstream tree.
 _UPSTREAM = re.compile(r"master|upstream|b\d{4,5}|HIP|HIP, no rocWMMA", re.IGNORECASE)
 _ROCWMMA = re.compile(r"HIP \+ rocWMMA untuned|HIP \+ rocWMMA", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPoint:
-    """One measured speed of a model that can be modelled: of row ``index``, on ``pin``."""
+    """A measured speed of a model that can be modelled: of row ``index``, on ``pin``."""
 
     index: int
     group: str
@@ -50,7 +50,7 @@ class ModelPoint:
 
     @property
     def is_prompt(self) -> bool:
-        """Whether it is of a prompt, and not of generated tokens."""
+        """Whether it is prompt processing, not token generation."""
         return self.what.startswith("pp")
 
 
@@ -76,14 +76,14 @@ class ComparedModel:
 
     @property
     def has_unknown(self) -> bool:
-        """Whether a part of the time is known too little: a BLAS library's, or without a kernel."""
+        """Whether a part of the time is uncertain: BLAS calls, or operations without a kernel."""
         return self.modelled.of_library > 0 or bool(self.modelled.missing)
 
 
 def model_points_of(
     rows: Sequence[Published], models: Sequence[ModelShape], pins: Sequence[Release]
 ) -> tuple[list[ModelPoint], list[Refused]]:
-    """Which rows of whole models can be modelled, on which of the pins; of kernels' rows nothing is said."""
+    """The whole-model rows that can be modelled, each on one of the pins; rows of kernels are ignored."""
     points: list[ModelPoint] = []
     refused: list[Refused] = []
     for index, row in enumerate(rows):
@@ -91,15 +91,15 @@ def model_points_of(
             continue
         model, test = _model_of(row, models), test_of(row)
         if model is None or test is None:
-            why = f"no shape of '{(row.model or '')[:60]}'" if model is None else "no test of llama-bench"
-            refused.append(Refused(index=index, group=row.group, side=None, why=f"of a whole model: {why}"))
+            why = f"no shape of '{(row.model or '')[:60]}'" if model is None else "not a test of llama-bench"
+            refused.append(Refused(index=index, group=row.group, side=None, why=f"whole model: {why}"))
             continue
         points += _points(index, row, model, test, pins, refused)
     return points, refused
 
 
 def test_of(row: Published) -> tuple[str, int] | None:
-    """llama-bench's test of a row, pp or tg and its tokens, or None."""
+    """llama-bench's test of a row: pp or tg, and its tokens; None if it is not one."""
     found = _TEST.fullmatch(row.what)
     return (found[1], int(found[2])) if found is not None and 0 < int(found[2]) < _MOST else None
 
@@ -126,7 +126,7 @@ def _points(
     pin, note = pin_of(row, pins)
     for side in sides_of(row):
         if not side.is_upstream and not side.rocwmma:
-            why = f"of a whole model: what '{side.text[:60]}' is, is in no tree"
+            why = f"whole model: '{side.text[:60]}' is not an upstream tree"
             refused.append(Refused(index=index, group=row.group, side=side.side, why=why))
             continue
         yield ModelPoint(
@@ -145,7 +145,7 @@ def _points(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredSide:
-    """A build of a row, by what it is called, and its tokens per second; ``rocwmma``: upstream's with it."""
+    """A build of a row: its description and tokens per second; ``rocwmma``: upstream with rocWMMA."""
 
     side: Side
     text: str
@@ -175,7 +175,7 @@ def sides_of(row: Published) -> Iterator[MeasuredSide]:
 
 
 def batch_of(test: tuple[str, int], row: Published) -> Batch:
-    """The batch in the middle of the test, which stands for all of them."""
+    """The batch in the middle of the test, which represents all of its batches."""
     kind, count = test
     depth = row.depth or 0
     tokens = min(count, row.n_ubatch or _MICRO_BATCH) if kind == "pp" else 1
@@ -183,5 +183,5 @@ def batch_of(test: tuple[str, int], row: Published) -> Batch:
 
 
 def compare_model(point: ModelPoint, timed: Callable[[Timed], OperationTime | None]) -> ComparedModel:
-    """A point with the modelled time of its batch; ``timed`` models one operation."""
+    """Model the batch of a point; ``timed`` models one operation."""
     return ComparedModel(point=point, modelled=time_model(point.model, point.batch, "f16", timed))

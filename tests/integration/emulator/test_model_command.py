@@ -102,7 +102,7 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
     assert (point["build"], point["kind"], point["measured_us"]) == (6900, "mmvq", 8.0)
     assert point["error"] == pytest.approx(point["modelled_us"] / 8.0 - 1)
     assert found["errors"]["all points"]["points"] == 1
-    why = "of a whole model: no shape of ''"
+    why = "whole model: no shape of ''"
     assert found["not_modelled"] == [{"row": 1, "group": "two", "side": None, "why": why}]
     (whole,) = found["models"]
     assert (whole["test"], whole["batch"], whole["depth"], whole["build"]) == ("tg128", 1, 63, 6900)

@@ -79,7 +79,7 @@ def test_both_sides_of_a_row_are_points_where_their_blocks_are_stated(machine, p
 def test_what_somebody_changed_otherwise_is_refused_and_the_other_side_is_not(machine, pins):
     points, (refusal,) = _points(machine, pins, us_after=190.0, config_after="my branch")
     assert [point.side for point in points] == ["before"]
-    assert (refusal.side, refusal.why) == ("after", "what 'my branch' changes is in no tree")
+    assert (refusal.side, refusal.why) == ("after", "the change 'my branch' is not in an upstream tree")
 
 
 def test_a_branch_with_other_blocks_is_modelled_with_these(machine, pins):
@@ -90,12 +90,12 @@ def test_a_branch_with_other_blocks_is_modelled_with_these(machine, pins):
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"what": "GEMM f16 (torch.mm)"}, "not MUL_MAT of llama.cpp by what it says"),
-        ({"what": "MUL_MAT_ID via MMQ"}, "not MUL_MAT of llama.cpp by what it says"),
-        ({"M": None}, "it states no type, M, N and K"),
+        ({"what": "GEMM f16 (torch.mm)"}, "not llama.cpp's MUL_MAT according to 'what'"),
+        ({"what": "MUL_MAT_ID via MMQ"}, "not llama.cpp's MUL_MAT according to 'what'"),
+        ({"M": None}, "type, M, N or K is missing"),
         ({"type": "Q4_0_ROCMI4"}, "ggml has no type Q4_0_ROCMI4"),
-        ({"what": "MUL_MAT (rocBLAS GEMM)"}, "a BLAS library does it, whose kernels are in no tree"),
-        ({"what": "MUL_MAT (float path, small n)"}, "it does not say which kernel ran"),
+        ({"what": "MUL_MAT (rocBLAS GEMM)"}, "computed by a BLAS library, whose kernels are not in the tree"),
+        ({"what": "MUL_MAT (float path, small n)"}, "'what' does not name the kernel"),
         ({"us_before": None}, "it has no time"),
     ],
 )
@@ -121,8 +121,8 @@ def test_other_blocks_replace_those_of_128_rows_only():
     [
         ("row = 3", "has no measurements"),
         ("", "has no measurements"),
-        ("[[row]]\nkind = 'kernel-time'\nM = -4", "is no measurement: M"),
-        ("[[row]]\nus_before = 'fast'", "is no measurement: kind"),
+        ("[[row]]\nkind = 'kernel-time'\nM = -4", "is not a measurement: M"),
+        ("[[row]]\nus_before = 'fast'", "is not a measurement: kind"),
     ],
 )
 def test_a_file_that_is_none_is_refused_with_its_place(tmp_path: Path, text, what):

@@ -58,7 +58,7 @@ def test_the_difference_of_two_depths_of_a_build_is_attention(points):
     assert (point.batch, point.less) == (Batch(tokens=512, depth=4096), Batch(tokens=512, depth=0))
     assert (point.index, point.pin.build, point.kernel) == (1, 6900, None)
     assert point.model.family == "llama 1B"  # attention is the same in every type of file
-    assert str(point) == "llama 1B Q4_K - Medium, attention of 512 behind 0 to 4096"
+    assert str(point) == "llama 1B Q4_K - Medium, attention of 512 tokens at depth 0 to 4096"
 
 
 def test_depths_that_hardly_differ_are_passed_over(points):
@@ -166,7 +166,7 @@ def test_another_kernel_than_was_measured_is_not_compared(points):
     for name in (_MMA, _TILE.replace("Li4E", "Li2E")):
         other = compare_attention(point, _timed(1.0, name))
         assert other.modelled_us is None
-        assert "another kernel does it: flash_attn_" in other.why
+        assert "another kernel for it: flash_attn_" in other.why
     none = compare_attention(point, lambda _: None)
     assert "has no kernel for D=256" in none.why
 

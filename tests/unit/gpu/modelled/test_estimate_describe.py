@@ -28,7 +28,7 @@ def test_sizes_come_from_the_metadata_and_the_tensors(write_model):
 def test_heads_may_differ_by_layer_and_be_none(write_model):
     model = _read(write_model(attention__head_count_kv=[1, 0, 2, 0]))
     assert [layer.kv_heads for layer in model.layers] == [1, 2]
-    assert "2 of 4 layers do not attend" in model.notes[0]
+    assert "2 of 4 layers have no attention" in model.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_heads_may_differ_by_layer_and_be_none(write_model):
 def test_the_window_has_the_pattern_that_llama_cpp_gives_the_architecture(write_model, arch, windowed):
     model = _read(write_model(arch, attention__sliding_window=128))
     assert [layer.window == 128 for layer in model.layers] == windowed
-    assert f"as llama.cpp runs {arch}" in model.notes[0]
+    assert f"as for {arch}" in model.notes[0]
 
 
 def test_a_pattern_in_the_file_goes_before(write_model):
@@ -60,12 +60,12 @@ def test_latent_attention_is_seen(write_model):
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
-        ({"block_count": None}, "does not state llama.block_count"),
+        ({"block_count": None}, "has no llama.block_count"),
         ({"block_count": 2**31}, "llama.block_count is 2147483648"),
         ({"block_count": 100_000}, "100000 layers"),
         ({"block_count": "many"}, "llama.block_count is many"),
         ({"attention__head_count": None}, "attention.head_count"),
-        ({"attention__head_count": 1000}, "heads have no values"),
+        ({"attention__head_count": 1000}, "head size is 0"),
         ({"embedding_length": None}, "embedding_length"),
         ({"attention__head_count_kv": [1, 2]}, "2 entries for 4 layers"),
         ({"expert_count": 2, "expert_used_count": 3}, "3 of 2 experts"),
@@ -110,7 +110,7 @@ def test_layers_that_keep_a_state_do_not_attend_and_are_told(checkout):
     model = shape_of_file(checkout / "arch_profiles" / "models" / "qwen3.6-35b-a3b-q4_k_m.toml")
     assert {(layer.heads, layer.kv_heads, layer.head_size_k) for layer in model.layers} == {(16, 2, 256)}
     assert len(model.layers) == 10
-    assert "30 of 40 layers do not attend; what they keep is left out" in model.notes
+    assert "30 of 40 layers have no attention; their state is not counted" in model.notes
     assert {weight.role for weight in model.weights if "conv1d" in weight.name} == {"vector"}
 
 
@@ -137,7 +137,7 @@ def test_wrong_shape_files_are_refused(tmp_path):
         shape_of_file(path)
     for old, new, says in (
         ("heads = 8", "heads = 7", "multiple"),
-        ("[64, 64]", "[64, 0]", "extent"),
+        ("[64, 64]", "[64, 0]", "dimension"),
         ("layers = 2", "layers = 2\nexperts_used = 1", "experts"),
         ("layers = 2", "layers = 2\nwindow_every = 2", "window"),
         ("layers = 2", "layers = 2\nattention_every = 3", "attention_every"),

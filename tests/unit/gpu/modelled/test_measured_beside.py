@@ -15,7 +15,7 @@ from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.modelled.against import load_published, measured_rows
 from patchkit.gpu.modelled.machine import Busy, KernelTime, Machine, load_machine
-from patchkit.gpu.modelled.measured import Beside, beside
+from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured
 from patchkit.gpu.modelled.network import Batch, ModelTime, Part
 from patchkit.gpu.modelled.operation import OperationTime, TimedKernel, kind_of
 from patchkit.gpu.modelled.shape import load_models
@@ -55,10 +55,10 @@ def time_of(machine: Machine, us: float, *, other: float = 1e5) -> ModelTime:
     return ModelTime(batch=Batch(tokens=512, depth=0), parts=(part("a", us), part("b", other)), missing=())
 
 
-def found(file: EvidenceFile, machine: Machine, after: float, **changes: object) -> list[Beside]:
+def found(file: EvidenceFile, machine: Machine, after: float, **changes: object) -> list[MeasuredComparison]:
     asked: dict[str, object] = {"model": MODEL, "is_prompt": True, "count": 512, "depth": 0, "trees": TREES}
     times = {"upstream": time_of(machine, 3e5), "candidate": time_of(machine, after)}
-    return list(beside([file], machine, times=times, **{**asked, **changes}))  # type: ignore[arg-type]
+    return list(compare_measured([file], machine, times=times, **{**asked, **changes}))  # type: ignore[arg-type]
 
 
 def test_a_modelled_gain_like_the_measured_one_is_within(file: EvidenceFile, played: Machine) -> None:
@@ -102,7 +102,7 @@ def test_another_gpu_is_not_shown(file: EvidenceFile, played: Machine) -> None:
 def test_the_table_of_errors_counts_what_machines_measured(
     file: EvidenceFile, tmp_path: Path, checkout: Path
 ) -> None:
-    """Upstream's builds are modelled; builds with patches are in no tree, and said to be."""
+    """Upstream's builds are modelled; builds with patches are not in an upstream tree and are skipped."""
     (tmp_path / file.name).write_bytes(file.text)
     rows = load_published(tmp_path)
     assert rows == load_published(tmp_path / file.name) == tuple(measured_rows(file))
@@ -111,4 +111,4 @@ def test_the_table_of_errors_counts_what_machines_measured(
     assert {(one.what, one.is_prompt) for one in points} == {("pp512", True), ("tg128", False)}
     assert len(points) == 4  # two tests of upstream's build, which was measured twice
     assert len(refused) == 6
-    assert all("in no tree" in one.why for one in refused)
+    assert all("not an upstream tree" in one.why for one in refused)
