@@ -1,9 +1,9 @@
-"""The header of a GGUF file that a stranger may have made: every size is checked before it is used.
+"""Reads the header of a GGUF file from an untrusted source: every size is checked before it is used.
 
-The types of tensors are those of the ``gguf`` package, but not its reader: for a vocabulary of 128256 tokens
-with 280147 merges ``gguf.GGUFReader`` 0.19 took 10.5 s and 681 MiB, and this module takes 0.2 s. Of the 31
-damaged files in tests/unit/gpu/gguf_corpus it read six without a word, and eleven more ended in errors of
-numpy. Each of its reads would need one of our checks before it, and those are this parser.
+Tensor types come from the ``gguf`` package, but its reader is not used: for a vocabulary of 128256 tokens
+with 280147 merges, ``gguf.GGUFReader`` 0.19 took 10.5 s and 681 MiB, this module takes 0.2 s. Of the 31
+damaged files in tests/unit/gpu/gguf_corpus, it accepted six, and eleven caused numpy errors. Checking each of
+its reads beforehand would need this parser anyway.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from patchkit.base.files import NotRegular, open_regular
 
 
 class GgufError(UsageError):
-    """A file named as a model cannot be used as one."""
+    """A file given as a model cannot be used as one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A type of tensor: ``block`` values are stored in ``bytes`` bytes."""
+    """A tensor type: each ``block`` values are stored in ``bytes`` bytes."""
 
     name: str
     block: int
     bytes: int
 
     def size(self, values: int) -> int:
-        """Bytes that whole blocks for ``values`` values take."""
+        """Bytes of the whole blocks that hold ``values`` values."""
         return -(-values // self.block) * self.bytes
 
 
 @cache
 def tensor_kinds() -> Mapping[int, Kind]:
-    """Every type by its number in the file."""
+    """Every type by its number in GGUF files."""
     return MappingProxyType(
         {
             int(kind): Kind(name=kind.name, block=block, bytes=size)
@@ -55,13 +55,13 @@ def tensor_kinds() -> Mapping[int, Kind]:
 
 @cache
 def tensor_kinds_by_name() -> Mapping[str, Kind]:
-    """Every type by its name, such as ``Q4_K``."""
+    """Every type by name, such as ``Q4_K``."""
     return MappingProxyType({kind.name: kind for kind in tensor_kinds().values()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LongArray:
-    """An array that was gone over."""
+    """A long array, of which only the length is kept."""
 
     length: int
 
@@ -71,7 +71,7 @@ Value = int | float | bool | str | tuple[int | float | bool, ...] | LongArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tensor:
-    """``shape`` as the file has it: the row length first."""
+    """A tensor. ``shape`` has the row length first, as in the file."""
 
     name: str
     shape: tuple[int, ...]
@@ -79,18 +79,18 @@ class Tensor:
 
     @property
     def values(self) -> int:
-        """How many."""
+        """Number of values."""
         return math.prod(self.shape)
 
     @property
     def bytes(self) -> int:
-        """As stored."""
+        """Size in the file."""
         return self.kind.size(self.values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GgufHeader:
-    """What a file, or all files of a split model, say."""
+    """The header of a file, or of all files of a split model."""
 
     metadata: Mapping[str, Value]
     tensors: tuple[Tensor, ...]
@@ -98,17 +98,18 @@ class GgufHeader:
 
 _MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
-# Far above any model: the largest published ones have some 5000 tensors and 100 pairs.
+# Limits far above any model: the largest published ones have about 5000 tensors and 100 metadata pairs.
 _MAX_PAIRS = 2**16
 _MAX_TENSORS = 2**18
 _MAX_DIMS = 4  # GGML_MAX_DIMS
 _MAX_VALUES = 2**48  # of one tensor
-_MAX_NUMBERS = 2**32  # of one array: they are not read, only gone over
-_MAX_KEY = 65535  # bytes: the format's own limit
-_MAX_TEXT = 16 * 2**20  # bytes of one text; chat templates, the longest, have some ten thousand
-# Texts in arrays, all together: they are walked one by one. A vocabulary and its merges are below a million.
+_MAX_NUMBERS = 2**32  # per array; long arrays are skipped, not read
+_MAX_KEY = 65535  # bytes, the limit of the format
+_MAX_TEXT = 16 * 2**20  # bytes per string; the longest are chat templates of about ten thousand
+# Strings in all arrays together, because they are skipped one by one. Vocabulary and merges are below a
+# million.
 _MAX_STRINGS = 4 * 2**20
-_KEPT = 8192  # an array of so many numbers is kept by value: one per layer, and more
+_KEPT = 8192  # arrays up to this length are kept by value, which includes arrays with a value per layer
 _MAX_PARTS = 1000
 _MAX_ALIGNMENT = 2**20
 _SHOWN = 80  # characters of a name in a message
@@ -129,16 +130,15 @@ _NUMBERS = {
 }
 _STRING, _ARRAY = 8, 9
 _PART = re.compile(r"(?P<stem>.*)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
-_DAMAGED = "the file is damaged or not a model: get it again"
-_INCOMPLETE = "the download is not complete, or the file is damaged: get it again"
+_DAMAGED = "the file is damaged or not a model: download it again"
+_INCOMPLETE = "the download is incomplete, or the file is damaged: download it again"
 
 
 def load_gguf_parts(path: Path) -> GgufHeader:
-    """The header of a model, with the tensors of every part when it is split.
+    """The header of a model, with the tensors of all parts if it is split.
 
     Raises:
-        GgufError: as :func:`load_gguf`; code GGUF_PART_MISSING when a part is not there, or ``path`` is
-            not the first one.
+        GgufError: as :func:`load_gguf`; GGUF_PART_MISSING if a part is missing, or ``path`` is not the first.
     """
     first = load_gguf(path)
     count = first.metadata.get("split.count", 0)
@@ -147,20 +147,20 @@ def load_gguf_parts(path: Path) -> GgufHeader:
     name = _PART.fullmatch(path.name)
     if name is None or int(name["number"]) != 1 or int(name["count"]) != count or count > _MAX_PARTS:
         raise GgufError(
-            f"{path} is one part of {count} of a model",
+            f"{path} is one of {count} parts of a model",
             code="GGUF_PART_MISSING",
             where=Location(path=str(path)),
-            hint=f"name the first part, which ends in -00001-of-{count:05d}.gguf, and keep its name",
+            hint=f"use the first part (its name ends in -00001-of-{count:05d}.gguf), and do not rename parts",
         )
     tensors = list(first.tensors)
     for number in range(2, count + 1):
         part = path.with_name(f"{name['stem']}-{number:05d}-of-{count:05d}.gguf")
         if not part.is_file():
             raise GgufError(
-                f"part {number} of {count} is not there",
+                f"part {number} of {count} is missing",
                 code="GGUF_PART_MISSING",
                 where=Location(path=str(part)),
-                hint=f"put all parts beside {path}",
+                hint=f"put all parts next to {path}",
             )
         tensors += load_gguf(part).tensors
     return GgufHeader(metadata=first.metadata, tensors=tuple(tensors))
@@ -170,9 +170,9 @@ def load_gguf(path: Path) -> GgufHeader:
     """Read the header of one file.
 
     Raises:
-        GgufError: there is no file to read (code GGUF_UNREADABLE); it is of another format or version
-            (GGUF_NOT_ONE, GGUF_VERSION_UNKNOWN); it ends before its header or last tensor (GGUF_TRUNCATED); a
-            count is beyond reason (GGUF_TOO_LARGE); the header contradicts itself (GGUF_MALFORMED).
+        GgufError: the file cannot be read (GGUF_UNREADABLE); it has another format or version (GGUF_NOT_ONE,
+            GGUF_VERSION_UNKNOWN); it ends before the end of its header or tensors (GGUF_TRUNCATED); a count
+            is implausible (GGUF_TOO_LARGE); the header is inconsistent (GGUF_MALFORMED).
     """
     where = Location(path=str(path))
     try:
@@ -180,7 +180,7 @@ def load_gguf(path: Path) -> GgufHeader:
             return _Header(stream, os.fstat(stream.fileno()).st_size, str(path)).read()
     except NotRegular as error:
         raise GgufError(
-            f"{path} is no file", code="GGUF_UNREADABLE", where=where, hint=f"ls -l {path}"
+            f"{path} is not a file", code="GGUF_UNREADABLE", where=where, hint=f"ls -l {path}"
         ) from error
     except OSError as error:
         raise GgufError(
@@ -188,36 +188,36 @@ def load_gguf(path: Path) -> GgufHeader:
             code="GGUF_UNREADABLE",
             where=where,
             why=error.strerror,
-            hint="--model names a GGUF file",
+            hint="--model takes the path of a GGUF file",
         ) from error
 
 
 class _Header:
-    """A header being read from ``stream``, which has ``size`` bytes; ``path`` is for messages."""
+    """Parses a header from ``stream``, which has ``size`` bytes; ``path`` is used in messages."""
 
     def __init__(self, stream: BinaryIO, size: int, path: str) -> None:
         self._stream = stream
         self._size = size
         self._path = path
-        self._at = 0  # bytes read or gone over
-        self._strings = 0  # texts gone over
+        self._at = 0  # bytes read or skipped
+        self._strings = 0  # strings skipped
 
     def read(self) -> GgufHeader:
-        """All of it. Raises GgufError."""
+        """Parse the whole header. Raises GgufError."""
         self._check_magic()
         count = self._count("tensors", least=24, limit=_MAX_TENSORS)
         metadata: dict[str, Value] = {}
         for _ in range(self._count("metadata pairs", least=13, limit=_MAX_PAIRS)):
             key = self._text("a metadata key", _MAX_KEY)
             if key in metadata:
-                raise self._malformed(f"{key[:_SHOWN]!r} is stated twice")
+                raise self._malformed(f"metadata key {key[:_SHOWN]!r} occurs twice")
             metadata[key] = self._value(key)
         offsets: dict[Tensor, int] = {}
         names: set[str] = set()
         for _ in range(count):
             tensor = self._tensor()
             if tensor.name in names:
-                raise self._malformed(f"there are two tensors {tensor.name[:_SHOWN]!r}")
+                raise self._malformed(f"tensor {tensor.name[:_SHOWN]!r} occurs twice")
             names.add(tensor.name)
             offsets[tensor] = self._number(_U64, "an offset")
         self._check_places(metadata.get("general.alignment", 32), offsets)
@@ -227,20 +227,20 @@ class _Header:
         magic = self._take(min(4, self._size), "the first bytes")
         if magic != _MAGIC:
             raise self._refused(
-                "is no GGUF file",
+                "is not a GGUF file",
                 code="GGUF_NOT_ONE",
                 why=f"it begins with {magic.hex(' ')}" if magic else "it is empty",
-                hint="--model names a GGUF file",
+                hint="--model takes the path of a GGUF file",
             )
         version = self._number(_U32, "the version")
         if version not in _VERSIONS:
             swapped = int.from_bytes(version.to_bytes(4, "little"), "big")
-            seen = "highest byte first" if swapped in _VERSIONS else f"version {version}"
+            seen = "it is big-endian" if swapped in _VERSIONS else f"it has version {version}"
             raise self._refused(
-                "is a GGUF file that is not read here",
+                "has an unsupported GGUF version",
                 code="GGUF_VERSION_UNKNOWN",
-                why=f"{seen}; versions 2 and 3, lowest byte first, are",
-                hint="convert it with a llama.cpp of this year",
+                why=f"{seen}; supported are versions 2 and 3, little-endian",
+                hint="convert the model with a recent llama.cpp",
             )
 
     def _value(self, key: str) -> Value:
@@ -274,24 +274,26 @@ class _Header:
 
     def _tensor(self) -> Tensor:
         name = self._text("a tensor's name", _MAX_KEY)
-        told = f"tensor {name[:_SHOWN]!r}"
+        label = f"tensor {name[:_SHOWN]!r}"
         dims = self._number(_U32, "dimensions")
         if dims > _MAX_DIMS:
-            raise self._malformed(f"{told} has {dims} dimensions")
+            raise self._malformed(f"{label} has {dims} dimensions")
         shape = tuple(self._number(_U64, "an extent") for _ in range(dims))
         number = self._number(_U32, "a type")
         kind = tensor_kinds().get(number)
         if kind is None:
-            raise self._malformed(f"{told} has a type that is not known, {number}")
+            raise self._malformed(f"{label} has the unknown type {number}")
         tensor = Tensor(name=name, shape=shape, kind=kind)
         if tensor.values > _MAX_VALUES or 0 in shape:
-            raise self._malformed(f"{told} has {tensor.values} values")
+            raise self._malformed(f"{label} has {tensor.values} values")
         if shape and shape[0] % kind.block:
-            raise self._malformed(f"{told} has rows of {shape[0]} values, {kind.name} has blocks")
+            raise self._malformed(
+                f"{label} has rows of {shape[0]} values, which is no multiple of {kind.name}'s block"
+            )
         return tensor
 
     def _check_places(self, alignment: Value, offsets: Mapping[Tensor, int]) -> None:
-        """Each tensor lies in the file, where the format allows it; offsets count from the header's end."""
+        """Check that each tensor is inside the file and aligned; offsets are relative to the header's end."""
         if (
             not isinstance(alignment, int)
             or isinstance(alignment, bool)
@@ -301,15 +303,13 @@ class _Header:
         begin = -(-self._at // alignment) * alignment
         for tensor, offset in offsets.items():
             if offset % alignment:
-                raise self._malformed(
-                    f"tensor {tensor.name[:_SHOWN]!r} begins at {offset}, which is not aligned"
-                )
+                raise self._malformed(f"tensor {tensor.name[:_SHOWN]!r} is at the unaligned offset {offset}")
             end = begin + offset + tensor.bytes
             if end > self._size:
                 raise self._refused(
-                    "ends before its tensors do",
+                    "ends before the end of its tensors",
                     code="GGUF_TRUNCATED",
-                    why=f"{tensor.name[:_SHOWN]!r} ends at byte {end} of {self._size}",
+                    why=f"{tensor.name[:_SHOWN]!r} ends at byte {end}, the file has {self._size}",
                     hint=_INCOMPLETE,
                 )
 
@@ -325,11 +325,11 @@ class _Header:
         return int(form.unpack(self._take(form.size, what))[0])
 
     def _count(self, what: str, *, least: int, limit: int) -> int:
-        """A count of things of at least ``least`` bytes each, no more than the rest of the file holds."""
+        """Read a count of items of at least ``least`` bytes; check that the rest of the file can hold it."""
         value = self._number(_U64, what)
         if value > limit:
             raise self._refused(
-                f"announces {value} {what}",
+                f"claims to have {value} {what}",
                 code="GGUF_TOO_LARGE",
                 why=f"at byte {self._at - 8}; the limit is {limit}, far above any model",
                 hint=_DAMAGED,
@@ -338,7 +338,7 @@ class _Header:
         return value
 
     def _text(self, what: str, limit: int) -> str:
-        """A text with its length before it; bytes that are no UTF-8 become replacement characters."""
+        """Read a length-prefixed string; bytes that are not UTF-8 become replacement characters."""
         length = self._count(f"bytes of {what}", least=1, limit=limit)
         return self._take(length, what).decode("utf-8", "replace")
 
@@ -346,7 +346,7 @@ class _Header:
         self._strings += count
         if self._strings > _MAX_STRINGS:
             raise self._refused(
-                f"announces {self._strings} texts in arrays",
+                f"claims to have {self._strings} strings in arrays",
                 code="GGUF_TOO_LARGE",
                 why=f"at byte {self._at}; the limit is {_MAX_STRINGS}",
                 hint=_DAMAGED,
@@ -368,7 +368,7 @@ class _Header:
         return self._refused(
             "ends too early",
             code="GGUF_TRUNCATED",
-            why=f"at byte {self._at}: {what} need {count} bytes, {left} are left",
+            why=f"at byte {self._at}: {what} need {count} bytes, but only {left} remain",
             hint=_INCOMPLETE,
         )
 
@@ -377,10 +377,10 @@ class _Header:
             f"is damaged: {message}",
             code="GGUF_MALFORMED",
             why=f"near byte {self._at} of {self._size}",
-            hint="get the file again and compare its checksum",
+            hint="download the file again and compare its checksum",
         )
 
-    def _refused(self, said: str, *, code: str, why: str, hint: str) -> GgufError:
+    def _refused(self, problem: str, *, code: str, why: str, hint: str) -> GgufError:
         return GgufError(
-            f"{self._path} {said}", code=code, where=Location(path=self._path), why=why, hint=hint
+            f"{self._path} {problem}", code=code, where=Location(path=self._path), why=why, hint=hint
         )

@@ -1,4 +1,4 @@
-"""Our attention cases on one device, held against the definition in double precision."""
+"""Runs our attention cases on a device and compares the results with a double-precision reference."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ from patchkit.gpu.emulated.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAbo
 from patchkit.gpu.hardware.program import Place, Ran, run_program
 from patchkit.toolchain.sides import BuiltSide
 
-# 1 is decode; 2 and 3 the edge of the vector kernel, 33 that of 32 columns; from 1024 on masks are scanned.
+# 1 is decode; 2 and 3 are at the limit of the vector kernel, 33 at that of 32 columns; masks are scanned from
+# 1024.
 _TOKENS = (1, 2, 3, 33, 512, 1024)
 _FEW, _MANY = 33, 512
 _SAMPLE_KV = 512
-_KV, _DEEP_KV, _ODD_KV = 4096, 16384, 4160  # the last is no multiple of 256: another branch of the selection
+_KV, _DEEP_KV, _ODD_KV = (
+    4096,
+    16384,
+    4160,
+)  # the last is not a multiple of 256, another branch of the selection
 _BLOCK = {"f16": 1, "q8_0": 32}
 _DONE = re.compile(
     r"(?P<id>\S+) done rows=(?P<rows>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
@@ -27,7 +32,7 @@ _DONE = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One case on one device; ``rows`` were compared, ``worst_at`` is a token, head and sequence."""
+    """Result of one case on one device; ``rows`` were compared; ``worst_at`` is token, head and sequence."""
 
     case: Case
     is_supported: bool
@@ -39,11 +44,11 @@ class Measured:
 
 
 def gate_cases(*, is_sample: bool = False) -> tuple[Case, ...]:
-    """The cases of the gate: every head size and batch at depth 4096, grouping, types, and each option.
+    """The cases of the gate: every head size and batch at depth 4096, GQA ratios, types, and each option.
 
-    The sample has the same at depth 512, the deepest and batches up to 512: minutes where a GPU is emulated.
-    Long batches and deep decode matter: elsewhere each block has one tile of KV, and what a kernel carries
-    from one to the next is never looked at.
+    The sample has the same cases at depth 512 with batches up to 512, and the deepest case: it takes minutes
+    on an emulated GPU. Long batches and deep decode matter: otherwise each block has a single KV tile, and
+    the state that a kernel carries from one tile to the next is not tested.
     """
     cases = _cases()
     if is_sample:
@@ -61,7 +66,7 @@ def _cases() -> Iterator[Case]:
         for tokens in _TOKENS:
             for kind, block in _BLOCK.items():
                 if size % block == 0 and size_v % block == 0:
-                    # Fewer heads for long batches: on a CPU the whole list must stay within minutes.
+                    # Fewer heads for long batches, so that the whole list takes only minutes on a CPU.
                     gqa = 4 if tokens <= _FEW else 2
                     yield replace(plain, tokens=tokens, gqa=gqa, type_k=kind, type_v=kind)
         for gqa in (1, 8, 16):
@@ -95,12 +100,12 @@ def run_attention(
     timeout_s: float,
     place: Place,
 ) -> tuple[Ran, tuple[Measured, ...]]:
-    """Compute and compare each case.
+    """Compute each case and compare it.
 
     Raises:
         CaseAborted: the program crashed, in that case.
-        PROGRAM_OUTPUT_GARBLED: a case is missing, or a line is none of the driver's.
-        The errors of :func:`run_program`; PROGRAM_FAILED when there is no such device.
+        PROGRAM_OUTPUT_GARBLED: a case is missing, or a line is not one of the driver's.
+        The errors of :func:`run_program`; PROGRAM_FAILED if the device does not exist.
     """
     file = place.folder / f"{name}.cases"
     with disk_errors(place.folder, "writing attention cases"):
@@ -121,16 +126,16 @@ def run_attention(
 
 
 def _first_missing(output: Path, cases: Sequence[Case]) -> str | None:
-    """The case that a program was in when it ended: it prints a line behind each one."""
-    told = {line.partition(" ")[0] for line in output.read_text("utf-8", "replace").splitlines()}
-    return next((case.id for case in cases if case.id not in told), None)
+    """The case that a program was in when it ended: the first one without a result line."""
+    printed = {line.partition(" ")[0] for line in output.read_text("utf-8", "replace").splitlines()}
+    return next((case.id for case in cases if case.id not in printed), None)
 
 
 def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Measured, ...]:
-    """What the driver printed, one line per case, in the order of the cases.
+    """Parse the driver's output, one line per case, in the order of the cases.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: a line does not read as expected, or is missing.
+        PROGRAM_OUTPUT_GARBLED: a line is missing or has another form.
     """
     lines = text.splitlines()
     found = []
@@ -153,7 +158,7 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Mea
             )
         else:
             raise ToolchainError(
-                f"the line of case {case} cannot be read" if line else f"the line of case {case} is missing",
+                f"cannot parse the line of case {case}" if line else f"the line of case {case} is missing",
                 code="PROGRAM_OUTPUT_GARBLED",
                 where=Location(path=where, line=number),
                 why=f"the line: {line[:160]!r}",

@@ -1,4 +1,4 @@
-"""Upstream's test-backend-ops: its command line, its table, and the two devices that it compares."""
+"""Upstream's test-backend-ops: its command line, its output table, and the two devices it compares."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from patchkit.toolchain.sides import BuiltSide, RunCache, put_file
 Mode = Literal["test", "support"]
 
 PROGRAM = OPERATION_TESTS
-# Without -b, CPU devices are skipped; with a name that no device has, everything is, with status 0.
+# Without -b, CPU devices are skipped. With an unknown name, all devices are skipped, with status 0.
 _COLUMNS = frozenset({"op_name", "op_params", "supported", "error_message"})
 _HEADER = '"op_name"'
 _LOADED = "load_backend: loaded "
@@ -32,7 +32,7 @@ _LOADED = "load_backend: loaded "
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One line of the table. ``said`` is what was printed before it, as the size of an error."""
+    """A row of the table. ``said`` is the text printed before it, such as the size of an error."""
 
     op: str
     params: str
@@ -43,22 +43,22 @@ class Row:
 
     @property
     def case(self) -> str:
-        """The operation and its variables."""
+        """The operation and its parameters."""
         return f"{self.op}({self.params})"
 
     @property
     def has_passed(self) -> bool:
-        """Whether it ran and was right."""
+        """Whether it ran and the result was right."""
         return self.is_supported and not self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which cases: exact names of operations (none: all), and a pattern over their variables or none.
+    """Selected cases: exact operation names (empty: all), optionally with a pattern for their parameters.
 
-    Or exactly ``cases``, as :attr:`Row.case` has them. Names are understood by every build (since between
-    11063 and 11549 ``-o`` takes patterns, too). Names of variables differ between builds (``type_KV``,
-    later ``type_K`` and ``type_V``), and so must the pattern.
+    Alternatively exactly ``cases`` (:attr:`Row.case`). All builds accept exact names; from some build between
+    11063 and 11549 on, ``-o`` accepts patterns, too. Parameter names differ between builds (``type_KV``,
+    later ``type_K`` and ``type_V``), so patterns have to as well.
     """
 
     ops: tuple[str, ...] = ()
@@ -67,14 +67,14 @@ class Choice:
 
     @property
     def words(self) -> list[str]:
-        """The options for it."""
+        """The command-line options."""
         ops = ["-o", ",".join(self.cases or self.ops)] if self.cases or self.ops else []
         return [*ops, *(["-p", self.pattern] if self.pattern else [])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """A folder in which test-backend-ops finds the reference first; ``module`` is loaded beside it."""
+    """A folder in which test-backend-ops loads the reference backend first, and ``module`` second."""
 
     program: Path
     module: Path
@@ -84,14 +84,14 @@ class Stage:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes ggml load the module too, and what the side needs."""
+        """The environment for ggml to load the module, and of the side."""
         return {**self.side_environment, "GGML_BACKEND_PATH": str(self.module)}
 
 
 def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
-    """The programs and libraries of ``side``, with the CPU backend of ``reference``.
+    """Collect the programs and libraries of ``side`` with the CPU backend of ``reference``.
 
-    Hard links: ggml looks beside the program's real path. Raises CacheError when the disk refuses.
+    Uses hard links, because ggml searches next to the program's real path. Raises CacheError.
     """
     with disk_errors(folder, "preparing test-backend-ops"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,12 +112,12 @@ def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
 def run_mode(
     stage: Stage, mode: Mode, *, name: str, choice: Choice, device: str, timeout_s: float, place: Place
 ) -> Ran:
-    """Run the program in one mode; status 1 of ``test`` says that a case failed, and is no error here.
+    """Run the program in one mode. Status 1 of ``test`` means that a case failed, and raises no error.
 
-    ``-j`` of later builds is not used: rows would come in any order.
+    ``-j`` of later builds is not used, because it outputs rows in random order.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: another library was loaded than asked for.
+        PROGRAM_OUTPUT_GARBLED: it loaded other libraries than requested.
         The errors of :func:`run_program`.
     """
     ran = run_program(
@@ -133,22 +133,22 @@ def run_mode(
     wanted = [str(stage.reference), str(stage.module)]
     if sorted(loaded) != sorted(wanted) or loaded[0] != wanted[0]:
         raise ToolchainError(
-            f"{PROGRAM} did not load the two backends that were to be compared",
+            f"{PROGRAM} did not load the two backends to compare",
             code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(ran.stderr)),
             why=f"loaded: {', '.join(loaded) or 'none'}; wanted: {', '.join(wanted)}",
-            hint=f"see what it says with: {' '.join(ran.argv)}",
+            hint=f"run it yourself to see its messages: {' '.join(ran.argv)}",
         )
     return ran
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """Some cases of a run, for one process of several; ``name`` is that of its output.
+    """Some cases of a run, executed by one of several processes; its output is named ``name``.
 
-    ``folder`` gets its output. ``is_pinned``: on a core of its own, since ggml's CPU code waits in busy loops
-    for as many threads as it may have. ``looked`` is the stage with checks on, where a gate behind this one
-    wants the same run with them: what it computes counts if nothing is found.
+    The output goes to ``folder``. ``is_pinned``: run on a dedicated core, because ggml's CPU code busy-waits
+    for as many threads as it may have. ``looked``: the stage with checks enabled, if a later gate needs the
+    same run with checks; its results count if it has no findings.
     """
 
     stage: Stage
@@ -161,23 +161,23 @@ class Part:
     looked: Stage | None = None
 
     def halves(self) -> tuple[Part, Part]:
-        """Both halves of its cases. The first has its name, and so its output is written over."""
+        """Both halves of its cases. The first half keeps the name, so its output overwrites this one's."""
         half = len(self.cases) // 2
         return replace(self, cases=self.cases[:half]), replace(
             self, cases=self.cases[half:], name=f"{self.name}.{half}"
         )
 
 
-# The letters and the number that the first variable of a case begins with: "iq2", "q4" of a type.
+# Letters and number at the start of a case's first parameter, such as the types' "iq2" and "q4".
 _FAMILY = re.compile(r"\([^=,)]*=([a-z]*\d*)")
 
 
 def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
-    """Cut a list of cases into parts of at most ``size``, those of one family of types together.
+    """Split a list of cases into parts of at most ``size``, keeping type families together.
 
-    Such cases share tables and code. Before a process writes its first tensor of iq1 it sorts a table for
-    9.6 s of processor time, of iq2 up to 4.4 (build 11549): over nine parts those were 61 of 89 s of a side.
-    A part is what is taken again, or not, so none is large.
+    Cases of a family share tables and code. Before a process writes its first iq1 tensor it sorts a table for
+    9.6 s of CPU time, for iq2 up to 4.4 s (build 11549): spread over nine parts this was 61 of 89 s of a
+    side. Parts are small because they are reused from cache as a whole.
     """
     families: dict[str, list[str]] = {}
     for case in cases:
@@ -197,9 +197,9 @@ def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
 
 
 def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | ToolchainError:
-    """Run its tests; the error when a signal ended the program. Raises as :func:`run_mode` for all else."""
+    """Run a part; returns the error if a signal ended the program. Raises all others of :func:`run_mode`."""
     if part.looked is not None:
-        with contextlib.suppress(ToolchainError):  # without the checks it may end otherwise
+        with contextlib.suppress(ToolchainError):  # without checks it may end differently
             ended = run_part(replace(part, stage=part.looked, looked=None), stop=stop)
             report = part.looked.side_environment.get(REPORT)
             if isinstance(ended, Ran) and ended.status == 0 and report and is_clean_report(Path(report)):
@@ -224,10 +224,10 @@ def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | Toolch
 def single_out(
     part: Part, ended: Ran | ToolchainError, run: Callable[[Part], Ran | ToolchainError]
 ) -> Iterator[tuple[Part, Ran | ToolchainError]]:
-    """A part that ended well as it is; of another its halves, run again, and theirs, down to single cases.
+    """Return a successful part; of a crashed one, rerun halves recursively, down to single cases.
 
-    A program that crashes loses what it had not written out, so nothing else says which case it was in.
-    Raises ``ended`` when both halves of a part end well: then no case by itself ends the program.
+    A crashed program loses its buffered output, so nothing else shows which case it was in.
+    Raises ``ended`` if both halves of a part succeed: then no single case causes the crash.
     """
     if isinstance(ended, Ran) or len(part.cases) == 1:
         yield part, ended
@@ -247,7 +247,7 @@ _taking = threading.Lock()
 
 @contextlib.contextmanager
 def _core_of_its_own() -> Iterator[None]:
-    """This thread, and what it starts, on a core that no other thread of these has."""
+    """Pin this thread, and processes it starts, to a core that no other such thread uses."""
     allowed = os.sched_getaffinity(0)
     with _taking:
         core = min(allowed - _taken or allowed)
@@ -262,7 +262,7 @@ def _core_of_its_own() -> Iterator[None]:
 
 
 def loaded_backends(talk: str) -> tuple[tuple[str, str], ...]:
-    """Name and file of each backend, in the order of ``load_backend: loaded CPU backend from ...``."""
+    """Name and file of each backend, in order, from lines ``load_backend: loaded CPU backend from ...``."""
     found = []
     for line in talk.splitlines():
         if line.startswith(_LOADED):
@@ -272,18 +272,18 @@ def loaded_backends(talk: str) -> tuple[tuple[str, str], ...]:
 
 
 def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
-    """The rows in order. What the program printed in front of a row belongs to that row.
+    """The rows in order. Text printed before a row belongs to that row.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: there is no table, a column is missing, or a line is no row of it.
+        PROGRAM_OUTPUT_GARBLED: there is no table, a column is missing, or a line is not a row.
     """
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"') and _HEADER in line), None)
     if begin is None:
-        raise _garbled(where, 1, "there is no table", lines[0] if lines else "")
+        raise _garbled(where, 1, "no table found", lines[0] if lines else "")
     header = next(csv.reader([lines[begin]]))
     if not set(header) >= _COLUMNS:
-        raise _garbled(where, begin + 1, "the table lacks a column", lines[begin])
+        raise _garbled(where, begin + 1, "a column is missing", lines[begin])
     rows = []
     said: list[str] = []
     for number, line in enumerate(lines[begin + 1 :], start=begin + 2):
@@ -293,7 +293,7 @@ def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
             said.append(line)
             continue
         if len(values) != len(header) or not line.endswith('"'):
-            raise _garbled(where, number, "a row is cut off or garbled", line)
+            raise _garbled(where, number, "a row is truncated or garbled", line)
         rows.append(_row(dict(zip(header, values, strict=True)), " ".join([*said, talk]).strip(), where))
         said = []
     return tuple(rows)
@@ -301,7 +301,7 @@ def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
 
 def _row(values: Mapping[str, str], said: str, where: str) -> Row:
     if values["supported"] not in {"0", "1"}:
-        raise _garbled(where, 0, "a row says neither supported nor not", str(values))
+        raise _garbled(where, 0, "a row has an invalid value in column 'supported'", str(values))
     is_supported = values["supported"] == "1"
     return Row(
         op=values["op_name"],
@@ -315,7 +315,7 @@ def _row(values: Mapping[str, str], said: str, where: str) -> Row:
 
 def _garbled(where: str, line: int, what: str, text: str) -> ToolchainError:
     return ToolchainError(
-        f"what {PROGRAM} printed cannot be read: {what}",
+        f"cannot parse the output of {PROGRAM}: {what}",
         code="PROGRAM_OUTPUT_GARBLED",
         where=Location(path=where, line=line or None),
         why=f"the line: {text[:160]!r}",

@@ -1,4 +1,4 @@
-"""Compiling our own drivers against the headers and libraries of a built side."""
+"""Compiles patchkit's drivers against the headers and libraries of a built side."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
 
 _NATIVE = Path(__file__).parent / "native"
-_RUNS_MODELS = frozenset({"logits"})  # the other drivers call ggml alone
+_RUNS_MODELS = frozenset({"logits"})  # the other drivers use only ggml
 _TIMEOUT_S = 600.0
 _CXX, _OBJECT = "c++", "driver.o"
-# Deprecated names are the ones that every build has.
+# Deprecated functions are used because every build has them.
 _FLAGS = ("-std=c++17", "-O2", "-pthread", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations")
 
 
 def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, reporter: Reporter) -> Path:
-    """The driver ``name`` for a side, built once; ``tree`` has the headers.
+    """Build the driver ``name`` for a side, once; ``tree`` has the headers.
 
     Raises:
         DRIVER_NOT_BUILT: it does not compile against this upstream.
         ToolMissing: there is no C++ compiler.
-        CacheError: the disk refused.
+        CacheError: the cache cannot be written.
     """
     source = _NATIVE / f"{name}.cpp"
     store = Store(root=cache_root / "objects")
     texts = [sha256(path.read_bytes()) for path in (source, CASE_READER)]
-    # Sides that share their programs share upstream's headers, and so the object.
+    # Sides with the same programs have the same upstream headers, so they share the object file.
     headers = sorted(built.part.key for built in side.parts if built.part.name == "programs")
     of_object = key_of({"driver": name, "source": texts, "flags": _FLAGS, "programs": headers})
     compile_argv = [*nice(), _CXX, *_FLAGS, f"-I{CASE_READER.parent}"]
@@ -60,10 +60,10 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     project = [upstream_of(tree).targets.library] if name in _RUNS_MODELS else []
 
     def link_it(folder: Path) -> None:
-        made = store.obtain(of_object, compile_it) / _OBJECT
+        compiled = store.obtain(of_object, compile_it) / _OBJECT
         libraries = [f"-L{side.folder}", *(f"-l{library}" for library in (*project, "ggml", "ggml-base"))]
         places = [f"-Wl,-rpath,{side.folder}", f"-Wl,-rpath-link,{side.folder}"]
-        run([_CXX, "-pthread", str(made), *libraries, *places, "-o", str(folder / name)], "link")
+        run([_CXX, "-pthread", str(compiled), *libraries, *places, "-o", str(folder / name)], "link")
 
     key = key_of({"object": of_object, "libraries": str(side.folder), "side": side.identity})
     return store.obtain(key, link_it) / name

@@ -1,4 +1,4 @@
-"""Which GPUs this machine has, asked of the kernel: no ROCm and no CUDA needed."""
+"""Detects the GPUs of this machine from the kernel's files, without ROCm or CUDA."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 TOPOLOGY = Path("/sys/class/kfd/kfd/topology/nodes")
 
-# Of the driver on Linux, under WSL, and on a Jetson; a container may have the program alone.
+# Device files of the driver on Linux, WSL and Jetson. Containers may have only nvidia-smi.
 _NVIDIA = ("nvidia[0-9]*", "dxg", "nvhost-gpu", "nvgpu")
 
 _AMD = ("kfd", "dxg")
@@ -17,19 +17,19 @@ _VERSION = re.compile(r"^gfx_target_version\s+(\d+)$", re.MULTILINE)
 
 
 def gfx_name(target_version: int) -> str:
-    """The LLVM name of a target version: 110501 is gfx1151, 90010 is gfx90a (stepping in hexadecimal)."""
+    """The LLVM name for a KFD target version: 110501 is gfx1151, 90010 is gfx90a (hexadecimal stepping)."""
     major, rest = divmod(target_version, 10000)
     minor, stepping = divmod(rest, 100)
     return f"gfx{major}{minor:x}{stepping:x}"
 
 
 def detect_gpus(topology: Path = TOPOLOGY) -> tuple[str, ...]:
-    """The gfx ids of the GPUs here, each once, sorted; empty when there are none or nobody can tell."""
+    """The distinct gfx names of the GPUs here, sorted; empty if there are none or they cannot be detected."""
     found = set()
     for properties in topology.glob("*/properties"):
         try:
             text = properties.read_text("ascii", errors="replace")
-        except OSError:  # the file of a GPU that a container may not see
+        except OSError:  # a GPU that this container has no access to
             continue
         version = _VERSION.search(text)
         if version is not None and int(version[1]):
@@ -38,10 +38,10 @@ def detect_gpus(topology: Path = TOPOLOGY) -> tuple[str, ...]:
 
 
 def has_nvidia_gpu(devices: Path = Path("/dev")) -> bool:
-    """Whether anything speaks for an NVIDIA GPU here: a device of its driver, or nvidia-smi."""
+    """Whether there are signs of an NVIDIA GPU: a device file of its driver, or nvidia-smi."""
     return any(any(devices.glob(name)) for name in _NVIDIA) or shutil.which("nvidia-smi") is not None
 
 
 def has_amd_driver(devices: Path = Path("/dev")) -> bool:
-    """Whether HIP may find a GPU here, though the kernel lists none: under WSL, or in a container."""
+    """Whether HIP may find a GPU here although the kernel lists none, as in WSL or a container."""
     return any((devices / name).exists() for name in _AMD)

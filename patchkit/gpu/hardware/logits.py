@@ -1,4 +1,4 @@
-"""The logits of a model on both sides, by our driver and by upstream's llama-perplexity."""
+"""Logits of a model on both sides, computed by our driver and by upstream's llama-perplexity."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from patchkit.gpu.hardware.program import Place, Ran, run_program
 from patchkit.toolchain.sides import BuiltSide
 
 _UBATCH = 256
-_PROMPT = 600  # more than two physical batches, and no multiple of one
-_PAIRED = 300  # tokens of each of two sequences: more than one physical batch together
+_PROMPT = 600  # more than two physical batches, and not a multiple of one
+_PAIRED = 300  # tokens of each of two sequences, together more than one physical batch
 _STEPS = 8
-_STRIDE = 37  # every which row of the prompt is kept; prime to every tile
-_THREADS = 1  # how work is split must not depend on the machine, and small models gain nothing from more
+_STRIDE = 37  # every 37th row of the prompt is kept; coprime to every tile size
+_THREADS = 1  # results must not depend on the machine's cores, and small models do not benefit from more
 _COMPARE_S = 600.0
 _LINE = re.compile(
     r"rows=(?P<rows>\d+) vocabulary=(?P<vocabulary>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
@@ -30,19 +30,19 @@ _LINE = re.compile(
 
 
 class _Model(BaseModel):
-    """Base of what is parsed from a program's output, and of what is written and read back with evidence."""
+    """Base of models parsed from a program's output, or stored with evidence."""
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
     @model_serializer
     def _every_field(self) -> dict[str, object]:
-        return dict(self)  # also those that were left as usual
+        return dict(self)  # including fields with default values
 
 
 class Scene(_Model):
-    """``tokens`` of the prompt and ``steps`` after it, per sequence; ``flash`` is flash attention.
+    """``tokens`` of prompt and ``steps`` after it, per sequence; ``flash``: with flash attention.
 
-    Before the prompt stand ``depth`` tokens whose keys and values are random numbers that nobody computed.
+    The prompt is preceded by ``depth`` tokens whose K and V are random numbers.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Scene(_Model):
     depth: int = 0
 
     def words(self, device: str) -> list[str]:
-        """The arguments of the driver."""
+        """The driver's arguments."""
         return [
             f"device={device}",
             f"flash={self.flash:d}",
@@ -75,15 +75,15 @@ class Scene(_Model):
         ]
 
     def as_reference(self) -> Scene:
-        """The same by the other path: without flash attention, where the KV types allow it.
+        """The scene without flash attention, if the KV types allow it, as a reference.
 
-        llama.cpp refuses a quantized V cache without flash attention.
+        llama.cpp rejects a quantized V cache without flash attention.
         """
         return self if self.type_v.startswith("q") else self.model_copy(update={"flash": False})
 
 
 class Distance(_Model):
-    """How far two tables of logits are apart; ``same_top`` of ``rows`` have the same likeliest token."""
+    """Difference of two tables of logits; ``same_top`` of ``rows`` have the same most likely token."""
 
     rows: int
     vocabulary: int
@@ -97,7 +97,7 @@ class Distance(_Model):
 
 
 def scenes() -> tuple[Scene, ...]:
-    """A prompt longer than a physical batch, and two interleaved sequences; f16 and q8_0 KV."""
+    """A prompt longer than a physical batch, and two interleaved sequences; f16 and q8_0 KV cache."""
     quantized = {"type_k": "q8_0", "type_v": "q8_0"}
     long = Scene(name="long-f16", tokens=_PROMPT)
     pair = Scene(name="two-f16", tokens=_PAIRED, sequences=2)
@@ -121,10 +121,10 @@ def run_logits(
     timeout_s: float,
     place: Place,
 ) -> tuple[Ran, Path]:
-    """Compute the logits of a scene; they are in the returned file.
+    """Compute the logits of a scene and write them to the returned file.
 
     Raises:
-        The errors of :func:`run_program`; PROGRAM_FAILED when the model or the device is not there.
+        The errors of :func:`run_program`; PROGRAM_FAILED if the model or the device does not exist.
     """
     out = place.folder / f"{name}.logits"
     with disk_errors(out, "removing the logits of an earlier run"):
@@ -138,8 +138,8 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
     """The distance of ``other`` from ``reference``.
 
     Raises:
-        PROGRAM_FAILED: a file is cut off or of another scene.
-        PROGRAM_OUTPUT_GARBLED: the driver printed something else.
+        PROGRAM_FAILED: a file is truncated or of another scene.
+        PROGRAM_OUTPUT_GARBLED: the driver's output has another form.
     """
     argv = [str(driver), "compare", str(reference), str(other)]
     ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
@@ -147,14 +147,14 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
 
 
 def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distance:
-    """The one line of ``logits compare``. Raises PROGRAM_OUTPUT_GARBLED."""
+    """Parse the output line of ``logits compare``. Raises PROGRAM_OUTPUT_GARBLED."""
     match = _LINE.fullmatch(text)
     if match is None:
         raise ToolchainError(
-            "the distance of two sets of logits cannot be read",
+            "cannot parse the comparison of two sets of logits",
             code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=where),
-            why=f"it begins: {text[:160]!r}",
+            why=f"it begins with: {text[:160]!r}",
             hint=f"the command was: {' '.join(argv)}" if argv else None,
         )
     return Distance.model_validate_strings(match.groupdict())
@@ -165,13 +165,13 @@ _MEAN = re.compile(r"^Mean +KLD: +(\S+) ±", re.MULTILINE)
 _WORST = re.compile(r"^Maximum KLD: +(\S+)$", re.MULTILINE)
 _PERPLEXITY = re.compile(r"^Mean PPL\(Q\) +: +(\S+) ±", re.MULTILINE)
 _BASE = re.compile(r"^Mean PPL\(base\) +: +(\S+) ±", re.MULTILINE)
-# Contexts of twice the physical batch, so that attention looks back over its edge.
+# Contexts of twice the physical batch, so that attention spans two batches.
 _CONTEXT, _PERPLEXITY_UBATCH = 512, 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """What is read: ``chunks`` contexts of 512 tokens of ``text`` (-1: all of it)."""
+    """Input of llama-perplexity: ``chunks`` contexts of 512 tokens from ``text`` (-1: all of it)."""
 
     model: Path
     text: Path
@@ -179,7 +179,7 @@ class Text:
 
 
 class Divergence(_Model):
-    """Of one run from the base: mean and largest divergence in nats, and both perplexities."""
+    """KL divergence of a run from the base: mean and maximum in nats, and both perplexities."""
 
     mean: float
     worst: float
@@ -190,7 +190,7 @@ class Divergence(_Model):
 def save_base(
     side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: Place
 ) -> None:
-    """Run and save the logits into ``base``, without flash attention. Raises as :func:`run_program`."""
+    """Run without flash attention and save the logits to ``base``. Raises as :func:`run_program`."""
     argv = [*_arguments(side, text, device), "-fa", "off", "--save-all-logits", str(base)]
     run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s)
 
@@ -201,7 +201,7 @@ def diverge(
     """Run with flash attention and compare with ``base``.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: it printed no divergence: the base is cut off, or the text is too short.
+        PROGRAM_OUTPUT_GARBLED: it printed no divergence; the base is truncated, or the text is too short.
         The errors of :func:`run_program`.
     """
     argv = [
@@ -217,7 +217,7 @@ def diverge(
 
 
 def parse_divergence(text: str, *, where: str) -> Divergence:
-    """The statistics that the program prints at its end. Raises PROGRAM_OUTPUT_GARBLED."""
+    """Parse the statistics that the program prints at its end. Raises PROGRAM_OUTPUT_GARBLED."""
     found = [pattern.search(text) for pattern in (_MEAN, _WORST, _PERPLEXITY, _BASE)]
     try:
         mean, worst, perplexity, base = (float(match[1]) for match in found if match is not None)
@@ -226,8 +226,8 @@ def parse_divergence(text: str, *, where: str) -> Divergence:
             f"{PROGRAM} printed no divergence",
             code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=where),
-            why=f"it ends: {text[-160:]!r}",
-            hint="a text needs 1024 tokens at least; what it said to stderr lies beside that file",
+            why=f"it ends with: {text[-160:]!r}",
+            hint="the text needs at least 1024 tokens; its stderr is next to that file",
         ) from None
     return Divergence(mean=mean, worst=worst, perplexity=perplexity, base_perplexity=base)
 

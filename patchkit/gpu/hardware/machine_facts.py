@@ -1,7 +1,7 @@
-"""What an evidence file says of the machine that measured: names of parts and versions, nothing of its user.
+"""Facts about a measuring machine for evidence files: names of parts and versions, nothing about its user.
 
-Asked where the programs run, which may be another machine, by one small shell script. Host names, serial
-numbers, user names and paths are not asked for.
+One small shell script reads them on the machine that runs the programs, which may be a remote one. It does
+not read host names, serial numbers, user names or paths.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from patchkit.gpu.hardware.runner import Job, Runner
 _PATIENCE_S = 30.0
 
 MACHINE_FILE = "machine.json"
-"""What a folder of measurements calls the file that says on which machine they were made."""
+"""Name of the file in a folder of measurements that describes the machine."""
 
-# One "name value" a line. Of the kernel's version only the numbers are kept: the rest may be somebody's own.
+# One "name value" per line. Only the numbers of the kernel version are kept, as its suffix may be personal.
 _SCRIPT = r"""
 echo "kernel $(uname -r)"
 echo "cpu $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
@@ -52,9 +52,10 @@ def read_machine(
     compiler: str | None = None,
     tag: str = "",
 ) -> MeasuredMachine:
-    """Ask where the runner runs; ``compiler`` is what built the programs (``clang 22.1.8``).
+    """Read the facts on the runner's machine; ``compiler`` built the programs (such as ``clang 22.1.8``).
 
-    Of several GPUs it is the one of ``arch``. Clocks, temperature and power come from the rounds.
+    If there are several GPUs, the one with ``arch`` is used. Clocks, temperature and power come from the
+    rounds.
     """
     job = Job(argv=("sh", "-c", _SCRIPT), tag=f"machine-{tag}", timeout_s=_PATIENCE_S)
     return parse_machine(
@@ -74,20 +75,20 @@ def parse_machine(
     backend: Literal["hip", "cuda", "cpu"],
     compiler: str | None = None,
 ) -> MeasuredMachine:
-    """The machine by what the script printed."""
-    said: dict[str, list[str]] = {}
+    """The machine, parsed from the script's output."""
+    found: dict[str, list[str]] = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if value.strip():
-            said.setdefault(name, []).append(value.strip())
+            found.setdefault(name, []).append(value.strip())
 
     def first(name: str) -> str | None:
-        return next(iter(said.get(name, ())), None)
+        return next(iter(found.get(name, ())), None)
 
     cpu = plain_name(first("cpu"))
     gpu, driver, rocm = cpu, None, None
     if backend == "hip":
-        ids = [row.split() for row in said.get("kfd", ())]
+        ids = [row.split() for row in found.get("kfd", ())]
         mine = [row[1] for row in ids if len(row) > 1 and row[0].isdigit() and gfx_name(int(row[0])) == arch]
         by_id = f"AMD {int(mine[0]):04x}" if mine and mine[0].isdigit() else f"AMD {arch}"
         gpu = plain_name(first("product")) or by_id
@@ -113,41 +114,41 @@ def parse_machine(
 
 
 def plain_name(text: str | None) -> str | None:
-    """What a maker calls a part, without what is no letter, digit or usual mark; None for nothing."""
+    """A part's name, with only letters, digits and common punctuation; None if nothing is left."""
     plain = " ".join(_NOT_IN_NAMES.sub(" ", text or "").split())[:100].strip()
     return plain if plain and plain[0].isalnum() else None
 
 
 def version_of(text: str | None) -> str | None:
-    """The numbers at the beginning of a version; what somebody appended to them is left out."""
+    """The leading numbers of a version, without any suffix."""
     found = _NUMBERS.match((text or "").strip())
     return found[0] if found is not None else None
 
 
 def tool_of(text: str | None) -> str | None:
-    """A compiler's name and version, as ``clang 22.1.8``; None where that is not what is said."""
+    """A compiler's name and version, such as ``clang 22.1.8``; None if the text has another form."""
     found = re.search(r"([A-Za-z]{1,20})(?: version)? (\d{1,6}(?:\.\d{1,6}){0,4})", text or "")
     return f"{found[1]} {found[2]}" if found is not None else None
 
 
 def machine_token(cache_root: Path, runner: Runner) -> str:
-    """32 random digits that stand for the machine of a runner, made once and kept in the cache folder.
+    """32 random hex digits that identify a runner's machine, generated once and kept in the cache folder.
 
-    Who throws the cache away is another machine afterwards. Raises CacheError.
+    Deleting the cache makes it a new machine. Raises CacheError.
     """
     name = sha256(runner.name)[:16]
     path = cache_root / "machines" / name
-    with disk_errors(path, "remembering this machine"):
+    with disk_errors(path, "reading the machine's token"):
         known = path.read_text("ascii", "replace").strip() if path.is_file() else ""
     if re.fullmatch(r"[0-9a-f]{32}", known):
         return known
-    made = secrets.token_hex(16)
-    write_whole(path, made, "remembering this machine")
-    return made
+    token = secrets.token_hex(16)
+    write_whole(path, token, "writing the machine's token")
+    return token
 
 
 def ranges_of(looks: Sequence[Mapping[str, str]]) -> dict[str, Range | None]:
-    """Clock, temperature and power of the GPU over all looks at the machine, as the file names them."""
+    """Ranges of GPU clock, temperature and power over all samples, by the names of evidence files."""
     found: dict[str, Range | None] = {}
     for field, prefix, scale in (
         ("clock_mhz", "clock_Hz:amdgpu", 1e-6),

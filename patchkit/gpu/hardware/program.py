@@ -1,4 +1,4 @@
-"""Running a program that was built, here or on another machine, with an error for each way it ends badly."""
+"""Runs a built program, locally or on a remote machine, with an error for each kind of failure."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from patchkit.base.reporter import Reporter
 from patchkit.gpu.hardware.runner import Job, Runner
 from patchkit.toolchain.sides import RunCache
 
-_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
+_SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
 
 
 class Elsewhere(Runner, Protocol):
-    """A runner on another machine; ``session`` names this process's jobs."""
+    """A runner on a remote machine; ``session`` identifies this process's jobs."""
 
     @property
     def session(self) -> str:
-        """What tells the jobs of this process from those of every other."""
+        """Distinguishes the jobs of this process from those of others."""
         ...
 
     def scratch(self, name: str) -> str:
-        """The path of a folder there for outputs; it need not exist."""
+        """The path of a folder there for outputs; it may not exist yet."""
         ...
 
     def fetch(self, there: str, here: Path) -> None:
-        """Bring a file here, whole or not at all."""
+        """Copy a file from there, completely or not at all."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class _Paths:
-    """Counterparts of the paths of one run. ``libraries`` are folders there."""
+    """Maps local paths of one run to remote ones. ``libraries`` are remote folders."""
 
     runner: Elsewhere
     scratch: str
@@ -51,7 +51,7 @@ class _Paths:
     outputs: dict[str, Path] = field(default_factory=dict)
 
     def word(self, word: str) -> str:
-        """The argument as the other machine needs it: paths replaced, files copied there."""
+        """The argument for the remote machine: paths are replaced, and existing files copied there."""
         path = Path(word)
         if not path.is_absolute():
             return word
@@ -76,7 +76,7 @@ class _Paths:
         return there
 
     def as_here(self, output: bytes) -> bytes:
-        """The output with the paths of this machine in it."""
+        """The output with remote paths replaced by local ones."""
         for here, there in sorted(self.counterparts.items(), key=lambda pair: -len(pair[1])):
             output = output.replace(there.encode(), here.encode())
         return output
@@ -90,7 +90,7 @@ def run_elsewhere(
     env: Mapping[str, str],
     timeout_s: float,
 ) -> Completed:
-    """Run to the end; a negative status is a signal, as for a program here.
+    """Run a program remotely; a negative status is a signal, as for a local program.
 
     Raises:
         ToolTimeout: it was stopped after ``timeout_s``.
@@ -121,8 +121,8 @@ def run_elsewhere(
     )
 
 
-_TAIL_LINES, _TAIL_LINE = 20, 400  # the emulated GPU says the kernel's name first, then what it did
-# What ggml, its backends, the kernel's driver, glibc and the C++ library say; seen at builds 6900 and 11549.
+_TAIL_LINES, _TAIL_LINE = 20, 400  # for emulated GPU faults: the kernel's name comes before what it did
+# Messages of ggml, its backends, the kernel driver, glibc and libstdc++; seen at builds 6900 and 11549.
 _NO_MEMORY = (
     "alloc failed",
     "bad_alloc",
@@ -151,20 +151,20 @@ _LOST = (
 
 
 def has_lost_gpu(stderr: str) -> bool:
-    """Whether a program says that the GPU went away, or faulted, under it."""
+    """Whether the program's messages indicate that the GPU was lost or faulted."""
     return any(words in stderr.lower() for words in _LOST)
 
 
 def has_no_memory(stderr: str) -> bool:
-    """Whether a program says that it did not get the memory it asked for."""
+    """Whether the program's messages indicate a failed memory allocation."""
     return any(words in stderr.lower() for words in _NO_MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where runs keep their files, who hears about them, and on which other machine they run (None: here).
+    """Where runs keep their files and report progress, and the remote machine they run on (None: local).
 
-    ``stop``, set by another thread, ends them.
+    Setting ``stop``, from another thread, ends them.
     """
 
     folder: Path
@@ -175,9 +175,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A run that ended with an accepted status. ``command`` can be pasted into a shell.
+    """A run with an accepted status. ``command`` can be pasted into a shell.
 
-    ``cpu_s`` are its processor seconds, here; ``is_kept``: it is an earlier run, taken again.
+    ``cpu_s`` is local CPU time; ``is_kept``: an earlier run was reused.
     """
 
     argv: tuple[str, ...]
@@ -190,20 +190,20 @@ class Ran:
     is_kept: bool = False
 
     def text(self) -> str:
-        """What it printed."""
+        """The program's stdout."""
         return self.stdout.read_text("utf-8", "replace")
 
     def talk(self) -> str:
-        """What it wrote to stderr."""
+        """The program's stderr."""
         return self.stderr.read_text("utf-8", "replace")
 
 
-def told_again(runs: Iterable[Ran]) -> Iterator[str]:
-    """A sentence where earlier runs stand for runs of today."""
+def describe_reused(runs: Iterable[Ran]) -> Iterator[str]:
+    """A sentence if earlier runs were reused."""
     each = tuple(runs)
-    again = sum(run.is_kept for run in each)
-    if again:
-        yield f"{again} of {len(each)} runs taken again: no code that they execute changed"
+    reused = sum(run.is_kept for run in each)
+    if reused:
+        yield f"{reused} of {len(each)} runs reused from cache: the code that they execute is unchanged"
 
 
 def run_program(
@@ -216,26 +216,26 @@ def run_program(
     accept: frozenset[int] = frozenset({0}),
     kept: RunCache | None = None,
 ) -> Ran:
-    """Run to the end, with the output in ``place.folder``/<name>.out and .err.
+    """Run a program, with its output in ``place.folder``/<name>.out and .err.
 
-    Where ``kept`` has such a run that ended well, nothing runs, and what it left lies there again.
+    If ``kept`` has an equal successful run, nothing is executed and the files of that run are restored.
 
     Raises:
-        PROGRAM_HUNG, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as they say.
+        PROGRAM_HUNG, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as documented.
         DISK_FULL: it could not write its output.
-        ToolMissing, TOOL_NOT_STARTED: it is not there, or is no program.
-        CacheError: the disk refused.
+        ToolMissing, TOOL_NOT_STARTED: the program does not exist or cannot be started.
+        CacheError: a file cannot be written.
     """
     out, err, record = (place.folder / f"{name}.{ending}" for ending in ("out", "err", "json"))
     settings = [f"{key}={shlex.quote(value)}" for key, value in (env or {}).items()]
     command = " ".join([*settings, shlex.join(argv)])
-    told: dict[str, object] = {"command": command, "state": "running"}
+    state: dict[str, object] = {"command": command, "state": "running"}
     watched = kept.watch(argv, env or {}, place.folder) if kept and place.elsewhere is None else None
     earlier_s = None if watched is None else watched.take(out, err)
     with disk_errors(place.folder, "keeping the output of a program"):
         place.folder.mkdir(parents=True, exist_ok=True)
         if earlier_s is not None:
-            _write(record, {"command": command, "state": "taken again", "status": 0, "seconds": earlier_s})
+            _write(record, {"command": command, "state": "reused", "status": 0, "seconds": earlier_s})
             return Ran(
                 argv=tuple(argv),
                 command=command,
@@ -245,7 +245,7 @@ def run_program(
                 seconds=earlier_s,
                 is_kept=True,
             )
-        _write(record, told)
+        _write(record, state)
         with (
             out.open("wb") as stdout,
             err.open("wb") as stderr,
@@ -256,21 +256,21 @@ def run_program(
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
                 failure = full_disk(place.folder, "keeping the output of a program") or failure
             except PatchkitError as error:
-                told |= {"state": error.code, "partial": True}
-                _write(record, told)
+                state |= {"state": error.code, "partial": True}
+                _write(record, state)
                 if isinstance(error, ToolTimeout):
                     where = Location(path=str(err))
                     raise ToolchainError(
                         error.message, code="PROGRAM_HUNG", where=where, why=_tail(err), hint=error.hint
                     ) from error
                 raise
-            except BaseException:  # Ctrl-C: what was written so far stays, marked
-                told |= {"state": "interrupted", "partial": True}
-                _write(record, told)
+            except BaseException:  # Ctrl-C: the output so far is kept and marked as partial
+                state |= {"state": "interrupted", "partial": True}
+                _write(record, state)
                 raise
-        told |= {"status": completed.returncode, "seconds": round(completed.seconds, 2)}
-        told |= {"state": "ended"} if failure is None else {"state": failure.code, "partial": True}
-        _write(record, told)
+        state |= {"status": completed.returncode, "seconds": round(completed.seconds, 2)}
+        state |= {"state": "ended"} if failure is None else {"state": failure.code, "partial": True}
+        _write(record, state)
     if failure is not None:
         raise failure
     if watched is not None and completed.returncode == 0:
@@ -324,7 +324,7 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
     hint = f"the command was: {shlex.join(completed.argv)}"
     if status == -signal.SIGXFSZ:
         return CacheError(
-            f"{name} met the limit of a file's size", code="DISK_FULL", where=where, hint="see: ulimit -f"
+            f"{name} exceeded the file size limit", code="DISK_FULL", where=where, hint="see: ulimit -f"
         )
     end = signal_name(-status) if status < 0 else f"status {status}"
     if status == -signal.SIGKILL:
@@ -332,8 +332,8 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
             f"{name} was killed",
             code="PROGRAM_OUT_OF_MEMORY",
             where=where,
-            why=f"nothing of patchkit did; the system kills so when memory runs out\n{why}".rstrip(),
-            hint=f"look at: dmesg | tail; {hint}",
+            why=f"patchkit did not kill it; the system kills programs if memory runs out\n{why}".rstrip(),
+            hint=f"check the system log with: dmesg | tail; {hint}",
         )
     text = err.read_text("utf-8", "replace")
 
@@ -346,7 +346,7 @@ def _bad_end(completed: Completed, err: Path) -> PatchkitError:
         return failure(f"{name} ran out of memory ({end})", code="PROGRAM_OUT_OF_MEMORY")
     if status < 0:
         return failure(f"{name} was ended by {end}", code="PROGRAM_CRASHED")
-    return failure(f"{name} ended with {end}", code="PROGRAM_FAILED")
+    return failure(f"{name} failed with {end}", code="PROGRAM_FAILED")
 
 
 def _tail(err: Path) -> str:

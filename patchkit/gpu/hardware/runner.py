@@ -1,4 +1,4 @@
-"""Where programs run: this machine, or another one by ssh, where a job outlives a lost connection."""
+"""Runs programs on this machine, or on another one over SSH, where jobs survive a lost connection."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from patchkit.base.reporter import Reporter
 class Job:
     """One program to run.
 
-    ``argv`` holds paths as :meth:`Runner.place` gave them. ``env`` comes on top of a scrubbed environment.
-    ``tag`` tells jobs apart that look alike, such as the third round from the fourth: a job of equal tag and
-    command is one job, and a runner that resumes gives its result again.
+    ``argv`` contains paths returned by :meth:`Runner.place`. ``env`` is added to a scrubbed environment.
+    ``tag`` distinguishes jobs with the same command, such as the third round from the fourth. Jobs with equal
+    tag and command are one job: a runner that can resume returns the earlier result.
     """
 
     argv: tuple[str, ...]
@@ -36,22 +36,22 @@ class Job:
 
 
 class Runner(Protocol):
-    """Where programs run. Neither method raises for a program that failed: the status says that."""
+    """A machine that runs programs. A failed program raises no error; it is reported in the status."""
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The runner's name in reports."""
         ...
 
     def place(self, path: Path) -> str:
-        """Have a file or folder there, and give its path there. What is there already is not copied again."""
+        """Make a file or folder available there and return its path there. Existing content is not copied."""
         ...
 
     def run(self, job: Job) -> Completed:
-        """Run a job to its end.
+        """Run a job until it ends.
 
         Raises:
-            ToolMissing, TOOL_NOT_STARTED: there is no such program.
+            ToolMissing, TOOL_NOT_STARTED: the program does not exist or cannot be started.
             ToolTimeout: it was stopped after ``timeout_s``.
         """
         ...
@@ -59,13 +59,13 @@ class Runner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRunner:
-    """This machine."""
+    """Runs programs on this machine."""
 
     reporter: Reporter
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The runner's name in reports."""
         return "this machine"
 
     def place(self, path: Path) -> str:
@@ -73,13 +73,13 @@ class LocalRunner:
         return str(path)
 
     def run(self, job: Job) -> Completed:
-        """Run a job to its end; raises as :meth:`Runner.run`."""
+        """Run a job until it ends; raises as :meth:`Runner.run`."""
         return run_tool(
             job.argv, env=job.env, timeout_s=job.timeout_s, check=False, reporter=self.reporter, work="run"
         )
 
 
-# Prints the absolute root. Results of jobs that nobody asked for in a month go.
+# Prints the absolute root. Results of jobs that were not used for a month are deleted.
 PREPARE = """set -e
 root=@root@
 [ -n "$root" ] || root="${XDG_CACHE_HOME:-$HOME/.cache}/patchkit-runner"
@@ -90,8 +90,9 @@ done
 find "$root/jobs" -mindepth 1 -maxdepth 1 -mtime +30 -exec rm -rf {} +
 cd "$root" && pwd -P"""
 
-# A job that has ended, or is running, is left alone; one that died without a status begins anew. Prints the
-# status and both sizes on one line, then both outputs; or "lost". Cut short at any point it can be run again.
+# A job that has ended or is running is not started again; one that died without a status is. Prints the
+# status and both output sizes on one line, then both outputs; or "lost". Can be interrupted and repeated at
+# any point.
 RUN = """dir=@folder@
 mkdir -p "$dir" && cd "$dir" || exit 1
 boot=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null || echo none)
@@ -111,7 +112,7 @@ done
 echo "$(cat rc)" $(wc -c < stdout) $(wc -c < stderr)
 cat stdout stderr"""
 
-# Everything in the job's session: timeout(1) makes a process group of its own in it.
+# Ends all processes of the job's session, because timeout(1) creates its own process group in it.
 END = """cd @folder@ || exit 0
 [ -e rc ] && exit 0
 session=$(cat pid)
@@ -131,9 +132,9 @@ def fill(script: str, **values: str) -> str:
 
 
 def content_key(path: Path) -> str:
-    """20 hex digits over names, modes, links and bytes. Raises CacheError when the disk refuses."""
+    """20 hex digits over names, modes, links and contents. Raises CacheError if a file cannot be read."""
     digest = hashlib.sha256()
-    with disk_errors(path, "reading what is to be copied"):
+    with disk_errors(path, "reading files to copy"):
         for entry in sorted(path.rglob("*")) if path.is_dir() else [path]:
             name = entry.relative_to(path.parent).as_posix()
             if entry.is_symlink():
@@ -144,20 +145,20 @@ def content_key(path: Path) -> str:
     return digest.hexdigest()[:20]
 
 
-_SSH_FAILED = 255  # ssh's own status, whatever the command there returned
-# rsync: protocol stream, socket or pipe, timeouts, and what ssh gave it.
+_SSH_FAILED = 255  # exit status of ssh itself, not of the remote command
+# rsync exit statuses for socket and pipe errors, timeouts, and ssh failures.
 _RSYNC_LOST = frozenset({10, 12, 30, 35, 255})
 _NOT_FOUND = 127
 
 
 class RunnerError(PatchkitError):
-    """What goes wrong between this machine and the other one; no gate blames the candidate for it."""
+    """A failure between this machine and the remote one. Gates do not attribute it to the candidate."""
 
     exit_code = ExitCode.TOOLCHAIN
 
 
 def is_connection_loss(completed: Completed) -> bool:
-    """Whether trying again may help: the connection ended, or could not be made, for no lasting reason."""
+    """Whether a retry may help: the connection was lost or could not be made, for a transient reason."""
     if completed.argv[0] == "rsync":
         lost = completed.returncode in _RSYNC_LOST
     else:
@@ -170,7 +171,7 @@ def is_connection_loss(completed: Completed) -> bool:
 
 
 def runner_failure(completed: Completed, name: str) -> RunnerError:
-    """The error for an ssh or rsync that failed; ``name`` is the runner's."""
+    """The error for a failed ssh or rsync; ``name`` is the runner's."""
     text = completed.stderr.decode("utf-8", "replace").strip()
     where = Location(path=name)
     for failure in _KNOWN:
@@ -178,7 +179,7 @@ def runner_failure(completed: Completed, name: str) -> RunnerError:
             return RunnerError(failure.message, code=failure.code, where=where, why=text, hint=failure.hint)
     if completed.returncode == _NOT_FOUND or "not found" in text:
         return RunnerError(
-            "a program is missing on the other machine",
+            "a program is missing on the remote machine",
             code="RUNNER_TOOL_MISSING",
             where=where,
             why=text,
@@ -186,24 +187,24 @@ def runner_failure(completed: Completed, name: str) -> RunnerError:
         )
     if completed.returncode == _SSH_FAILED or completed.returncode in _RSYNC_LOST:
         return RunnerError(
-            "the connection was lost",
+            "the SSH connection was lost",
             code="RUNNER_LOST",
             where=where,
-            why=text or "ssh wrote nothing",
-            hint="run the command again: what runs there goes on, and its result is taken then",
+            why=text or "ssh printed no error",
+            hint="run the command again: remote jobs continue, and their results are picked up",
         )
     return RunnerError(
-        f"a command on the other machine ended with status {completed.returncode}",
+        f"a command on the remote machine failed with status {completed.returncode}",
         code="RUNNER_FAILED",
         where=where,
         why=text or "it wrote nothing to stderr",
-        hint="-v shows the commands; each can be pasted",
+        hint="-v shows the commands, so that you can run them yourself",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """What ssh or rsync says, by ``words`` in it, and what a person is told."""
+    """A known failure of ssh or rsync, recognised by ``words`` in its output."""
 
     words: tuple[str, ...]
     code: str
@@ -215,21 +216,21 @@ _KNOWN = (
     _Failure(
         words=("REMOTE HOST IDENTIFICATION HAS CHANGED",),
         code="RUNNER_HOST_KEY_CHANGED",
-        message="the other machine shows another key than the known one",
-        hint="if it was installed anew: ssh-keygen -R HOST, then ssh HOST to see and accept the new key",
+        message="the SSH host key of the remote machine has changed",
+        hint="if it was reinstalled: ssh-keygen -R HOST, then ssh HOST to check and accept the new key",
     ),
     _Failure(
         words=("Host key verification failed", "No ED25519 host key is known", "host key is known for"),
         code="RUNNER_HOST_KEY_UNKNOWN",
-        message="the key of the other machine is not known yet",
-        hint="ssh HOST once, by hand, to see and accept its key",
+        message="the SSH host key of the remote machine is unknown",
+        hint="run ssh HOST once to check and accept its key",
     ),
     _Failure(
         words=("Permission denied (", "Too many authentication failures"),
         code="RUNNER_AUTH_FAILED",
-        message="the other machine did not let us in",
-        hint="a key without a question is needed: ssh-copy-id HOST, or an agent; "
-        "try: ssh -oBatchMode=yes HOST",
+        message="SSH authentication failed",
+        hint="set up a key that needs no passphrase prompt (ssh-copy-id HOST, or an agent); "
+        "test it with: ssh -oBatchMode=yes HOST",
     ),
     _Failure(
         words=(
@@ -239,35 +240,35 @@ _KNOWN = (
             "Network is unreachable",
         ),
         code="RUNNER_UNREACHABLE",
-        message="there is no ssh server to be reached",
+        message="cannot connect to the SSH server",
         hint="check name, port and network with: ssh HOST true",
     ),
     _Failure(
         words=("Connection timed out", "Operation timed out", "timed out during banner exchange"),
         code="RUNNER_UNREACHABLE",
-        message="the other machine does not answer",
+        message="the connection to the remote machine timed out",
         hint="check name, port and network with: ssh HOST true",
     ),
     _Failure(
         words=("No space left on device", "Disk quota exceeded"),
         code="RUNNER_DISK_FULL",
-        message="the disk of the other machine is full",
-        hint="free some space there, or name another folder: ssh://host/folder",
+        message="the disk of the remote machine is full",
+        hint="free some space there, or use another folder: ssh://host/folder",
     ),
 )
 
 
 _CONNECT_S = 15
-_ALIVE_S = 5  # between two signs of life; three missing ones are a lost connection
-_PATIENCE_S = 600.0  # until a lost connection is given up
+_ALIVE_S = 5  # interval of keep-alive messages; three missing ones mean that the connection is lost
+_PATIENCE_S = 600.0  # time until a lost connection is given up
 _PAUSES_S = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-_TIMED_OUT = 124  # of timeout(1)
-_HEAD = 3  # status and two sizes
+_TIMED_OUT = 124  # exit status of timeout(1)
+_HEAD = 3  # fields of the first line: status and two sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshTarget:
-    """``ssh://[user@]host[:port][/folder]``: ``destination`` as ssh takes it, ``root`` None: in the home."""
+    """``ssh://[user@]host[:port][/folder]``: ``destination`` for ssh; ``root`` None: a folder in the home."""
 
     url: str
     destination: str
@@ -285,10 +286,10 @@ def parse_target(url: str) -> SshTarget:
     strange = parts.password or parts.query or parts.fragment
     if parts.scheme != "ssh" or not host or host.startswith("-") or strange:
         raise UsageError(
-            f"'{url}' is no place to run at",
+            f"'{url}' is not a valid runner",
             code="RUNNER_URL_BAD",
-            why="it takes ssh://[user@]host[:port][/folder], without a password",
-            hint="--runner ssh://gpu-box",
+            why="the form is ssh://[user@]host[:port][/folder], without a password",
+            hint="for example: --runner ssh://gpu-box",
         )
     user = f"{parts.username}@" if parts.username else ""
     return SshTarget(url=url, destination=f"{user}{host}", port=port, root=parts.path.rstrip("/") or None)
@@ -296,10 +297,10 @@ def parse_target(url: str) -> SshTarget:
 
 @dataclass(slots=True, kw_only=True)
 class SshRunner:
-    """Another machine. ``config`` is an ssh_config(5) file to use instead of the user's own.
+    """Runs programs on a remote machine. ``config`` is an ssh_config(5) file that replaces the user's.
 
-    ``agent`` is the user's SSH_AUTH_SOCK, ``session`` this process's name for its jobs, ``patience_s`` how
-    long a lost connection is waited for.
+    ``agent`` is the user's SSH_AUTH_SOCK, ``session`` identifies this process's jobs, ``patience_s`` is how
+    long to wait for a lost connection.
     """
 
     target: SshTarget
@@ -314,21 +315,21 @@ class SshRunner:
 
     @property
     def name(self) -> str:
-        """What reports call it."""
+        """The runner's name in reports."""
         return self.target.url
 
     def connect(self) -> str:
-        """Reach the machine and make our folder there; its path. Raises what :meth:`run` raises."""
+        """Connect, create patchkit's folder there and return its path. Raises the errors of :meth:`run`."""
         if self._root is None:
             out = self._remote(fill(PREPARE, root=self.target.root or ""), patient=False).stdout
             self._root = out.decode("utf-8", "replace").strip().splitlines()[-1]
         return self._root
 
     def place(self, path: Path) -> str:
-        """Copy a file or folder there unless that content is there already; its path there.
+        """Copy a file or folder there, unless the same content exists; returns its path there.
 
         Raises:
-            the RUNNER errors of :meth:`run`; a copy that was cut short is gone on with.
+            The RUNNER errors of :meth:`run`. An interrupted copy is resumed the next time.
         """
         known = self._placed.get(path)
         if known is not None:
@@ -348,14 +349,14 @@ class SshRunner:
         return there
 
     def run(self, job: Job) -> Completed:
-        """Run a job to its end, through lost connections.
+        """Run a job until it ends, reconnecting if the connection is lost.
 
         Raises:
             ToolTimeout: it was stopped there after ``timeout_s``.
-            RUNNER_UNREACHABLE, RUNNER_HOST_KEY_UNKNOWN and _CHANGED, RUNNER_AUTH_FAILED: no way in.
-            RUNNER_LOST: the connection did not come back; the job goes on there.
+            RUNNER_UNREACHABLE, RUNNER_HOST_KEY_UNKNOWN and _CHANGED, RUNNER_AUTH_FAILED: cannot connect.
+            RUNNER_LOST: the connection was not restored in time; the job continues there.
             RUNNER_JOB_LOST: the job ended without a status.
-            RUNNER_TOOL_MISSING, RUNNER_DISK_FULL, RUNNER_FAILED: the machine refused.
+            RUNNER_TOOL_MISSING, RUNNER_DISK_FULL, RUNNER_FAILED: a command on the machine failed.
         """
         began = time.monotonic()
         folder = f"{self.connect()}/jobs/{_job_id(job)}"
@@ -368,7 +369,7 @@ class SshRunner:
         status, stdout, stderr = self._parts(answer, Path(job.argv[0]).name)
         if status == _TIMED_OUT and job.timeout_s is not None:
             raise ToolTimeout(
-                f"{Path(job.argv[0]).name} did not end within {job.timeout_s:g} s, and was stopped",
+                f"{Path(job.argv[0]).name} did not finish within {job.timeout_s:g} s and was stopped",
                 why=f"on {self.name}",
                 hint=f"the command was: {shlex.join(job.argv)}",
             )
@@ -385,7 +386,7 @@ class SshRunner:
         return f"{self.connect()}/jobs/{self.session}-{name}"
 
     def fetch(self, there: str, here: Path) -> None:
-        """Bring a file here, whole or not at all; raises what :meth:`run` raises, and CacheError."""
+        """Copy a file from there, completely or not at all; raises as :meth:`run`, and CacheError."""
         with disk_errors(here, "keeping the output of a program"):
             here.parent.mkdir(parents=True, exist_ok=True)
             partial = here.with_name(f".{here.name}.partial")
@@ -397,29 +398,29 @@ class SshRunner:
             partial.replace(here)
 
     def _parts(self, answer: bytes, what: str) -> tuple[int, bytes, bytes]:
-        """Status and outputs; their sizes come first, since a connection that is lost may cut them short."""
+        """Status and outputs. Their sizes come first, so that truncated output is detected."""
         head, _, data = answer.partition(b"\n")
         numbers = head.split()
         if head.strip() == b"lost":
             raise RunnerError(
-                f"{what} ended on {self.name} without a status",
+                f"{what} ended on {self.name} without an exit status",
                 code="RUNNER_JOB_LOST",
-                why="the machine was restarted, or something killed the whole session",
-                hint="look at it with: last reboot; dmesg | tail; then run the command again",
+                why="the machine was restarted, or the whole session was killed",
+                hint="check the remote machine with: last reboot; dmesg | tail; then run the command again",
             )
         if len(numbers) != _HEAD or not all(number.isdigit() for number in numbers):
             raise RunnerError(
-                f"{self.name} answered in a way that cannot be read",
+                f"the answer of {self.name} cannot be parsed",
                 code="RUNNER_FAILED",
                 why=repr(answer[:200]),
-                hint="a shell there that prints at every login does that; run the command again",
+                hint="its login shell may print text at every login; remove that and run the command again",
             )
         status, size, rest = (int(number) for number in numbers)
         if size + rest != len(data):
             raise RunnerError(
-                f"the output of {what} came with {len(data)} of {size + rest} bytes",
+                f"the output of {what} is incomplete: {len(data)} of {size + rest} bytes arrived",
                 code="RUNNER_FAILED",
-                hint="run the command again: the result is still there",
+                hint="run the command again: the result is still on the remote machine",
             )
         return status, data[:size], data[size:]
 
@@ -430,7 +431,7 @@ class SshRunner:
         self._patiently([*argv, f"{self.target.destination}:{target}"], patient=True)
 
     def _remote(self, script: str, *, patient: bool = True) -> Completed:
-        """Run a line of POSIX shell there, whatever the login shell of the user is."""
+        """Run a line of POSIX shell there, independent of the user's login shell."""
         argv = [*self._ssh(), self.target.destination, "--", f"sh -c {shlex.quote(script)}"]
         return self._patiently(argv, patient=patient)
 
@@ -447,12 +448,12 @@ class SshRunner:
             if time.monotonic() + pause > deadline:
                 lost = runner_failure(done, self.name)
                 raise RunnerError(
-                    f"the connection to {self.name} was lost, and did not come back in {self.patience_s:g} s",
+                    f"the connection to {self.name} was lost and not restored within {self.patience_s:g} s",
                     code="RUNNER_LOST",
                     why=lost.why,
-                    hint="run the command again: what runs there goes on, and its result is taken then",
+                    hint="run the command again: remote jobs continue, and their results are picked up",
                 )
-            self.reporter.warn(f"lost the connection to {self.name}; trying again in {pause:g} s")
+            self.reporter.warn(f"lost the connection to {self.name}; retrying in {pause:g} s")
             self.sleep(pause)
 
     def _ssh(self) -> list[str]:
@@ -471,20 +472,20 @@ def _job_id(job: Job) -> str:
 
 
 def _script(job: Job) -> str:
-    """What the job runs, as one line of shell."""
+    """The job's command as one line of shell."""
     settings = [f"{name}={value}" for name, value in job.env.items()]
     limit = ["timeout", "-k", "5", f"{job.timeout_s:g}"] if job.timeout_s is not None else []
-    # Nothing of the login there takes part, as nothing of the caller's does here.
+    # The login environment there is not used, as the caller's is not used here.
     return f'env -i PATH="$PATH" HOME="$HOME" LC_ALL=C {shlex.join([*settings, *limit, *job.argv])}'
 
 
 def choose_runner(
     url: str | None, *, config: Path | None, environ: Mapping[str, str], reporter: Reporter
 ) -> Runner:
-    """This machine for None, else the one of the URL; ``config`` replaces the user's own ssh_config(5).
+    """This machine if ``url`` is None, else the one of the URL; ``config`` replaces the user's ssh_config(5).
 
     Raises:
-        RUNNER_URL_BAD: the URL names no place that patchkit knows. No connection is made yet.
+        RUNNER_URL_BAD: the URL is invalid. This makes no connection yet.
     """
     if url is None:
         return LocalRunner(reporter=reporter)

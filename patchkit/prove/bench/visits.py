@@ -37,7 +37,7 @@ class Visited(Line):
         return self.stage, self.round, self.model, self.arm, self.again
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The visit in words."""
         again = " once more" if self.again else ""
         return f"stage {self.stage}, round {self.round}, {self.model} with {listed(self.arm)}{again}"
@@ -63,7 +63,7 @@ class Checked(Line):
         return (self.arm,)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The question in words."""
         return f"whether this is right: {listed(self.arm)}"
 

@@ -15,7 +15,7 @@ from patchkit.base.report.blocks import Row as TableRow
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
-from patchkit.gpu.hardware.program import Elsewhere, Place, told_again
+from patchkit.gpu.hardware.program import Elsewhere, Place, describe_reused
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import (
     Count,
@@ -243,7 +243,7 @@ class BackendOpsGate:
                 *told_aborting(upstream.aborting),
                 *aborting,
             ),
-            lines=(*_lines(evidence, len(upstream.tests[1]), own), *told_again(upstream.runs)),
+            lines=(*_lines(evidence, len(upstream.tests[1]), own), *describe_reused(upstream.runs)),
         )
 
     def _evidence(

@@ -26,7 +26,7 @@ from patchkit.gpu.hardware.logits import (
     save_base,
     scenes,
 )
-from patchkit.gpu.hardware.program import Elsewhere, Place, Ran, told_again
+from patchkit.gpu.hardware.program import Elsewhere, Place, Ran, describe_reused
 from patchkit.prove.build import (
     CandidateBuildFailed,
     Machine,
@@ -309,7 +309,7 @@ class LogitsGate:
                     f"({worst.model}, {worst.scene.name}); baseline there {worst.before.nmse:.1e}"
                 ),
                 *((read.line,) if read is not None else ()),
-                *told_again(ran),
+                *describe_reused(ran),
             ),
         )
 

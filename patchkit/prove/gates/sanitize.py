@@ -34,7 +34,7 @@ from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Row as OpsRow
 from patchkit.gpu.hardware.backend_ops import parts_of
-from patchkit.gpu.hardware.program import Place, told_again
+from patchkit.gpu.hardware.program import Place, describe_reused
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
@@ -276,7 +276,7 @@ class SanitizeGate:
                 *aborting,
                 *_not_looked_at(evidence, after.fault),
             ),
-            lines=(*_lines(evidence), *(() if upstream is None else told_again(upstream.runs))),
+            lines=(*_lines(evidence), *(() if upstream is None else describe_reused(upstream.runs))),
         )
 
     def _command(self, subject: Subject) -> str:

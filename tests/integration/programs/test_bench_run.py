@@ -126,7 +126,7 @@ def test_an_interrupted_sweep_loses_the_run_in_progress_and_goes_on(
         assert status == -signal.SIGKILL
     else:
         assert status == 130
-        assert f"the run in progress is lost, all before it are kept in {sweep}" in said
+        assert f"the run in progress is lost; all earlier runs are kept in {sweep}" in said
     # As a crash in the middle of a write would leave it.
     with (sweep / "journal.jsonl").open("ab") as journal:
         journal.write(b'{"kind":"call","nu')

@@ -121,7 +121,7 @@ def test_a_job_of_another_tag_is_another_job(server, tmp_path: Path) -> None:
 
 
 def test_a_job_that_hangs_is_stopped_there(server, tmp_path: Path) -> None:
-    with pytest.raises(ToolTimeout, match=r"did not end within 0\.5 s"):
+    with pytest.raises(ToolTimeout, match=r"did not finish within 0\.5 s"):
         server.runner().run(_sh(f"sleep 1000; touch {tmp_path}/after", timeout_s=0.5))
     assert not (tmp_path / "after").exists()
 

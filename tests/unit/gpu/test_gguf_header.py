@@ -188,7 +188,7 @@ def test_a_split_model_is_read_from_its_first_part(tmp_path):
     header = load_gguf_parts(tmp_path / names[0])
     assert [tensor.name for tensor in header.tensors] == ["token_embd.weight", "b"]
     assert "general.architecture" in header.metadata
-    with refused("GGUF_PART_MISSING", match="one part of 2"):
+    with refused("GGUF_PART_MISSING", match="one of 2 parts"):
         load_gguf_parts(tmp_path / names[1])
     (tmp_path / names[1]).write_bytes(b"GGUF")
     with refused("GGUF_TRUNCATED"):

@@ -1,4 +1,4 @@
-"""``bench compare``: files of llama-bench side by side, as a table and as a picture."""
+"""``bench compare``: compares files of llama-bench in a table and a plot."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patchkit.gpu.hardware.bench.plots import PLOT_FORMATS, PlotFormat, draw_plo
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 
-# A row has some 1500 bytes (build 6900 to 11549). A sweep of 5 depths in 5 repetitions has 50 of them.
+# A row has about 1500 bytes (builds 6900 to 11549). A sweep of 5 depths with 5 repetitions has 50 rows.
 _MOST_BYTES = 16 * 2**20
 _MOST_ROWS = 2000
 _MOST_SAMPLES = 10_000
@@ -21,18 +21,18 @@ _MEASURE = "measure again: llama-bench ... -o jsonl > FILE, without 2>&1"
 
 
 def load_rows(path: Path) -> tuple[BenchRow, ...]:
-    """Every row of a file, at least one.
+    """Read all rows of a file, at least one.
 
     Raises:
-        BENCH_FILE_MISSING, BENCH_FILE_TOO_LARGE, BENCH_FILE_ENCODING, BENCH_FILE_EMPTY: as they say.
-        BenchUnreadable: a line is not what llama-bench writes.
+        BENCH_FILE_MISSING, BENCH_FILE_TOO_LARGE, BENCH_FILE_ENCODING, BENCH_FILE_EMPTY: as documented.
+        BenchUnreadable: a line is not output of llama-bench.
     """
     text = _text(path, _bytes(path))
     rows = parse_rows(text, str(path), hint=_MEASURE)
     samples = sum(len(row.samples_ns) for row in rows)
     if not rows:
         raise UsageError(
-            "there is no result of llama-bench in the file",
+            "the file contains no results of llama-bench",
             code="BENCH_FILE_EMPTY",
             where=Location(path=str(path)),
             hint=_MEASURE,
@@ -43,11 +43,11 @@ def load_rows(path: Path) -> tuple[BenchRow, ...]:
 
 
 def _bytes(path: Path) -> bytes:
-    """The content, read no further than one byte beyond what is accepted; a device or pipe is never read."""
+    """The content, up to one byte more than is accepted; devices and pipes are not read."""
     try:
         if path.exists() and not path.is_file():
             raise UsageError(
-                f"{path.name or path} is no file",
+                f"{path.name or path} is not a file",
                 code="BENCH_FILE_MISSING",
                 where=Location(path=str(path)),
                 hint=f"ls -ld {path}",
@@ -60,7 +60,7 @@ def _bytes(path: Path) -> bytes:
             code="BENCH_FILE_MISSING",
             where=Location(path=str(path)),
             why=getattr(error, "strerror", None) or str(error),
-            hint="name files that llama-bench wrote with -o jsonl or -o json",
+            hint="give files that llama-bench wrote with -o jsonl or -o json",
         ) from error
     if len(content) > _MOST_BYTES:
         raise _too_large(path, f"it has more than {_MOST_BYTES // 2**20} MiB")
@@ -73,7 +73,7 @@ def _text(path: Path, content: bytes) -> str:
             "the file is UTF-16, not UTF-8",
             code="BENCH_FILE_ENCODING",
             where=Location(path=str(path), line=1),
-            why="older PowerShells write that when output is redirected with '>'",
+            why="older PowerShell versions write UTF-16 when output is redirected with '>'",
             hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}.utf8.jsonl",
         )
     content = content.removeprefix(codecs.BOM_UTF8)
@@ -91,20 +91,20 @@ def _text(path: Path, content: bytes) -> str:
 
 def _too_large(path: Path, why: str) -> UsageError:
     return UsageError(
-        "the file is larger than any measurement",
+        "the file is too large for a measurement",
         code="BENCH_FILE_TOO_LARGE",
         where=Location(path=str(path)),
-        why=f"{why}; accepted are {_MOST_ROWS} rows, {_MOST_SAMPLES} repetitions, {_MOST_BYTES // 2**20} MiB",
-        hint="split it, or name another file",
+        why=f"{why}; limits: {_MOST_ROWS} rows, {_MOST_SAMPLES} repetitions, {_MOST_BYTES // 2**20} MiB",
+        hint="split it, or give another file",
     )
 
 
-_ELSEWHERE = "name another file with --plot"
+_ELSEWHERE = "give another file with --plot"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
-    """``labels`` empty: the files' names; ``baseline`` None: the first label; ``across`` as in tables."""
+    """Defaults: ``labels`` are the file names, ``baseline`` is the first label; ``across`` as in tables."""
 
     files: tuple[Path, ...]
     labels: tuple[str, ...] = ()
@@ -114,14 +114,14 @@ class CompareRequest:
 
 
 def run_bench_compare(request: CompareRequest) -> Table:
-    """Read, compare, and draw if that was asked for.
+    """Read the files, compare them, and draw a plot if requested.
 
     Raises:
-        BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: before anything is read.
-        BENCH_FILE_MISSING and its like, BenchUnreadable: a file is not what it must be.
-        BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: there is nothing to compare.
+        BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: raised before anything is read.
+        BENCH_FILE_MISSING and similar, BenchUnreadable: a file is not valid.
+        BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: the results cannot be compared.
         PLOTTING_MISSING: matplotlib is not installed.
-        CacheError: the disk refused the picture.
+        CacheError: the plot cannot be written.
     """
     labels = _labels(request)
     base = _base(labels, request.baseline)
@@ -139,10 +139,10 @@ def run_bench_compare(request: CompareRequest) -> Table:
 
 
 def write_plot(table: Table, path: Path) -> None:
-    """Draw into a file, which is there whole or not at all.
+    """Draw a plot into a file, atomically.
 
     Raises:
-        BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as they say.
+        BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as documented.
     """
     data = draw_plot(table, plot_format(path))
     write_output(path, data, "writing the picture", _ELSEWHERE)
@@ -154,16 +154,16 @@ def _labels(request: CompareRequest) -> tuple[str, ...]:
     )
     if len(labels) != len(request.files):
         raise UsageError(
-            f"{len(request.files)} files have {len(labels)} labels",
+            f"{len(labels)} labels were given for {len(request.files)} files",
             code="BENCH_LABELS_CLASH",
-            hint="give --label once per file, in their order, or not at all",
+            hint="give --label once per file, in their order, or omit it",
         )
     odd = next((label for label in labels if not label.strip() or not label.isprintable()), None)
     if odd is not None:
         raise UsageError(
-            f"{odd!r} is no label",
+            f"{odd!r} is not a valid label",
             code="BENCH_LABELS_CLASH",
-            hint="--label takes a word for the title of a column",
+            hint="--label takes printable text for a column title",
         )
     twice = next((label for label in labels if labels.count(label) > 1), None)
     if twice is not None:
@@ -172,7 +172,7 @@ def _labels(request: CompareRequest) -> tuple[str, ...]:
             f"two files have the label '{twice}'",
             code="BENCH_LABELS_CLASH",
             where=[Location(path=str(path)) for label, path in places if label == twice],
-            hint="name them apart: --label ONE --label OTHER, in the order of the files",
+            hint="give distinct labels: --label ONE --label OTHER, in the order of the files",
         )
     return labels
 
@@ -190,13 +190,13 @@ def _base(labels: Sequence[str], named: str | None) -> int:
 
 
 def plot_format(path: Path) -> PlotFormat:
-    """The kind of picture that a file's name says. Raises BENCH_PLOT_FORMAT_UNKNOWN."""
+    """The picture format from a file's name. Raises BENCH_PLOT_FORMAT_UNKNOWN."""
     for form in PLOT_FORMATS:
         if path.suffix.lower() == f".{form}":
             return form
     raise UsageError(
-        f"'{path.name}' does not say what kind of picture it should be",
+        f"unknown picture format: '{path.name}'",
         code="BENCH_PLOT_FORMAT_UNKNOWN",
         where=Location(path=str(path)),
-        hint=f"name it with {' or '.join(f'.{form}' for form in PLOT_FORMATS)} at the end",
+        hint=f"the name must end in {' or '.join(f'.{form}' for form in PLOT_FORMATS)}",
     )

@@ -1,7 +1,7 @@
-"""In what state the machine was while it measured: temperatures, clocks, load.
+"""State of the machine during a measurement: temperatures, clocks, load.
 
-Read through the runner by one small shell script, since the machine may be another one; what a system does
-not tell is said to be missing. The figures explain a result, they never change one.
+Read by a small shell script through the runner, because the machine may be remote. What the system does not
+provide is reported as missing. The figures help to explain a result, but do not change it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from patchkit.gpu.hardware.runner import Job, Runner
 _PATIENCE_S = 20.0
 
 # One "name value" per line. hwmon gives millidegrees; amdgpu's freq1_input is the shader clock in Hz, cpufreq
-# gives kHz. Globs that fit nothing stay as they are and are no files.
+# is in kHz. Globs without a match stay unexpanded, and are skipped because no such file exists.
 _SCRIPT = r"""
 for h in /sys/class/hwmon/hwmon*; do
   n=$(cat "$h/name" 2>/dev/null) || continue
@@ -37,9 +37,9 @@ echo "cpus $(getconf _NPROCESSORS_ONLN)"
 
 
 def read_conditions(runner: Runner, tag: str) -> dict[str, str]:
-    """Look at the machine now: values by name as the script gives them, words for the settings.
+    """Sample the machine now: values by name in the script's units, words for settings.
 
-    A system that tells nothing gives nothing.
+    Empty if the system provides nothing.
     """
     done = runner.run(Job(argv=("sh", "-c", _SCRIPT), tag=f"conditions-{tag}", timeout_s=_PATIENCE_S))
     rows = (line.rpartition(" ") for line in done.stdout.decode("utf-8", "replace").splitlines())
@@ -47,7 +47,7 @@ def read_conditions(runner: Runner, tag: str) -> dict[str, str]:
 
 
 def _numbers(looks: Sequence[Mapping[str, str]], prefix: str) -> list[float]:
-    """Every figure whose name begins so."""
+    """All figures whose names start with ``prefix``."""
     found = []
     for look in looks:
         for name, value in look.items():
@@ -58,7 +58,7 @@ def _numbers(looks: Sequence[Mapping[str, str]], prefix: str) -> list[float]:
 
 
 def summarise(looks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
-    """Lines for a person: ranges over all looks, and what the machine does not tell."""
+    """Lines for reports: ranges over all samples, and what the machine does not provide."""
     lines = []
     for prefix, what, scale, unit in (
         ("temp_mC:", "temperatures", 1e-3, "degrees C"),
@@ -70,12 +70,12 @@ def summarise(looks: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
         if values:
             lines.append(f"{what} {min(values):.0f} to {max(values):.0f} {unit}")
         else:
-            lines.append(f"{what}: the system does not tell")
+            lines.append(f"{what}: not available")
     loads, cpus = _numbers(looks, "load"), _numbers(looks, "cpus")
     if loads and cpus:
         lines.append(f"load {min(loads):.1f} to {max(loads):.1f} on {cpus[0]:.0f} CPUs")
         if statistics.median(loads) > cpus[0]:
-            lines.append("more ran than the machine has CPUs: expect wide intervals")
+            lines.append("the load was higher than the number of CPUs: expect wide intervals")
     words = {
         f"{name.partition(':')[0]} {value}"
         for look in looks

@@ -1,12 +1,11 @@
-"""What was measured, line by line: an append-only file from which a measurement that was ended goes on.
+"""Append-only journal of a measurement, so that an interrupted one can be resumed.
 
-Each line is one finished call or check, written and synced before the next one begins. Asked the same again,
-the journal answers, and only what it lacks is measured: nothing else needs to be kept, and nothing can be
-counted twice.
+Each line is a finished call or check, written and synced before the next one starts. When the measurement
+runs again, the journal answers what it contains and only the rest is measured. So there is no other state,
+and nothing can be counted twice.
 
-The first line says what is measured. A last line without its end is what a kill or a full disk leaves; it
-counts for nothing and is cut off. Any other line that does not read, or is not the next of a measurement, is
-an error: somebody changed the file.
+The first line identifies the measurement. An incomplete last line is left by a kill or a full disk; it is
+ignored and removed. Any other invalid line, or one out of order, is an error: the file was changed.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ JOURNAL = "journal.jsonl"
 _FINISHED = "finished.jsonl"
 _LOCK = "lock"
 _DOING = "keeping what was measured"
-ELSEWHERE = "name another folder with --out"
-_BEGINS = b'{"kind":"begun",'  # as pydantic writes the first line
+ELSEWHERE = "use another folder with --out"
+_BEGINS = b'{"kind":"begun",'  # start of the first line as pydantic writes it
 _OURS = b'{"kind":'
-_ROOM = 1_000_000  # bytes: a run of hours has a thousand lines of some hundred
-_MOST_TOLD = 1000  # characters of what differs
+_ROOM = 1_000_000  # bytes to have free: a run of hours has a thousand lines of some hundred bytes
+_MOST_TOLD = 1000  # characters of differences in an error
 
 Question = tuple[object, ...]
 
 
-class Begun(BaseModel):
-    """The first line: ``setup`` is all that makes two measurements one, ``name`` tells this one apart."""
+class JournalHeader(BaseModel):
+    """The first line: ``setup`` must be equal to resume a measurement; ``name`` is a unique id."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -55,7 +54,7 @@ class Begun(BaseModel):
 
 
 class Line(BaseModel, ABC):
-    """Any other line. ``number`` counts from 0."""
+    """A line after the first. ``number`` counts from 0."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -65,21 +64,21 @@ class Line(BaseModel, ABC):
     @property
     @abstractmethod
     def question(self) -> Question:
-        """What the line answers; no two lines of a journal answer the same."""
+        """What the line answers; unique within a journal."""
 
     @property
     @abstractmethod
-    def told(self) -> str:
+    def text(self) -> str:
         """The question in words."""
 
     @property
     def tests(self) -> frozenset[str]:
-        """The tests of its times; equal in all lines that have some, else nothing could be compared."""
+        """The tests of its times; they must be equal in all lines with times, to be comparable."""
         return frozenset()
 
     @property
     def line(self) -> int:
-        """Its line in the file: the first one says what is measured."""
+        """Its line number in the file, after the header."""
         return self.number + 2
 
 
@@ -89,7 +88,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Journal(Generic[L]):
-    """An opened journal, this process's alone. ``entries`` were there, or were added."""
+    """An opened journal, locked by this process. ``entries`` has existing and added lines."""
 
     path: Path
     name: str
@@ -100,55 +99,55 @@ class Journal(Generic[L]):
 
     @property
     def folder(self) -> Path:
-        """Where it lies; files made of it lie beside it."""
+        """The journal's folder, also for files derived from it."""
         return self.path.parent
 
     @property
     def kept(self) -> int:
-        """How many entries are there that were not asked for yet."""
+        """Number of entries that were not requested yet."""
         return len(self._answers) - len(self._asked)
 
     def has(self, question: Question) -> bool:
-        """Whether a question has its answer."""
+        """Whether a question is answered."""
         return question in self._answers
 
     def take(self, question: Question) -> L | None:
-        """The kept answer, if there is one."""
+        """The kept answer, if there is one; marks it as requested."""
         found = self._answers.get(question)
         if found is not None:
             self._asked.add(question)
         return found
 
     def add(self, entry: L) -> None:
-        """Write a line, whole and on the disk when this returns; or not at all. Raises CacheError."""
+        """Write and sync a line, completely or not at all. Raises CacheError."""
         _append(self._file, entry, self.path)
         self.entries.append(entry)
         self._answers[entry.question] = entry
         self._asked.add(entry.question)
 
     def finish(self) -> None:
-        """The measurement is complete: the next one in this folder begins anew. Raises CacheError."""
+        """Mark the measurement as complete; the next one in this folder starts anew. Raises CacheError."""
         with disk_errors(self.path, _DOING, ELSEWHERE):
             self.path.rename(self.path.with_name(_FINISHED))
 
 
 def journal_error(path: Path, line: int, why: str) -> UsageError:
-    """The error for a journal whose line is not of this measurement, or was changed."""
+    """The error for a journal that was changed or belongs to another measurement."""
     return UsageError(
-        "the journal is not one of this measurement",
+        "the journal belongs to another measurement, or was changed",
         code="BENCH_FOLDER_OTHER",
         where=Location(path=str(path), line=line),
         why=f"line {line}: {why}",
-        hint="name another folder with --out, or throw that measurement away with --fresh",
+        hint="use another folder with --out, or discard that measurement with --fresh",
     )
 
 
 def check_place(folder: Path, *, fresh: bool = False) -> None:
-    """Raise at once what measuring into a folder would raise after minutes of building; nothing is made.
+    """Check a folder for a measurement before anything is built. Creates nothing.
 
     Raises:
-        BENCH_FOLDER_OTHER: what lies there is not of a measurement.
-        CacheError: the disk would refuse.
+        BENCH_FOLDER_OTHER: the folder contains something other than a measurement.
+        CacheError: the folder is not writable or has no free space.
     """
     check_folder(folder, _ROOM, _DOING, ELSEWHERE)
     if folder.is_dir():
@@ -157,7 +156,7 @@ def check_place(folder: Path, *, fresh: bool = False) -> None:
 
 
 def _refuse_foreign(folder: Path, *, fresh: bool) -> None:
-    """Nothing of another program is written over or, with ``fresh``, removed."""
+    """Refuse to overwrite or, with ``fresh``, delete files of other programs."""
     path = folder / JOURNAL
     with disk_errors(path, _DOING, ELSEWHERE):
         names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
@@ -166,18 +165,18 @@ def _refuse_foreign(folder: Path, *, fresh: bool) -> None:
             with open_regular(path) as file:
                 begins = file.read(len(_BEGINS))
     if JOURNAL in names or _FINISHED in names:
-        # A first line of ours that somebody changed is told as that, unless it would be thrown away.
+        # A changed first line of ours is reported as such later, unless it would be deleted.
         is_ours = _BEGINS.startswith(begins) or (begins.startswith(_OURS) and not fresh)
         foreign = [] if is_ours else [JOURNAL]
     else:
         foreign = [name for name in names if name != _LOCK]
     if foreign:
         raise UsageError(
-            "the folder holds no measurement of patchkit, and is not empty",
+            "the folder is not empty, and contains no measurement of patchkit",
             code="BENCH_FOLDER_OTHER",
             where=Location(path=str(folder / foreign[0])),
-            why=f"a measurement is kept in {JOURNAL}",
-            hint="name an empty or a new folder with --out",
+            why=f"a measurement has a file {JOURNAL}",
+            hint="use an empty or a new folder with --out",
         )
 
 
@@ -187,26 +186,26 @@ def open_journal(
     setup: Mapping[str, object],
     lines: TypeAdapter[L],
     *,
-    made: Sequence[str] = (),
+    derived: Sequence[str] = (),
     fresh: bool = False,
 ) -> Iterator[Journal[L]]:
-    """Begin a measurement in a folder, or go on with the one of equal setup that lies there.
+    """Start a measurement in a folder, or resume the one of equal setup that is there.
 
-    ``fresh`` throws away what was measured there, and the files that were ``made`` of it: a driver may be
-    another one now, and an old answer beside new rounds would be taken for theirs.
+    ``fresh`` deletes the previous measurement and the ``derived`` files. It is a clean restart, because old
+    results must not be mixed with new ones, for example after a driver update.
 
     Raises:
-        BENCH_FOLDER_BUSY: another process measures into it.
-        BENCH_FOLDER_OTHER: what lies there is of another measurement or program, or was changed.
-        CacheError: the disk refused.
+        BENCH_FOLDER_BUSY: another process is measuring into it.
+        BENCH_FOLDER_OTHER: it contains another measurement, another program's files, or a changed journal.
+        CacheError: a file cannot be written.
     """
     path = folder / JOURNAL
     _refuse_foreign(folder, fresh=fresh)
     with _alone_in(folder):
         with disk_errors(path, _DOING, ELSEWHERE):
             if fresh:
-                # The journal last: a kill before it leaves what is not begun anew.
-                for name in (MACHINE_FILE, *made, JOURNAL):
+                # The journal last: if interrupted before, the measurement does not start anew.
+                for name in (MACHINE_FILE, *derived, JOURNAL):
                     (folder / name).unlink(missing_ok=True)
             file = path.open("a+b", buffering=0)
         with file:
@@ -216,61 +215,61 @@ def open_journal(
                 if rest:
                     file.truncate(len(whole) + bool(whole))
             content = whole.split(b"\n") if whole else []
-            begun = Begun(setup=json.loads(json.dumps(setup)), name=secrets.token_hex(4))
+            header = JournalHeader(setup=json.loads(json.dumps(setup)), name=secrets.token_hex(4))
             if content:
-                begun = _check_setup(_begun(content[0], path), begun, path)
+                header = _check_setup(_parse_header(content[0], path), header, path)
             else:
-                _append(file, begun, path)
+                _append(file, header, path)
             entries = _entries(content[1:], path, lines)
             answers = _answers(entries, path)
-            yield Journal(path=path, name=begun.name, entries=entries, _file=file, _answers=answers)
+            yield Journal(path=path, name=header.name, entries=entries, _file=file, _answers=answers)
 
 
-def load_journal(path: Path, lines: TypeAdapter[L]) -> tuple[Begun, tuple[L, ...]]:
-    """Everything in a journal that nobody writes now; a last line without its end is left out.
+def load_journal(path: Path, lines: TypeAdapter[L]) -> tuple[JournalHeader, tuple[L, ...]]:
+    """Read a journal that no process is writing; an incomplete last line is ignored.
 
     Raises BENCH_FOLDER_OTHER, CacheError.
     """
-    with disk_errors(path, "reading a journal", "name another folder"), open_regular(path) as file:
+    with disk_errors(path, "reading a journal", "use another folder"), open_regular(path) as file:
         content = file.read().split(b"\n")[:-1]
-    return _begun(content[0] if content else b"", path), tuple(_entries(content[1:], path, lines))
+    return _parse_header(content[0] if content else b"", path), tuple(_entries(content[1:], path, lines))
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """A folder, which is made, for this process alone."""
+    """Create a folder if necessary, and lock it for this process."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder / _LOCK, timeout_s=0, doing=_DOING, elsewhere=ELSEWHERE))
         except LockBusy as error:
             raise UsageError(
-                "another patchkit measures into this folder",
+                "another patchkit is measuring into this folder",
                 code="BENCH_FOLDER_BUSY",
                 where=Location(path=str(folder)),
-                why="two measurements at once would also disturb each other",
-                hint="wait for it, or end it",
+                why="two measurements at the same time would also disturb each other",
+                hint="wait until it ends, or stop it",
             ) from error
         yield
 
 
-def _append(file: FileIO, entry: Begun | Line, path: Path) -> None:
+def _append(file: FileIO, entry: JournalHeader | Line, path: Path) -> None:
     before = file.seek(0, os.SEEK_END)
     try:
         with disk_errors(path, _DOING, ELSEWHERE):
             _write(file, _text(entry))
     except BaseException:
-        file.truncate(before)  # cutting needs no room; what a kill leaves is cut off when it is read
+        file.truncate(before)  # needs no space; after a kill, reading removes the incomplete line
         raise
 
 
 def _write(file: FileIO, text: bytes) -> None:
-    if file.write(text) != len(text):  # the last bytes of a disk are taken without an error
+    if file.write(text) != len(text):  # a write that fills the disk is truncated without an error
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(file.fileno())
 
 
-def _text(entry: Begun | Line) -> bytes:
-    """The line, with a digest over itself at its end."""
+def _text(entry: JournalHeader | Line) -> bytes:
+    """The line, followed by a digest of it."""
     body = entry.model_dump_json()
     return f"{body}\t{_digest(body)}\n".encode()
 
@@ -284,8 +283,8 @@ def _answers(entries: Sequence[L], path: Path) -> dict[Question, L]:
     for entry in entries:
         earlier = found.setdefault(entry.question, entry)
         if earlier is not entry:
-            told = f"it asks the same as line {earlier.line}: {entry.told}"
-            raise journal_error(path, entry.line, told)
+            why = f"it answers the same as line {earlier.line}: {entry.text}"
+            raise journal_error(path, entry.line, why)
     return found
 
 
@@ -295,29 +294,25 @@ def _entries(content: Sequence[bytes], path: Path, lines: TypeAdapter[L]) -> lis
     for number, line in enumerate(content):
         entry = _parse(line, path, number + 2, lines.validate_json)
         if entry.number != number:
-            told = f"number {number} of the measurement is to follow, this is number {entry.number}"
-            raise journal_error(path, number + 2, told)
+            why = f"number {number} of the measurement is expected, but this is number {entry.number}"
+            raise journal_error(path, number + 2, why)
         tests = tests or entry.tests
         if entry.tests and entry.tests != tests:
             here, before = (", ".join(sorted(each)) for each in (entry.tests, tests))
-            raise journal_error(path, number + 2, f"its tests are {here}, those before {before}")
+            raise journal_error(path, number + 2, f"its tests are {here}, but earlier ones are {before}")
         entries.append(entry)
     return entries
 
 
-def _begun(line: bytes, path: Path) -> Begun:
-    return _parse(line, path, 1, Begun.model_validate_json)
+def _parse_header(line: bytes, path: Path) -> JournalHeader:
+    return _parse(line, path, 1, JournalHeader.model_validate_json)
 
 
 def _parse(line: bytes, path: Path, number: int, validate: Callable[[str], T]) -> T:
     body, tab, digest = line.decode("utf-8", "replace").rpartition("\t")
     if digest != _digest(body):
-        told = (
-            f"it ends with {digest[:16]!r}, and its text gives {_digest(body)!r}"
-            if tab
-            else "it has no digest"
-        )
-        raise journal_error(path, number, f"it is not as it was written: {told}")
+        why = f"its digest is {digest[:16]!r}, expected {_digest(body)!r}" if tab else "it has no digest"
+        raise journal_error(path, number, f"the line was changed: {why}")
     try:
         return validate(body)
     except ValidationError as error:
@@ -326,14 +321,14 @@ def _parse(line: bytes, path: Path, number: int, validate: Callable[[str], T]) -
         raise journal_error(path, number, f"{name}: {first['msg']}" if name else first["msg"]) from error
 
 
-def _check_setup(found: Begun, wanted: Begun, path: Path) -> Begun:
+def _check_setup(found: JournalHeader, wanted: JournalHeader, path: Path) -> JournalHeader:
     if differing := list(_differences(found.setup, wanted.setup)):
         raise journal_error(path, 1, "; ".join(differing)[:_MOST_TOLD])
     return found
 
 
 def _differences(was: Mapping[str, object], now: Mapping[str, object], within: str = "") -> Iterator[str]:
-    """What differs, by its name; of lists and tables only that part."""
+    """Differing settings by name; for lists and tables only the parts that differ."""
     for key in sorted(was.keys() | now.keys()):
         name, old, new = f"{within}{key}", was.get(key), now.get(key)
         if old == new:

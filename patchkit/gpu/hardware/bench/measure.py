@@ -1,4 +1,4 @@
-"""llama-bench of several builds by turns: a call is kept when it has ended, and none is made twice."""
+"""Measures several builds with llama-bench in interleaved rounds, resuming from finished calls."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from patchkit.gpu.hardware.bench.journal import (
 )
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
-from patchkit.gpu.hardware.bench.pace import seconds_left, told_duration
+from patchkit.gpu.hardware.bench.pace import format_duration, seconds_left
 from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rounds import Rounds, draw_order
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 from patchkit.gpu.hardware.runner import LocalRunner, Runner
 
 _FORMAT = 2
-_GROW = ("depths", "repetitions")  # of a plan: more of them may be measured later
+_GROW = ("depths", "repetitions")  # settings of a plan that can be extended later
 
 
 class Called(Line):
-    """A finished call: ``rows`` as llama-bench printed them, ``talk`` what it wrote to stderr."""
+    """A finished call: ``rows`` is llama-bench's stdout, ``talk`` its stderr."""
 
     kind: Literal["call"] = "call"
     round: Annotated[int, Field(ge=0)]
@@ -49,12 +49,12 @@ class Called(Line):
 
     @property
     def question(self) -> Question:
-        """Which round, build and depths."""
+        """Round, build and depths."""
         return self.round, self.label, self.depths
 
     @property
-    def told(self) -> str:
-        """As errors name it."""
+    def text(self) -> str:
+        """The call's description in errors."""
         return f"{self.label} at depth {_listed(self.depths)}, round {self.round}"
 
 
@@ -63,9 +63,9 @@ CALLS = TypeAdapter(Called)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arm:
-    """A build: ``folder`` holds llama-bench and its libraries, ``tree`` and ``build`` tell it from others.
+    """A build: ``folder`` has llama-bench and its libraries; ``tree`` and ``build`` identify it.
 
-    ``what`` says in words what was built.
+    ``what`` describes it in words.
     """
 
     label: str
@@ -77,7 +77,7 @@ class Arm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is measured where. ``model`` lies here. ``more``: what else makes two measurements one."""
+    """What to measure, and where. ``model`` is a local path. ``more``: further parts of the identity."""
 
     arms: tuple[Arm, ...]
     model: Path
@@ -86,7 +86,7 @@ class Setup:
     more: Mapping[str, object] = field(default_factory=dict)
 
     def identity(self) -> dict[str, object]:
-        """What all calls of a journal have in common; depths and repetitions may be added to later."""
+        """What all calls of a journal have in common; depths and repetitions may be extended later."""
         return {
             "format": _FORMAT,
             "arms": {
@@ -100,14 +100,14 @@ class Setup:
 
     @property
     def key(self) -> str:
-        """A digest of everything that makes two measurements comparable."""
+        """A digest of everything that must be equal for two measurements to be comparable."""
         grown = {name: getattr(self.plan, name) for name in _GROW}
         return key_of({**self.identity(), **grown})[:16]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A call to make: an arm in a round, counted from 0, at some depths."""
+    """A call to make: a build in a round (counted from 0), at some depths."""
 
     round: int
     arm: Arm
@@ -120,18 +120,18 @@ class Wanted:
 
     @property
     def name(self) -> str:
-        """Of files and tags."""
+        """Name for files and tags."""
         return "-".join([f"{self.round:03d}", *(f"d{depth}" for depth in self.depths), self.arm.label])
 
     @property
-    def told(self) -> str:
-        """For a person."""
+    def text(self) -> str:
+        """Description for progress messages."""
         return f"{self.arm.label} at depth {_listed(self.depths)}"
 
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """One measurement in progress. ``depths`` of each call of a round; ``kept`` calls were made before."""
+    """A measurement in progress. ``depths``: those of each call in a round; ``kept``: calls resumed from."""
 
     setup: Setup
     journal: Journal[Called]
@@ -142,11 +142,11 @@ class Bench:
     measured: int = 0
 
     def measure(self, rounds: int) -> None:
-        """Have so many rounds in all; what an interrupted measurement left is not measured again.
+        """Measure up to ``rounds`` rounds in total; calls in the journal are not repeated.
 
         Raises:
-            What :meth:`LlamaBench.call` raises; all calls before are kept.
-            BENCH_STILL_RUNNING: another llama-bench would disturb it.
+            The errors of :meth:`LlamaBench.call`; earlier calls are kept.
+            BENCH_STILL_RUNNING: another llama-bench would disturb the measurement.
         """
         wanted = list(self._wanted(rounds))
         missing = [one for one in wanted if not self.journal.has(one.question)]
@@ -163,18 +163,18 @@ class Bench:
                 for number, one in enumerate(missing):
                     advance(before + number, len(wanted))
                     left = seconds_left(took, [max(each.depths) for each in missing[number:]])
-                    told = "" if left is None else f"; about {told_duration(left)} left"
+                    remaining = "" if left is None else f"; about {format_duration(left)} left"
                     which = f"run {before + number + 1} of {len(wanted)}"
-                    self.reporter.info(f"{which}: {one.told}, repetition {one.round + 1}{told}")
+                    self.reporter.info(f"{which}: {one.text}, repetition {one.round + 1}{remaining}")
                     entry = self._call(one)
                     took.setdefault(max(entry.depths), []).append(entry.seconds)
                 advance(len(wanted), len(wanted))
         except KeyboardInterrupt as stop:
-            stop.add_note(f"the run in progress is lost, all before it are kept in {self.journal.folder}")
+            stop.add_note(f"the run in progress is lost; all earlier runs are kept in {self.journal.folder}")
             raise
 
     def entries(self, rounds: int) -> tuple[Called, ...]:
-        """The calls of the first rounds, in the order of rounds, depths and arms."""
+        """The calls of the first rounds, ordered by round, depth and build."""
         found = (
             self.journal.take((number, arm.label, depths))
             for number in range(rounds)
@@ -184,7 +184,7 @@ class Bench:
         return tuple(one for one in found if one is not None)
 
     def rows(self, entry: Called) -> tuple[BenchRow, ...]:
-        """What a call measured."""
+        """The parsed rows of a call."""
         return parse_rows(entry.rows, str(self.journal.path))
 
     def rounds(self, count: int) -> Rounds:
@@ -192,13 +192,13 @@ class Bench:
         rows: list[dict[str, list[BenchRow]]] = [{} for _ in range(count)]
         for entry in self.entries(count):
             rows[entry.round].setdefault(entry.label, []).extend(self.rows(entry))
-        made = Rounds()
+        collected = Rounds()
         for one in rows:
-            made.add(one)
-        return made
+            collected.add(one)
+        return collected
 
     def gather(self, label: str, rounds: int) -> Path:
-        """Write one file with every row of an arm. Raises CacheError."""
+        """Write all rows of a build to one file. Raises CacheError."""
         path = self.journal.folder / f"{label}.jsonl"
         text = "".join(entry.rows for entry in self.entries(rounds) if entry.label == label)
         write_whole(path, text, "writing the results", ELSEWHERE)
@@ -206,7 +206,7 @@ class Bench:
 
     @property
     def conditions(self) -> tuple[dict[str, str], ...]:
-        """In what state the machine was, in the order in which it was looked at."""
+        """The machine's conditions, in the order in which they were sampled."""
         return tuple(entry.conditions for entry in self.journal.entries if entry.conditions)
 
     def _wanted(self, rounds: int) -> Iterator[Wanted]:
@@ -220,13 +220,14 @@ class Bench:
     def _call(self, one: Wanted) -> Called:
         build, model = one.arm.folder, self.setup.model
         failed = self.journal.folder / f"{one.name}.failed"
-        # On another machine a call of equal tag is not run again: one that failed has another tag then.
+        # A remote runner returns the earlier result for an equal tag, so retries of a failed call get
+        # another.
         again = f"-{failed.stat().st_mtime_ns}" if failed.exists() else ""
         plan, tag = replace(self.setup.plan, depths=one.depths), f"{self.journal.name}-{one.name}{again}"
         if not any(entry.label == one.arm.label for entry in self.journal.entries):
             argv = self.program.argv(build, model, plan, tag=tag)
             self.reporter.info(f"{one.arm.label}: {shlex.join(argv)}")
-        what = f"llama-bench of {one.told}"
+        what = f"llama-bench of {one.text}"
         call = self.program.call(build, model, plan, tag=tag, what=what, failed=failed)
         entry = Called(
             number=len(self.journal.entries),
@@ -260,16 +261,16 @@ def open_bench(
     check_talk: Callable[[str, Path], None] | None = None,
     fresh: bool = False,
 ) -> Iterator[Bench]:
-    """Begin a measurement in a folder, or go on with the one of equal setup that was interrupted there.
+    """Start a measurement in a folder, or resume the interrupted one of equal setup that is there.
 
-    ``is_apart``: each depth is a call of its own, so that an interruption loses less and depths can be added.
-    The others as for :class:`LlamaBench` and :func:`open_journal`, which says what is raised.
+    ``is_apart``: one call per depth, so that an interruption loses less and depths can be added. For the
+    other arguments and errors see :class:`LlamaBench` and :func:`open_journal`.
     """
     depths = setup.plan.depths
-    made = [f"{arm.label}.jsonl" for arm in setup.arms]
-    with open_journal(folder, setup.identity(), CALLS, made=made, fresh=fresh) as journal:
+    derived = [f"{arm.label}.jsonl" for arm in setup.arms]
+    with open_journal(folder, setup.identity(), CALLS, derived=derived, fresh=fresh) as journal:
         if journal.entries:
-            reporter.info(f"going on with a measurement of {len(journal.entries)} runs in {folder}")
+            reporter.info(f"resuming a measurement with {len(journal.entries)} finished runs in {folder}")
         yield Bench(
             setup=setup,
             journal=journal,

@@ -1,8 +1,8 @@
-"""The command line of llama-bench, as the build at hand takes it.
+"""The command line of llama-bench for a given build.
 
-Its own ``--help`` decides, not the build number: a fork may be ahead or behind. Seen in the sources of the
-14 builds of tests/upstream/corpus.toml: ``-fa`` takes 0 or 1 up to 9093 and on or off from 9538; ``-mmp`` is
-there up to 10566, ``-lm`` from 10566 on.
+It is derived from the build's ``--help`` instead of its number, because a fork may be ahead or behind. From
+the sources of the 14 builds in tests/upstream/corpus.toml: ``-fa`` takes 0 or 1 up to 9093, on or off from
+9538; ``-mmp`` exists up to 10566, ``-lm`` from 10566 on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FLASH = re.compile(r"--flash-attn\s+<([^>]*)>")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOptions:
-    """How this build spells what differs: ``flash`` for on and off, ``no_mmap`` as arguments."""
+    """Options that differ between builds: ``flash`` for on and off, ``no_mmap`` as arguments."""
 
     flash: tuple[str, str]
     no_mmap: tuple[str, str]
@@ -27,10 +27,10 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPlan:
-    """What to measure; lengths in tokens. ``device`` None: the CPU alone.
+    """What to measure; lengths in tokens. ``device`` None: CPU only.
 
-    512 prompt and 128 generated tokens, depths up to 16384, batch 4096 and micro-batch 2048, three
-    repetitions: the protocol that settled arguments about this GPU (docs/how-it-works/gpu.md names the
+    The defaults (512 prompt and 128 generated tokens, depths up to 16384, batch 4096, micro-batch 2048, three
+    repetitions) are a protocol that settled arguments about this GPU (docs/how-it-works/gpu.md names the
     source).
     """
 
@@ -53,7 +53,7 @@ class BenchPlan:
 
 
 def parse_help(text: str) -> BenchOptions:
-    """What the help offers. Raises BENCH_HELP_UNKNOWN when it is no help of llama-bench that we know."""
+    """Parse llama-bench's help. Raises BENCH_HELP_UNKNOWN if it is of an unknown version."""
     flags = {flag for line in text.splitlines() for flag in _flags(line)}
     flash = _FLASH.search(text)
     missing = sorted({"-p", "-n", "-d", "-ub", "-ctk", "-r", "-dev", "-o"} - flags)
@@ -62,8 +62,8 @@ def parse_help(text: str) -> BenchOptions:
         raise ToolchainError(
             f"the help of llama-bench has no {lacking}",
             code="BENCH_HELP_UNKNOWN",
-            why="patchkit knows builds 6628 to 11549",
-            hint="look at it with: llama-bench --help",
+            why="patchkit supports builds 6628 to 11549",
+            hint="see: llama-bench --help",
         )
     words = flash[1].split("|")
     return BenchOptions(
@@ -73,7 +73,7 @@ def parse_help(text: str) -> BenchOptions:
 
 
 def bench_arguments(options: BenchOptions, plan: BenchPlan, model: str) -> list[str]:
-    """Everything behind the program's name."""
+    """The arguments of llama-bench."""
     where = ["-dev", plan.device, "-ngl", "99"] if plan.device is not None else ["-dev", "none", "-ngl", "0"]
     threads = ["-t", str(plan.threads)] if plan.threads is not None else []
     return [
@@ -92,4 +92,4 @@ def _flags(line: str) -> list[str]:
 
 
 def _list(values: Sequence[int]) -> str:
-    return ",".join(str(value) for value in values) or "0"  # llama-bench leaves tests of 0 tokens out
+    return ",".join(str(value) for value in values) or "0"  # llama-bench skips tests of 0 tokens

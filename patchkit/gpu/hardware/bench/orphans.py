@@ -1,4 +1,4 @@
-"""Programs that a killed patchkit left running on our GPUs: they would disturb the next measurement."""
+"""Finds llama-bench processes left running by a killed patchkit: they would disturb the next measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a measurement will still take, from what its calls took."""
+"""Estimates the remaining time of a measurement from its finished calls."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _MINUTE, _HOUR = 60, 3600
 
 
 def seconds_left(took: Mapping[int, Sequence[float]], missing: Sequence[int]) -> float | None:
-    """Seconds that the missing runs will take; None as long as nothing was measured.
+    """Estimated seconds for the missing runs; None until something was measured.
 
     Args:
         took: seconds of the finished runs, by depth in tokens.
         missing: the depth of each run to come.
 
-    A depth that was measured takes its median again. One that was not takes as long as the nearest below it,
-    and more in proportion to the tokens; a depth below all measured ones takes at most what they did.
+    For a measured depth, its median time is used. For others, the time of the next lower measured depth,
+    scaled with the tokens; below all measured depths, the time of the lowest one, as an upper limit.
     """
     known = {depth: statistics.median(seconds) for depth, seconds in took.items() if seconds}
     if not known:
@@ -24,8 +24,8 @@ def seconds_left(took: Mapping[int, Sequence[float]], missing: Sequence[int]) ->
     return sum(_expected(known, depth) for depth in missing)
 
 
-def told_duration(seconds: float) -> str:
-    """As people say it: ``40 s``, ``12 min``, ``3 h 05 min``."""
+def format_duration(seconds: float) -> str:
+    """A duration as text: ``40 s``, ``12 min``, ``3 h 05 min``."""
     if seconds < _MINUTE:
         return f"{seconds:.0f} s"
     if seconds < _HOUR:

@@ -1,7 +1,7 @@
-"""Pictures: speed against depth, with a panel per kind of test, a line per label, and ranges; and others.
+"""Draws plots: speed against depth (a panel per kind of test, a line per label, with ranges), and others.
 
-matplotlib is optional and imported when a picture is drawn: it costs half a second, and most commands draw
-none. Equal tables give equal bytes with one version of it: no date, no random ids, no settings of the user's.
+matplotlib is optional. It is imported only for drawing, because it takes half a second and most commands draw
+nothing. Equal tables give identical bytes with the same matplotlib: no dates, random ids or user settings.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 PlotFormat = Literal["svg", "png"]
 PLOT_FORMATS: tuple[PlotFormat, ...] = ("svg", "png")
 
-# Okabe and Ito's colours, told apart by most eyes; black is left out, since a page may be dark.
+# Okabe and Ito's palette for colour blindness, without black, because the page may be dark.
 _COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-_MARKERS = ("o", "s", "^", "D", "v", "P")  # and by shape, for eyes that tell no colours apart
+_MARKERS = ("o", "s", "^", "D", "v", "P")  # so that lines can be distinguished without colours
 _STYLES = ("-", "--", "-.", ":")
-_INK = "#010203"  # of text and axes
+_INK = "#010203"  # text and axes
 _PANEL = (5.4, 3.6)  # inches
 _SQUARE = (7.0, 6.4)
 _BESIDE = 1.25
 _COLUMNS = 2
-_MOST_PANELS = 24  # a picture of more is no picture
+_MOST_PANELS = 24  # more would be unreadable
 _KIB = 1024
 
 _STYLE: dict[str, Any] = {
-    "svg.hashsalt": "patchkit",  # else every id is random
-    "svg.fonttype": "none",  # text stays text: it can be searched, and fonts are the reader's
+    "svg.hashsalt": "patchkit",  # otherwise ids are random
+    "svg.fonttype": "none",  # keeps text searchable, in the reader's fonts
     "font.family": "sans-serif",
     "font.size": 10.0,
     "axes.spines.top": False,
@@ -49,7 +49,7 @@ _Kind = tuple[BenchModel, str, str]
 
 
 def draw_plot(table: Table, form: PlotFormat) -> bytes:
-    """The picture of a table, on white. Raises PLOTTING_MISSING."""
+    """Plot a table, on white. Raises PLOTTING_MISSING."""
     kinds = _kinds(table)
     columns = min(_COLUMNS, len(kinds))
     rows = -(-len(kinds) // columns)
@@ -68,7 +68,7 @@ def draw_scatter(
     axes_are: tuple[str, str],
     form: PlotFormat,
 ) -> bytes:
-    """Points of several kinds on logarithmic axes, with lines where both are equal or a quarter apart.
+    """Points of several kinds on logarithmic axes, with lines at equality and at factors of 1.25.
 
     Raises:
         PLOTTING_MISSING: matplotlib is not installed.
@@ -108,7 +108,7 @@ def draw_changes(
     title: str,
     form: PlotFormat,
 ) -> bytes:
-    """Changes in per cent with their intervals, a panel per test, over the noise of the machine in grey.
+    """Changes in percent with intervals, a panel per test, with the machine's noise in grey.
 
     A row has its name, the test, and low, middle and high as fractions.
 
@@ -137,13 +137,13 @@ def draw_changes(
                     )  # fmt: skip
             axes.set_yticks(range(len(names)), [_plain(name) for name in names])
             axes.set_ylim(len(names) - 0.5, -0.5)
-            axes.set_xlabel("faster by, per cent")
+            axes.set_xlabel("speedup in percent")
 
     return _drawn(draw, (7.0, max(1, len(tests)) * height), form)
 
 
 def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: PlotFormat) -> bytes:
-    """A picture of that width and height that a function draws.
+    """Draw a picture of the given width and height with a function.
 
     Raises:
         PLOTTING_MISSING: matplotlib is not installed.
@@ -156,12 +156,12 @@ def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: Pl
             "drawing needs matplotlib, which is not installed",
             code="PLOTTING_MISSING",
             why=str(error),
-            hint="pip install 'patchkit[plots]'; without --plot nothing is drawn",
+            hint="pip install 'patchkit[plots]', or omit --plot",
         ) from error
     with mpl.rc_context():
         mpl.rcdefaults()
         for name, value in _STYLE.items():
-            mpl.rcParams[name] = value  # type: ignore[index]  # its stubs list every name there is
+            mpl.rcParams[name] = value  # type: ignore[index]  # its stubs require literal names
         figure = Figure(figsize=inches, layout="constrained")
         onto(figure)
         out = io.BytesIO()
@@ -171,7 +171,7 @@ def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: Pl
 
 
 def _kinds(table: Table) -> dict[_Kind, list[Line]]:
-    """The lines of each panel, prefill first; panels beyond what one can look at are left out."""
+    """The lines of each panel, prefill first; limited to a readable number of panels."""
     kinds: dict[_Kind, list[Line]] = {}
     for line in sorted(table.lines, key=lambda line: (line.model, not line.prompt)):
         apart = [line.unusual, *(f"{name} {line.shared[name]}" for name in table.varying)]
@@ -201,7 +201,7 @@ def _panel(axes: Axes, table: Table, kind: _Kind, lines: Sequence[Line]) -> None
         )
     depths = sorted({line.depth for line in lines})
     if depths[-1]:
-        # Depths are measured in steps of four: even steps on paper, and a place for depth 0.
+        # Depths are usually multiples of four, so this axis spaces them evenly and includes depth 0.
         axes.set_xscale("symlog", base=4, linthresh=min(depth for depth in depths if depth))
     axes.set_xticks([float(depth) for depth in depths], [_depth(depth) for depth in depths])
     axes.minorticks_off()
@@ -210,7 +210,7 @@ def _panel(axes: Axes, table: Table, kind: _Kind, lines: Sequence[Line]) -> None
 
 
 def _errors(cells: Sequence[Cell]) -> list[list[float]] | None:
-    """Distances down and up to the ends of each range, 0 where there is none; None when there are none."""
+    """Distances down and up to the ends of each range (0 if it has none); None if no cell has a range."""
     if not any(cell.range for cell in cells):
         return None
     ranges = [cell.range or (cell.speed, cell.speed) for cell in cells]
@@ -224,6 +224,6 @@ def _depth(tokens: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that matplotlib shows as it is: no formula, and a label even if it begins with ``_``."""
+    """Escape text for matplotlib: no formulas, and labels that start with ``_`` are not hidden."""
     shown = text.replace("$", r"\$")
     return f"\u200b{shown}" if shown.startswith("_") else shown

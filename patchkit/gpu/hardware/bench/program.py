@@ -1,4 +1,4 @@
-"""A call of llama-bench, and every way that it can end badly."""
+"""One call of llama-bench, and the error for each way it can fail."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from patchkit.gpu.hardware.program import has_lost_gpu, has_no_memory
 from patchkit.gpu.hardware.runner import Job, Runner
 
 _HELP_S = 60.0
-_BETWEEN_LOOKS_S = 10.0  # at temperatures and clocks
+_BETWEEN_LOOKS_S = 10.0  # minimum interval between samples of temperatures and clocks
 _TAIL = 15  # lines of stderr in a message
-_SIGNALLED = 128  # a shell's status for a program that a signal ended, plus the signal
+_SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """A call that ended well. ``text`` are its rows as they were printed, ``conditions`` the machine's."""
+    """A successful call. ``text`` is its stdout, ``conditions`` the state of the machine."""
 
     argv: tuple[str, ...]
     text: str
@@ -38,10 +38,10 @@ class Call:
 
 @dataclass(slots=True, kw_only=True)
 class LlamaBench:
-    """Calls of llama-bench on one machine; ``timeout_s`` is per call.
+    """Calls llama-bench on one machine; ``timeout_s`` is per call.
 
-    ``check_talk`` looks at what a call writes to stderr, and raises when it ran where it must not.
-    ``clock`` gives seconds.
+    ``check_talk`` checks a call's stderr, and raises if it ran on the wrong device. ``clock`` returns
+    seconds.
     """
 
     runner: Runner
@@ -52,11 +52,11 @@ class LlamaBench:
     _looked: float | None = None
 
     def argv(self, build: Path, model: Path, plan: BenchPlan, *, tag: str) -> list[str]:
-        """The command line, as the build in that folder takes it; it is asked once.
+        """The command line for the build in that folder; its ``--help`` is run once.
 
         Raises:
-            BENCH_FAILED and its like: it does not print its help.
-            BENCH_HELP_UNKNOWN: that is no help of llama-bench that we know.
+            BENCH_FAILED and similar: ``--help`` failed.
+            BENCH_HELP_UNKNOWN: its help is that of an unknown version of llama-bench.
         """
         there = self.runner.place(build)
         if build not in self._options:
@@ -72,21 +72,21 @@ class LlamaBench:
         ]
 
     def call(self, build: Path, model: Path, plan: BenchPlan, *, tag: str, what: str, failed: Path) -> Call:
-        """Run the llama-bench of a build to a good end; ``what`` names the call in messages.
+        """Run the llama-bench of a build; ``what`` names the call in messages.
 
-        What it wrote before a bad end is kept as ``failed``.
+        The output of a failed call is kept in the file ``failed``.
 
         Raises:
-            BENCH_FAILED, BENCH_CRASHED, BENCH_HUNG, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it did not end well.
-            BENCH_OUTPUT_UNREADABLE, BENCH_DEVICE_WRONG, BENCH_TESTS_UNASKED: its output is not a result.
-            What ``check_talk`` raises, and CacheError: the disk refused.
+            BENCH_FAILED, BENCH_CRASHED, BENCH_HUNG, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it failed.
+            BENCH_OUTPUT_UNREADABLE, BENCH_DEVICE_WRONG, BENCH_TESTS_UNASKED: its output is not the result.
+            The errors of ``check_talk``, and CacheError if a file cannot be written.
         """
         argv = self.argv(build, model, plan, tag=tag)
         try:
             done = self.runner.run(_job(self.runner.place(build), argv, tag, self.timeout_s))
         except ToolTimeout as error:
             keep_output(failed, f"{error.message}\n{error.why}\n".encode())
-            hint = f"give it more with --timeout; {error.hint}"
+            hint = f"allow more time with --timeout; {error.hint}"
             raise ToolchainError(error.message, code="BENCH_HUNG", why=error.why, hint=hint) from error
         text, talk = (out.decode("utf-8", "replace") for out in (done.stdout, done.stderr))
         try:
@@ -122,26 +122,26 @@ def _job(there: str, argv: Sequence[str], tag: str, timeout_s: float) -> Job:
 
 
 def keep_output(path: Path, data: bytes) -> None:
-    """Write what a call printed. Raises CacheError."""
+    """Keep the output of a call. Raises CacheError."""
     write_whole(path, data, "keeping the output of llama-bench")
 
 
 def read_rows(text: str, kept: Path) -> tuple[BenchRow, ...]:
-    """The rows of what a run wrote; ``kept`` is where that lies. Raises BENCH_OUTPUT_UNREADABLE."""
+    """Parse the output of a run, which is kept in the file ``kept``. Raises BENCH_OUTPUT_UNREADABLE."""
     try:
         return parse_rows(text, str(kept))
     except BenchUnreadable as error:
-        # Theirs is the exit code of a file that somebody named: this one a program wrote just now.
+        # BenchUnreadable is a usage error about a user's file, but this output is from a program.
         raise ToolchainError(
             error.message, code="BENCH_OUTPUT_UNREADABLE", where=error.where, why=error.why, hint=error.hint
         ) from error
 
 
 def bench_failure(completed: Completed, what: str, kept: Path) -> ToolchainError:
-    """The error for a run that did not end with status 0; ``what`` names the arm and round."""
+    """The error for a run with a status other than 0; ``what`` names build and round."""
     text = completed.stderr.decode("utf-8", "replace")
     why = "\n".join(text.splitlines()[-_TAIL:]) or "it wrote nothing to stderr"
-    again = "what was measured is kept; run the command again to go on from there"
+    again = "finished runs are kept; run the command again to resume"
 
     def failure(message: str, *, code: str, hint: str = again) -> ToolchainError:
         return ToolchainError(message, code=code, where=Location(path=str(kept)), why=why, hint=hint)
@@ -149,32 +149,32 @@ def bench_failure(completed: Completed, what: str, kept: Path) -> ToolchainError
     status = completed.returncode
     number = -status if status < 0 else max(0, status - _SIGNALLED)
     if has_no_memory(text):
-        hint = "a smaller model, or smaller depths"
+        hint = "use a smaller model, or smaller depths"
         return failure(f"{what} ran out of memory", code="BENCH_OUT_OF_MEMORY", hint=hint)
     if has_lost_gpu(text):
-        hint = f"look at the driver with: dmesg | tail; {again}"
+        hint = f"check the driver's messages with: dmesg | tail; {again}"
         return failure(f"{what} lost the GPU", code="BENCH_GPU_LOST", hint=hint)
     if number:
-        no_memory = "the system may have run out of memory: dmesg | grep -i oom; "
+        no_memory = "the system may have run out of memory (check: dmesg | grep -i oom); "
         hint = f"{no_memory if number == signal.SIGKILL else ''}{again}"
         return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_CRASHED", hint=hint)
-    return failure(f"{what} ended with status {status}", code="BENCH_FAILED")
+    return failure(f"{what} failed with status {status}", code="BENCH_FAILED")
 
 
 def _check_tests(rows: Sequence[BenchRow], plan: BenchPlan, kept: Path) -> None:
     found = sorted((row.test.prompt, row.test.generated, row.test.depth) for row in rows)
     if tuple(found) != plan.lengths:
         raise ToolchainError(
-            f"llama-bench measured {len(found)} tests where {len(plan.lengths)} were asked for",
+            f"llama-bench measured {len(found)} tests, but {len(plan.lengths)} were requested",
             code="BENCH_TESTS_UNASKED",
             where=Location(path=str(kept)),
             why=f"prompt, generated, depth: {found} instead of {list(plan.lengths)}",
-            hint="look at the file; the options of this build may mean something else",
+            hint="see the file; options may have another meaning in this build",
         )
 
 
 def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
-    """Every row was measured on the device that was asked for (None: any). Raises BENCH_DEVICE_WRONG."""
+    """Check that every row was measured on the requested device (None: any). Raises BENCH_DEVICE_WRONG."""
     for row in rows:
         if device is None:
             continue
@@ -183,6 +183,6 @@ def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
             raise GateError(
                 f"llama-bench ran on '{row.device}' with {', '.join(row.backends)}, not on {device}",
                 code="BENCH_DEVICE_WRONG",
-                why="figures of another device prove nothing of this one",
-                hint="llama-bench --list-devices shows the names",
+                why="results of another device are no evidence for this one",
+                hint="'llama-bench --list-devices' lists the device names",
             )

@@ -1,4 +1,4 @@
-"""What llama-bench writes with ``-o jsonl`` or ``-o json``, of builds 6628 to 11549."""
+"""Parses llama-bench's output of ``-o jsonl`` or ``-o json``, for builds 6628 to 11549."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import cast
 
 from patchkit.base.errors import Location, UsageError
 
-_LARGEST = 2**63 - 1  # llama-bench counts in int64_t and uint64_t; no model, time or size comes near
-_LONGEST = 1000  # characters of a text: the longest that are known name every device of a machine
+_LARGEST = 2**63 - 1  # llama-bench uses int64_t and uint64_t; real values are far smaller
+_LONGEST = 1000  # characters of a string; the longest known ones list every device of a machine
 
 
 class BenchUnreadable(UsageError):
-    """What is named as output of llama-bench is not what it writes."""
+    """A file given as output of llama-bench is not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fields:
-    """The fields of one row, and where it stands; ``hint`` is the next command for one who reads of an error.
+    """The fields of one row and its location; ``hint`` is the hint of errors.
 
-    Every method raises BenchUnreadable for a value that llama-bench does not write, and for a field that is
-    not there and has no ``without``.
+    Every method raises BenchUnreadable for an unexpected value, and for a missing field without a default
+    (``without``).
     """
 
     table: Mapping[str, object]
@@ -32,40 +32,40 @@ class Fields:
     hint: str
 
     def get(self, name: str) -> object:
-        """The value as JSON gave it."""
+        """The JSON value."""
         if name not in self.table:
             raise BenchUnreadable(
                 f"a row of llama-bench has no field '{name}'",
                 code="BENCH_FIELD_MISSING",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
-                hint="this llama-bench is not known: gpu/hardware/bench/rows.py reads b6628 to b11549",
+                hint="unknown version of llama-bench; gpu/hardware/bench/rows.py reads b6628 to b11549",
             )
         return self.table[name]
 
     def count(self, name: str) -> int:
-        """A whole number from 0 on."""
+        """An integer of at least 0."""
         value = self.integer(name)
         if value < 0:
             raise self.garbage(f"'{name}' is {value}, not a count")
         return value
 
     def integer(self, name: str) -> int:
-        """A whole number."""
+        """An integer."""
         value = self.get(name)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > _LARGEST:
-            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not a count")
+            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not an integer")
         return value
 
     def text(self, name: str, without: str | None = None) -> str:
-        """A text without control characters and halves of surrogate pairs."""
+        """A printable string of limited length."""
         value = self.get(name) if without is None else self.table.get(name, without)
         if not isinstance(value, str) or not value.isprintable() or len(value) > _LONGEST:
-            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not a text")
+            raise self.garbage(f"'{name}' is {reprlib.repr(value)}, not a printable string")
         return value
 
     def word(self, name: str) -> str | None:
-        """A setting, whatever its type, as text; None when the build has no such field."""
+        """A setting of any type as text; None if the build has no such field."""
         value = self.table.get(name)
         if value is None or isinstance(value, str):
             return None if value is None else self.text(name)
@@ -77,15 +77,15 @@ class Fields:
         """At least one wall time in nanoseconds."""
         values = self.get(name)
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
-            raise self.garbage(f"'{name}' is no list of times")
+            raise self.garbage(f"'{name}' is not a list of times")
         if not all(type(value) is int and 0 < value <= _LARGEST for value in values):
-            raise self.garbage(f"'{name}' has a time that is no positive number of nanoseconds")
+            raise self.garbage(f"'{name}' has a value that is not a positive number of nanoseconds")
         return tuple(cast("Sequence[int]", values))
 
     def garbage(self, why: str) -> BenchUnreadable:
-        """The error for this row."""
+        """The error for an invalid value in this row."""
         return BenchUnreadable(
-            "a line of llama-bench cannot be read",
+            "cannot parse a line of llama-bench",
             code="BENCH_GARBAGE",
             where=self.where,
             why=why,
@@ -93,8 +93,8 @@ class Fields:
         )
 
 
-_BLANK, _OF_ARRAYS = re.compile(r"\s*"), re.compile(r"[\s,\[\]]*")  # what is between the objects
-# How lines begin that llama-bench writes in other formats, none of which has the time of each repetition.
+_BLANK, _OF_ARRAYS = re.compile(r"\s*"), re.compile(r"[\s,\[\]]*")  # separators between objects
+# Beginnings of lines in llama-bench's other formats, which lack the time of each repetition.
 _OTHER_FORMATS = {
     "|": "Markdown (-o md)",
     "build_commit,": "CSV (-o csv)",
@@ -104,7 +104,7 @@ _OTHER_FORMATS = {
 
 
 def _objects(text: str, source: str, hint: str) -> Iterator[Fields]:
-    """The fields of each object, of one per line or of an array. Raises BenchUnreadable."""
+    """The fields of each object, one per line or from an array. Raises BenchUnreadable."""
     decoder = json.JSONDecoder()
     is_array = text.lstrip().startswith("[")
     between = _OF_ARRAYS if is_array else _BLANK
@@ -123,13 +123,13 @@ def _objects(text: str, source: str, hint: str) -> Iterator[Fields]:
         except (ValueError, RecursionError) as error:
             is_last = not text.rstrip().endswith("]") if is_array else text.find("\n", at) == -1
             if is_last and text[at] == "{":
-                raise _truncated(here, f"the last row is not whole: {error}") from error
+                raise _truncated(here, f"the last row is incomplete: {error}") from error
             other = next((name for begin, name in _OTHER_FORMATS.items() if text.startswith(begin, at)), None)
             raise here.garbage(
-                f"it is {other}, without the time of each repetition" if other else f"it is no JSON: {error}"
+                f"it is {other}, without the time of each repetition" if other else f"it is not JSON: {error}"
             ) from error
         if not isinstance(found, dict):
-            raise here.garbage("it is JSON, but no object")
+            raise here.garbage("it is JSON, but not an object")
         yield Fields(table=cast("dict[str, object]", found), where=here.where, hint=hint)
 
 
@@ -144,17 +144,17 @@ def _truncated(here: Fields, why: str) -> BenchUnreadable:
 
 
 def load_mode_of(fields: Fields) -> str:
-    """How the model was loaded; up to 10068 builds say only whether by mmap."""
+    """How the model was loaded; builds up to 10068 report only whether mmap was used."""
     if fields.table.get("load_mode") is not None:
         return fields.text("load_mode")
     return "mmap" if fields.get("use_mmap") else "none"
 
 
-_AGAIN = "run the command again; the whole output is kept in the file named above"
+_AGAIN = "run the command again; the complete output is kept in the file named above"
 _FLASH = {"False": "off", "True": "on", "0": "off", "1": "on", "-1": "auto"}
 
-# Fields that change what is measured, and how llama-bench writes that they were left alone; a build that
-# lacks one had no other way. As in the sources of the 14 builds.
+# Fields that affect the measurement, with their default values as llama-bench prints them; builds without a
+# field have only the default behaviour. From the sources of the 14 builds.
 _USUAL: Mapping[str, frozenset[str]] = {
     "cpu_mask": frozenset({"0x0"}),
     "cpu_strict": frozenset({"False"}),
@@ -178,9 +178,9 @@ _USUAL: Mapping[str, frozenset[str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class BenchTest:
-    """One test; ``prompt``, ``generated`` and ``depth`` in tokens, ``flash`` off, on or auto.
+    """One test; lengths in tokens; ``flash`` is off, on or auto.
 
-    ``setting`` is the rest of how the model was run: type and size, batch sizes, threads, layers offloaded.
+    ``setting``: other settings of the run: model type and size, batch sizes, threads, offloaded layers.
     """
 
     prompt: int
@@ -193,7 +193,7 @@ class BenchTest:
 
     @property
     def name(self) -> str:
-        """As people write it: ``pp512@d4096``, with what is not the usual behind it."""
+        """Short name such as ``pp512@d4096``, followed by unusual settings."""
         parts = [f"pp{self.prompt}"] if self.prompt else []
         parts += [f"tg{self.generated}"] if self.generated else []
         text = f"{'+'.join(parts)}@d{self.depth}"
@@ -203,18 +203,18 @@ class BenchTest:
 
     @property
     def cache(self) -> str:
-        """The types of the KV cache: one word when K and V have the same."""
+        """The type of the KV cache; both types if K and V differ."""
         return self.type_k if self.type_k == self.type_v else f"{self.type_k}/{self.type_v}"
 
     @property
     def tokens(self) -> int:
-        """Tokens that one repetition takes time for."""
+        """Tokens that one repetition's time is for."""
         return self.prompt + self.generated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class BenchModel:
-    """What the program says of the model: its type in words, its size in bytes, its number of parameters."""
+    """The model as reported by llama-bench: its type, size in bytes, and number of parameters."""
 
     kind: str
     size_bytes: int
@@ -223,7 +223,7 @@ class BenchModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """One row. ``backends`` and ``device`` are what the program says it ran on."""
+    """One row. ``backends`` and ``device`` are as reported by llama-bench."""
 
     test: BenchTest
     samples_ns: tuple[int, ...]
@@ -236,15 +236,15 @@ class BenchRow:
 
     @property
     def tokens_per_second(self) -> tuple[float, ...]:
-        """One per repetition, as llama-bench counts them: their mean is its ``avg_ts``."""
+        """The speed of each repetition, as in llama-bench; their mean is its ``avg_ts``."""
         return tuple(self.test.tokens * 1e9 / sample for sample in self.samples_ns)
 
 
 def parse_rows(text: str, source: str, *, hint: str = _AGAIN) -> tuple[BenchRow, ...]:
-    """Every row of the output; ``source`` names the file for messages, ``hint`` is their next command.
+    """Parse all rows of the output; ``source`` is the file named in errors, ``hint`` their hint.
 
     Raises:
-        BenchUnreadable: a row is not what llama-bench writes, lacks a field, or has no end.
+        BenchUnreadable: a row is invalid, lacks a field, or is incomplete.
     """
     return tuple(map(_row, _objects(text, source, hint)))
 
@@ -261,7 +261,7 @@ def _row(fields: Fields) -> BenchRow:
         setting=_setting(fields),
     )
     if not test.tokens:
-        raise fields.garbage("it is a test of no tokens")
+        raise fields.garbage("the test has no tokens")
     backends = fields.text("backends")
     gpu, cpu = fields.text("gpu_info", ""), fields.text("cpu_info", "")
     unusual = [

@@ -1,14 +1,14 @@
-"""How much faster one build is than another, with intervals that are exact for any number of runs.
+"""Speed differences of builds, with intervals that are exact for any number of runs.
 
-Builds that ran in the same rounds are compared round by round, by Wilcoxon's signed ranks. A value is the
-logarithm of the ratio of two builds' times in one round. Heat, a stall or another program meets either build
-with the same chance, because their order changes from round to round, so the values are symmetric around the
-true effect, and nothing else is assumed of the noise. The mean of two runs against a single one is not
-symmetric when runs stall, so values are never that.
+Builds measured in the same rounds are compared round by round, with Wilcoxon's signed-rank test. A value is
+the logarithm of the ratio of two builds' times in one round. Heat, stalls and other programs affect both
+builds with equal probability, because their order changes from round to round. So the values are symmetric
+around the true effect, which is the only assumption about the noise. The mean of two runs against a single
+one is not symmetric if runs stall, so values are never such ratios.
 
-Separate runs, as files of llama-bench have them, share no rounds and may differ in number: they are compared
-by Wilcoxon's rank sums, which require that the noise of both is alike. Either way the effect is the median of
-all estimates that the values allow (Hodges and Lehmann), and its bounds are two of these estimates.
+Separate runs, as in files of llama-bench, share no rounds and may differ in number. They are compared with
+Wilcoxon's rank-sum test, which requires equal noise on both sides. In both cases, the effect is the median of
+all pairwise estimates (Hodges-Lehmann), and its bounds are two of these estimates.
 """
 
 from __future__ import annotations
@@ -23,30 +23,29 @@ from itertools import combinations_with_replacement
 from patchkit.base.verdict import SpeedVerdict
 
 LEAST = 0.02
-"""The smallest change of speed worth a verdict, as a fraction.
+"""The smallest relevant change of speed, as a fraction.
 
-Interleaved runs on gfx1151 were seen to differ by 1.5 % by themselves (justinappler's notes;
-docs/records/bench.md).
+Interleaved runs of the same build on gfx1151 differed by 1.5 % (justinappler's notes; docs/records/bench.md).
 """
 CONFIDENCE = 0.99
-"""Of each interval; a gate looks at many tests, so one wrong in twenty would be too many."""
-_CHANCE = (1 - CONFIDENCE) / 2  # that one end of an interval is wrong
-_MOST_KEPT = 128  # numbers of rounds whose distribution is remembered
+"""Confidence of each interval. A gate checks many tests, so one wrong in twenty would be too many."""
+_CHANCE = (1 - CONFIDENCE) / 2  # probability that one end of an interval is wrong
+_MOST_KEPT = 128  # cached distributions, by number of rounds
 
 
 def fewest_rounds(chance: float) -> int:
-    """How many rounds it takes until a bound can be wrong with at most this chance."""
+    """Number of rounds needed for a bound that is wrong with at most this probability."""
     return math.ceil(-math.log2(chance) - 1e-9)
 
 
 FEWEST = fewest_rounds(_CHANCE)
-"""Rounds from which on there is an interval of 99 %: 8. All of n values lie on one side of the true effect
-with probability 2^(1-n), so even the range of seven values misses it more often."""
+"""Minimum number of rounds for a 99 % interval: 8. All n values are on one side of the true effect with
+probability 2^(1-n), so even the range of seven values misses it too often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interval:
-    """``low <= middle <= high``, effects unless a function says otherwise."""
+    """``low <= middle <= high``; effects unless a function documents otherwise."""
 
     low: float
     middle: float
@@ -54,23 +53,23 @@ class Interval:
 
     @property
     def reach(self) -> float:
-        """How far from no effect the interval goes."""
+        """The largest absolute effect in the interval."""
         return max(abs(self.low), abs(self.high))
 
     @property
     def fractions(self) -> Interval:
-        """Of logarithms of ratios: 0.1 is ten per cent faster; five digits."""
+        """Logarithms of ratios converted to fractions (0.1 is ten percent faster), with five digits."""
         low, middle, high = (round(math.expm1(each), 5) for each in (self.low, self.middle, self.high))
         return Interval(low=low, middle=middle, high=high)
 
     @property
     def ends(self) -> tuple[float, float]:
-        """Without the middle."""
+        """Low and high."""
         return self.low, self.high
 
     @property
     def half(self) -> float:
-        """The larger of the two distances from the middle."""
+        """The larger distance from the middle to an end."""
         return max(self.middle - self.low, self.high - self.middle)
 
 
@@ -78,8 +77,8 @@ class Interval:
 class Comparison:
     """One test, candidate against baseline; positive is faster.
 
-    ``effect`` is the candidate against the baseline over ``rounds`` rounds, ``noise`` the baseline against
-    itself in the same rounds; ``least`` is the smallest effect worth a verdict. All are logarithms of ratios.
+    ``effect`` is candidate against baseline over ``rounds`` rounds, ``noise`` baseline against itself in the
+    same rounds; ``least`` is the smallest relevant effect. All are logarithms of ratios.
     """
 
     effect: Interval
@@ -89,24 +88,24 @@ class Comparison:
 
     @property
     def margin(self) -> float:
-        """How large an effect must be to be called one."""
+        """The effect that an interval must exceed for a verdict of faster or slower."""
         return max(self.least, self.noise.reach)
 
     @property
     def verdict(self) -> SpeedVerdict:
-        """By :func:`judge_interval`; unclear with fewer rounds than an interval takes."""
+        """The verdict of :func:`judge_interval`; unclear with too few rounds for an interval."""
         if self.rounds < FEWEST:
             return "unclear"
         return judge_interval(self.effect, margin=self.margin, least=self.least)
 
     @property
     def smallest_loss_seen(self) -> float:
-        """The loss, as a fraction, from which on this run would have said slower: its stated power."""
+        """The smallest loss, as a fraction, that this run would have detected (its power)."""
         return -math.expm1(-(self.margin + self.effect.half))
 
 
 def judge_interval(effect: Interval, *, margin: float, least: float) -> SpeedVerdict:
-    """The interval lies beyond the margin, within what is not worth a verdict, or neither."""
+    """Faster or slower if the interval is beyond the margin, same if within ``least``, else unclear."""
     if effect.low > margin:
         return "faster"
     if effect.high < -margin:
@@ -117,13 +116,13 @@ def judge_interval(effect: Interval, *, margin: float, least: float) -> SpeedVer
 def compare(
     baseline: Sequence[float], candidate: Sequence[float], again: Sequence[float], *, least: float
 ) -> Comparison:
-    """Compare times (any unit) of the three arms, one per round each.
+    """Compare times (in any unit) of the three arms, one per round each.
 
-    Each round is compared with itself, so that what slows a whole round does not count. ``least`` is
-    the smallest fraction that is worth a verdict.
+    Ratios are formed within rounds, so that what slows down a whole round cancels out. ``least`` is the
+    smallest relevant fraction.
     """
     if not len(baseline) == len(candidate) == len(again):
-        raise ValueError("rounds are not whole")
+        raise ValueError("the arms have different numbers of rounds")
     return Comparison(
         effect=of_rounds(
             [math.log(one / ours) for one, ours in zip(baseline, candidate, strict=True)]
@@ -136,10 +135,10 @@ def compare(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimates:
-    """All estimates of an effect that some values allow, sorted.
+    """All pairwise estimates of an effect, sorted.
 
-    Were there no effect, ``cases`` would be equally likely, and in ``ways[n]`` of them n estimates would lie
-    on one side of it.
+    Without an effect, all ``cases`` would be equally likely, and in ``ways[n]`` of them exactly n estimates
+    would be on one side of zero effect.
     """
 
     values: Sequence[float]
@@ -147,7 +146,7 @@ class Estimates:
     cases: int
 
     def bound(self, chance: float) -> Interval:
-        """Their median, and bounds that are wrong with at most this chance; infinite where none is."""
+        """The median, with bounds that are wrong with at most this probability; infinite if impossible."""
         left_out = _left_out(self.ways, chance * self.cases)
         middle = statistics.median(self.values)
         if left_out is None:
@@ -155,24 +154,24 @@ class Estimates:
         return Interval(low=self.values[left_out], middle=middle, high=self.values[-1 - left_out])
 
     def interval(self, chance: float = _CHANCE) -> Interval:
-        """The same; of too few values all that was seen."""
+        """As :meth:`bound`, but limited to the range of the values, if these are too few."""
         found = self.bound(chance)
         return replace(found, low=max(found.low, self.values[0]), high=min(found.high, self.values[-1]))
 
 
 def of_rounds(values: Sequence[float]) -> Estimates:
-    """Of effects that were measured in one round each: the averages of all pairs, each with itself, too.
+    """Estimates from effects measured in one round each: averages of all pairs, each with itself included.
 
-    :func:`fewest_rounds` says how many have a bound.
+    :func:`fewest_rounds` gives the number of rounds needed for a bound.
     """
     averages = sorted((one + other) / 2 for one, other in combinations_with_replacement(values, 2))
     return Estimates(values=averages, ways=_ways_of_signs(len(values)), cases=2 ** len(values))
 
 
 def of_separate_runs(before: Sequence[float], after: Sequence[float]) -> Estimates:
-    """How many times ``before`` the values of ``after`` are: each of one side by each of the other.
+    """Estimates of the ratio of ``after`` to ``before``: all pairwise ratios.
 
-    :func:`is_enough` says whether there is a bound.
+    :func:`is_enough` tells whether there are enough values for a bound.
     """
     return Estimates(
         values=sorted(later / earlier for later in after for earlier in before),
@@ -182,12 +181,12 @@ def of_separate_runs(before: Sequence[float], after: Sequence[float]) -> Estimat
 
 
 def is_enough(before: int, after: int) -> bool:
-    """Whether so many values of two separate runs have an interval of 99 %: five each have, four not."""
+    """Whether two separate runs have enough values for a 99 % interval: five each, not four."""
     return _CHANCE * math.comb(before + after, after) >= 1
 
 
 def _left_out(ways: Sequence[int], likely: float) -> int | None:
-    """The largest total that, with those below it, comes up in at most ``likely`` ways; None: not even 0."""
+    """The largest total that, with all lower ones, occurs in at most ``likely`` ways; None if not even 0."""
     below = 0
     for total, more in enumerate(ways):
         below += more
@@ -198,7 +197,7 @@ def _left_out(ways: Sequence[int], likely: float) -> int | None:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _ways_of_signs(rounds: int) -> tuple[int, ...]:
-    """In how many ways signs give each sum of ranks, from none to half of all."""
+    """For each sum of ranks, from 0 to half of the maximum, the number of sign combinations that give it."""
     most = rounds * (rounds + 1) // 4 + 1
     ways = [1, *[0] * most]
     for rank in range(1, rounds + 1):
@@ -209,7 +208,7 @@ def _ways_of_signs(rounds: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _ways_of_ranks(before: int, after: int) -> tuple[int, ...]:
-    """In how many orders of all values so many pairs have that of ``after`` below, from none to half of all.
+    """For each number of inverted pairs, from 0 to half of all, the number of orders that have it.
 
     Coefficients of the Gaussian binomial: the product of (1 - q^(after + i)) / (1 - q^i), i up to ``before``.
     """

@@ -1,4 +1,4 @@
-"""Results of llama-bench side by side, as a table: what is compared, how sure it is, and in which formats."""
+"""Tables that compare results of llama-bench: changes, their certainty, and output formats."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow
 from patchkit.gpu.hardware.bench.statistics import CONFIDENCE, Interval, is_enough, of_separate_runs
 
-_MOST_UNITS = 100  # on which an interval rests: all pairs of two sides are looked at
+_MOST_UNITS = 100  # values that an interval is based on; all pairs of two sides are compared
 CONDITIONS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 """The names of :attr:`BenchRow.conditions`."""
-_IN_TEST = ("cache", "flash")  # of these :attr:`Line.test` says what is unusual
+_IN_TEST = ("cache", "flash")  # :attr:`Line.test` names these if they are unusual
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What was measured of one build; ``source`` is the file, for messages."""
+    """The results of one build; ``source`` is their file, for messages."""
 
     label: str
     source: str
@@ -29,16 +29,16 @@ class Series:
 
     @property
     def builds(self) -> str:
-        """As reports name it: ``build 6900 (c22473b58)``."""
+        """The builds in the form of reports: ``build 6900 (c22473b58)``."""
         return ", ".join(f"build {number} ({commit})" for number, commit in sorted(self._builds))
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The names of its tests, each once."""
+        """The distinct names of its tests."""
         return tuple(dict.fromkeys(row.test.name for row in self.rows))
 
     def is_same_build(self, other: Series) -> bool:
-        """Whether all rows of both name one commit; of an unknown one nobody can say."""
+        """Whether all rows of both have the same, known commit."""
         found = self._builds | other._builds
         return len(found) == 1 and "unknown" not in {commit for _, commit in found}
 
@@ -49,21 +49,21 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Tokens per second of one test, one tuple per run; ``conditions`` are those of the label."""
+    """Tokens per second of one test, one tuple per run; ``conditions`` are those of the build's results."""
 
     runs: tuple[tuple[float, ...], ...]
     conditions: Mapping[str, str]
 
     @property
     def speed(self) -> float:
-        """The mean over all repetitions, which is llama-bench's own figure."""
+        """The mean over all repetitions, which is the figure that llama-bench prints."""
         return statistics.fmean(speed for run in self.runs for speed in run)
 
     @property
     def units(self) -> tuple[float, ...]:
-        """What an interval rests on: the means of several runs, else the repetitions of the only one.
+        """The values that an interval is based on: means of several runs, or repetitions of the only run.
 
-        Of more than a hundred the means of neighbours.
+        If there are more than a hundred, means of adjacent values.
         """
         units = [statistics.fmean(run) for run in self.runs] if len(self.runs) > 1 else self.runs[0]
         size = -(-len(units) // _MOST_UNITS)
@@ -71,13 +71,13 @@ class Cell:
 
     @property
     def range(self) -> tuple[float, float] | None:
-        """The lowest and the highest of these, in tokens per second; None for a single repetition."""
+        """Lowest and highest of :attr:`units`, in tokens per second; None for a single repetition."""
         return (min(self.units), max(self.units)) if len(self.units) > 1 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """``prompt``, ``generated`` and ``depth`` in tokens; one cell per label, None where it has none."""
+    """One test; lengths in tokens; one cell per label, None if the label has no result."""
 
     model: BenchModel
     prompt: int
@@ -88,40 +88,40 @@ class Line:
 
     @property
     def kind(self) -> str:
-        """The test without its depth: ``pp512``, ``tg128``, ``pp512+tg128``."""
+        """The test without its depth, such as ``pp512``, ``tg128`` or ``pp512+tg128``."""
         parts = [f"pp{self.prompt}"] if self.prompt else []
         return "+".join([*parts, f"tg{self.generated}"] if self.generated else parts)
 
     @property
     def unusual(self) -> str:
-        """What sets the test apart from one with an f16 cache and flash attention; empty for most."""
+        """Differences from an f16 cache with flash attention, as text; empty for most tests."""
         cache, flash = self.shared.get("cache", "f16"), self.shared.get("flash", "on")
         words = [cache] if cache != "f16" else []
         return " ".join([*words, f"fa-{flash}"] if flash != "on" else words)
 
     @property
     def test(self) -> str:
-        """As llama-bench writes it: ``pp512 @ d4096``."""
+        """The test's name as in llama-bench, such as ``pp512 @ d4096``."""
         text = f"{self.kind} @ d{self.depth}" if self.depth else self.kind
         return f"{text} {self.unusual}".rstrip()
 
     def change(self, base: int, other: int) -> float | None:
-        """How much faster ``other`` is, as a fraction; None when one of them was not measured."""
+        """The speedup of ``other`` minus 1; None if one of them was not measured."""
         before, after = self.cells[base], self.cells[other]
         return None if before is None or after is None else after.speed / before.speed - 1
 
     def values(self, base: int, other: int) -> tuple[int, int] | None:
-        """On how many values of each side an interval of the change rests; None: there is none."""
+        """Number of values per side that the change's interval is based on; None if there is no interval."""
         before, after = self.cells[base], self.cells[other]
         if before is None or after is None or min(len(before.units), len(after.units)) == 1:
             return None
         return len(before.units), len(after.units)
 
     def change_interval(self, base: int, other: int) -> Interval | None:
-        """Its interval; None when a side has a single repetition, or none.
+        """The interval of the change; None if a side has at most one repetition.
 
-        The change is one of means. Where a stalled repetition moves that out of the interval, which no single
-        one does move, the interval reaches to it.
+        The change compares means. If stalled repetitions move it out of the interval (a single one never
+        does), the interval is extended to include it.
         """
         before, after, change = self.cells[base], self.cells[other], self.change(base, other)
         if before is None or after is None or change is None or self.values(base, other) is None:
@@ -132,9 +132,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Lines in the order to show them; ``base`` is the index of the label that others are held against.
+    """A comparison. ``base`` is the index of the label that others are compared with.
 
-    ``distinct``: the labels are different programs, even where they report one build.
+    ``distinct``: the labels are known to be different programs, even if they report the same build.
     """
 
     labels: tuple[str, ...]
@@ -146,7 +146,7 @@ class Table:
 
     @property
     def varying(self) -> tuple[str, ...]:
-        """The conditions that lines differ in and that their test does not name, of :data:`CONDITIONS`."""
+        """The conditions (of :data:`CONDITIONS`) that differ between lines and are not in the test's name."""
         return tuple(
             name
             for name in CONDITIONS
@@ -155,17 +155,17 @@ class Table:
 
     @property
     def others(self) -> tuple[int, ...]:
-        """The indexes of every label but the base."""
+        """The indexes of all labels except the base."""
         return tuple(index for index in range(len(self.labels)) if index != self.base)
 
     @property
     def models(self) -> tuple[BenchModel, ...]:
-        """Every model of the table, each once, in the order of its lines."""
+        """The distinct models, in the order of the lines."""
         return tuple(dict.fromkeys(line.model for line in self.lines))
 
     @property
     def fewest(self) -> tuple[int, int] | None:
-        """On how many values of each side the least certain interval rests; None: no change has one."""
+        """Number of values per side of the least certain interval; None if no change has an interval."""
         found = [line.values(self.base, other) for line in self.lines for other in self.others]
         pairs = [pair for pair in found if pair is not None]
         return min(pairs, key=lambda pair: math.comb(sum(pair), pair[0]), default=None)
@@ -174,16 +174,16 @@ class Table:
 def compare_series(
     series: Sequence[Series], *, base: int = 0, across: Collection[str] = (), distinct: bool = False
 ) -> Table:
-    """Put equal tests side by side.
+    """Compare equal tests of several builds.
 
     Args:
         series: one per label, in the order of the columns.
-        base: the index of the label that the others are held against.
-        across: conditions that may differ within a line, of :data:`CONDITIONS`.
-        distinct: they are known to be of different programs, even where they report one build.
+        base: the index of the label that others are compared with.
+        across: conditions (of :data:`CONDITIONS`) that may differ within a line.
+        distinct: they are known to be different programs, even if they report the same build.
 
     Raises:
-        BENCH_NOTHING_SHARED: there are several labels, and no line has two cells.
+        BENCH_NOTHING_SHARED: there are several labels, but no line has two cells.
         BENCH_AMBIGUOUS: a label has two results for one cell.
     """
     found: dict[_Key, dict[int, list[BenchRow]]] = {}
@@ -231,17 +231,17 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
         differing += ["devices (-dev)"] if row.device != first.device else []
         if differing:
             raise UsageError(
-                f"'{series.label}' has two results for {first.test.name} of {first.model.kind}",
+                f"'{series.label}' has conflicting results for {first.test.name} of {first.model.kind}",
                 code="BENCH_AMBIGUOUS",
                 where=Location(path=series.source),
                 why=f"they differ in {', '.join(differing)}",
-                hint="one file per build, and one --across less; or split the file",
+                hint="use one file per build; remove an --across option, or split the file",
             )
     return Cell(runs=tuple(row.tokens_per_second for row in rows), conditions=first.conditions)
 
 
 def _nothing_shared(series: Sequence[Series]) -> UsageError:
-    """With what the first rows differ in, so that the next command can be named."""
+    """The error, with the differences of the first rows, so that the hint can name the options."""
     first = series[0].rows[0]
     other = series[1].rows[0]
     differing = [name for name in CONDITIONS if first.conditions[name] != other.conditions[name]]
@@ -262,13 +262,13 @@ def _nothing_shared(series: Sequence[Series]) -> UsageError:
 
 NO_INTERVAL = "no interval"
 SURE = f"{100 * CONFIDENCE:.0f} % interval"
-"""The title of intervals that are; others are blind to what differs between runs, or all that was seen."""
-_NAMED = 4  # tests that a note names before it counts the rest
-_LOOKED_AT = 100  # relatives of a test; a file that has more was not measured by a person
+"""Title of intervals with that confidence; others ignore variation between runs, or are just the range."""
+_NAMED = 4  # tests that a note names; the rest is only counted
+_LOOKED_AT = 100  # lines to search for the same test; no measurement by hand has more
 
 
 def table_notes(table: Table) -> tuple[str, ...]:
-    """One sentence each: the builds, what is not compared and why, what differs, how sure the figures are."""
+    """Notes: the builds, what is not compared and why, differing conditions, and the certainty of figures."""
     return (
         *(f"{one.label}: {one.builds}" for one in table.series),
         *_same_builds(table),
@@ -279,7 +279,7 @@ def table_notes(table: Table) -> tuple[str, ...]:
 
 
 def interval_title(table: Table) -> str:
-    """What a column of intervals is called: with its confidence only when it rests on enough values."""
+    """Title of the column of intervals; it includes the confidence only if there are enough values."""
     if table.fewest is None or not is_enough(*table.fewest):
         return "interval"
     of_one_run = any(len(cell.runs) == 1 for cell in _cells(table) if len(cell.units) > 1)
@@ -291,18 +291,18 @@ def _cells(table: Table) -> list[Cell]:
 
 
 def _same_builds(table: Table) -> list[str]:
-    """Labels that report the base's build, which is blind to uncommitted code and to compiler options."""
+    """Labels that report the base's build, which uncommitted code and compiler options do not change."""
     base = table.series[table.base]
     return [
         f"warning: {other.label} and {base.label} report the same {base.builds}; "
-        "if they are the same program, any change is noise of the machine"
+        "if they are the same program, any difference is noise"
         for other in (table.series[index] for index in table.others)
         if not table.distinct and base.is_same_build(other)
     ]
 
 
 def _differences(table: Table) -> list[str]:
-    """Conditions that ``across`` let differ, and do."""
+    """Conditions that differ, as permitted by ``across``."""
     notes = []
     for name in table.across:
         seen = [
@@ -310,15 +310,15 @@ def _differences(table: Table) -> list[str]:
             for index in range(len(table.labels))
         ]
         if len({tuple(values) for values in seen}) > 1:
-            told = ", ".join(
+            by_label = ", ".join(
                 f"{label} {' and '.join(values)}" for label, values in zip(table.labels, seen, strict=True)
             )
-            notes.append(f"compared although {name} differs: {told}")
+            notes.append(f"compared although {name} differs: {by_label}")
     return notes
 
 
 def _apart(table: Table) -> list[str]:
-    """Every line that lacks a cell, with what its nearest relative differs in; equal reasons are one note."""
+    """Lines without a cell, with the differences of the nearest similar line; equal reasons are merged."""
     alike: dict[tuple[int, int, int, int], list[Line]] = {}
     for line in table.lines:
         for index, cell in enumerate(line.cells):
@@ -335,15 +335,15 @@ def _apart(table: Table) -> list[str]:
 
 
 def _why(line: Line, near: Sequence[Line]) -> str:
-    """How the same test differs where it is, if it is; of a model of another type nothing is said."""
+    """How the same test differs where it was measured; empty if it was not, or for another model type."""
     for other in near[:_LOOKED_AT]:
         if other.model == line.model:
-            told = [
+            differences = [
                 f"{name} {theirs} instead of {line.shared[name]}"
                 for name, theirs in other.shared.items()
                 if theirs != line.shared[name]
             ]
-            return f" (it has {', '.join(told)})"
+            return f" (it has {', '.join(differences)})"
     for other in near[:_LOOKED_AT]:
         if other.model.kind == line.model.kind:
             size, params = other.model.size_bytes, other.model.params
@@ -352,21 +352,21 @@ def _why(line: Line, near: Sequence[Line]) -> str:
 
 
 def _certainty(table: Table) -> list[str]:
-    """On how many repetitions intervals rest, and what they cannot know."""
+    """The number of repetitions that intervals are based on, and their limits."""
     cells = _cells(table)
     single = [cell for cell in cells if len(cell.units) == 1]
     notes = []
     if single:
         which = "every test was" if len(single) == len(cells) else "some tests were"
-        notes.append(f"{NO_INTERVAL}: {which} run once (-r 1), so nothing is known of the scatter")
+        notes.append(f"{NO_INTERVAL}: {which} run once (-r 1), so the variation is unknown")
     if table.fewest is not None:
         notes.append(f"{interval_title(table)}: {_rests(cells)}")
         before, after = table.fewest
         if not is_enough(before, after):
             chance = f"one time in {math.comb(before + after, after) // 2}"
             notes.append(
-                f"too few for a {SURE}: of two equal builds all {before} values of one are beyond "
-                f"all {after} of the other {chance}"
+                f"too few values for a {SURE}: even for equal builds, all {before} values of one are beyond "
+                f"all {after} values of the other {chance}"
             )
     return notes
 
@@ -374,10 +374,10 @@ def _certainty(table: Table) -> list[str]:
 def _rests(cells: Sequence[Cell]) -> str:
     between = [len(cell.runs) for cell in cells if len(cell.runs) > 1]
     within = [len(cell.runs[0]) for cell in cells if len(cell.runs) == 1 and len(cell.units) > 1]
-    told = [f"over {_range(between)} runs"] if between else []
+    texts = [f"over {_range(between)} runs"] if between else []
     if within:
-        told.append(f"over {_range(within)} repetitions of one run, blind to what differs between runs")
-    return "; ".join(told)
+        texts.append(f"over {_range(within)} repetitions of one run, without the variation between runs")
+    return "; ".join(texts)
 
 
 def _range(values: Sequence[int]) -> str:
@@ -390,7 +390,7 @@ def _listed(tests: Sequence[str]) -> str:
 
 
 MISSING = "-"
-# Whether a test has prompt tokens, and whether it has generated ones.
+# By whether a test has prompt tokens, and generated tokens.
 _KINDS = {
     (True, False): "Prefill (pp)",
     (False, True): "Decode (tg)",
@@ -401,7 +401,7 @@ _BILLION = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """``aligned`` says per column ``left``, ``right`` for a text, or ``figure``."""
+    """A part of the table. ``aligned`` is per column ``left``, ``right`` (for text) or ``figure``."""
 
     model: BenchModel
     title: str
@@ -411,7 +411,7 @@ class Section:
 
 
 def sections(table: Table) -> tuple[Section, ...]:
-    """Every section that has lines, model by model."""
+    """The sections with lines, model by model."""
     titles = _titles(table)
     texts = ("left", *["right"] * (2 + len(table.varying)), "left")
     aligned = (*texts, *["figure"] * (len(titles) - len(texts)))
@@ -430,7 +430,7 @@ def sections(table: Table) -> tuple[Section, ...]:
 
 
 def markdown_table(table: Table) -> str:
-    """Sections with a heading each, as people post them, and the notes as a list."""
+    """Sections with headings, ready for posting, and the notes as a list."""
     blocks = []
     several = len(table.models) > 1
     before = None
@@ -444,7 +444,7 @@ def markdown_table(table: Table) -> str:
 
 
 def csv_table(table: Table) -> str:
-    """One line per test with unrounded figures; empty where there is none. The notes are not in it."""
+    """One line per test with unrounded figures, empty if missing; without the notes."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     titles = ["model", "size_bytes", "params", "test", "prompt", "generated", "depth", *table.varying]
@@ -469,12 +469,12 @@ def csv_table(table: Table) -> str:
 
 
 def _no_formula(cell: object) -> object:
-    """What a spreadsheet would run as a formula, as a text: names of models come from strangers' files."""
+    """Escape text that a spreadsheet would run as a formula: model names come from untrusted files."""
     return f"'{cell}" if isinstance(cell, str) and cell.lstrip()[:1] in {"=", "+", "-", "@"} else cell
 
 
 def json_table(table: Table) -> dict[str, object]:
-    """The table for ``--json``: tokens per second, changes as fractions; ranges and intervals may be null."""
+    """The table for ``--json``; changes are fractions; ranges and intervals may be null."""
     return {
         "labels": list(table.labels),
         "base": table.labels[table.base],
@@ -518,7 +518,7 @@ def _line(table: Table, line: Line) -> dict[str, object]:
 def _titles(table: Table) -> tuple[str, ...]:
     titles = ["model", "size", "params", *table.varying, "test", *table.labels]
     for index in table.others:
-        # Between two labels there is one change, and its column needs no name.
+        # With two labels there is one change, so its column needs no label.
         prefix = f"{table.labels[index]} " if len(table.others) > 1 else ""
         titles.append(f"{prefix}Δ%")
         titles += [f"{prefix}{interval_title(table)}"] if table.fewest is not None else []
@@ -539,7 +539,7 @@ def _row(table: Table, line: Line, *, with_intervals: bool) -> tuple[str, ...]:
 
 def _markdown(section: Section) -> str:
     cells = [tuple(map(_escaped, row)) for row in (section.titles, *section.rows)]
-    # Two more than a title, as the tables have them that people know from these benchmarks.
+    # Two more than the title, as in other tables of these benchmarks.
     widths = [
         max(len(title) + 2, *(len(row[column]) for row in cells[1:])) for column, title in enumerate(cells[0])
     ]
@@ -565,7 +565,7 @@ def _escaped(text: str) -> str:
 
 
 def _speed(speed: float) -> str:
-    """Two digits at most, without closing zeros: 182.6."""
+    """At most two digits, without trailing zeros: 182.6."""
     return f"{speed:.2f}".rstrip("0").rstrip(".")
 
 

@@ -112,7 +112,7 @@ def test_a_run_is_taken_again_with_all_that_it_left(world: World) -> None:
     assert (world.ran, first.is_kept, again.is_kept) == (1, False, True)
     assert (again.text(), again.talk(), (world.place / "one.bin").read_bytes()) == left
     assert json.loads((world.root / "report").read_text()) == CLEAN
-    assert json.loads((world.place / "one.json").read_text())["state"] == "taken again"
+    assert json.loads((world.place / "one.json").read_text())["state"] == "reused"
 
 
 def test_another_name_and_another_cache_folder_take_it_too(world: World, tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_program_may_not_name_a_folder_elsewhere(world: World, tmp_path: Path)
     (tmp_path / "tree" / "a").write_text("code")
     units = _Units(tmp_path / "tree", tmp_path / "units")
     for folder in (tmp_path, tmp_path / "units" / "..", tmp_path / "units" / "other"):
-        assert units.answer("a", folder) == f"{folder} is no folder for device code"
+        assert units.answer("a", folder) == f"{folder} is not a folder for device code"
     assert UNITS == "PATCHKIT_EMULATOR_UNITS"
 
 

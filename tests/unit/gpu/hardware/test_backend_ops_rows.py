@@ -45,12 +45,12 @@ def test_a_table_without_rows_is_one() -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "there is no table"),
-        ("\x00\x01garbage\n", "there is no table"),
-        (HEADER.replace("op_params", "params") + PASSED, "lacks a column"),
-        (HEADER + PASSED + PASSED[:40], "cut off or garbled"),
-        (HEADER + PASSED.replace('"1"', '"maybe"'), "neither supported nor not"),
-        (HEADER + PASSED.replace('"",""', '""'), "cut off or garbled"),
+        ("", "no table found"),
+        ("\x00\x01garbage\n", "no table found"),
+        (HEADER.replace("op_params", "params") + PASSED, "a column is missing"),
+        (HEADER + PASSED + PASSED[:40], "truncated or garbled"),
+        (HEADER + PASSED.replace('"1"', '"maybe"'), "invalid value in column 'supported'"),
+        (HEADER + PASSED.replace('"",""', '""'), "truncated or garbled"),
     ],
 )
 def test_anything_else_is_an_error_with_its_place(text: str, says: str) -> None:

@@ -152,7 +152,7 @@ def test_a_file_where_the_folder_should_be_is_a_refusal_of_the_disk(bench: Open,
         ("echo 'HIP error: hsa_status_error' >&2; exit 1", "BENCH_GPU_LOST", "hsa_status_error"),
         ("kill -SEGV $$", "BENCH_CRASHED", ""),
         ("exit 3", "BENCH_FAILED", ""),
-        ("echo no json; exit 0", "BENCH_OUTPUT_UNREADABLE", "no JSON"),
+        ("echo no json; exit 0", "BENCH_OUTPUT_UNREADABLE", "not JSON"),
         ("printf '{\"a\":'; exit 0", "BENCH_OUTPUT_UNREADABLE", ""),
         ("exit 0", "BENCH_TESTS_UNASKED", "[]"),
         (
@@ -210,7 +210,7 @@ def test_ctrl_c_loses_the_call_in_progress_and_says_where_the_others_are(
         with pytest.raises(KeyboardInterrupt) as caught:
             one.measure(1)
     assert caught.value.__notes__ == [
-        f"the run in progress is lost, all before it are kept in {tmp_path / 'out'}"
+        f"the run in progress is lost; all earlier runs are kept in {tmp_path / 'out'}"
     ]
     with bench() as one:
         assert one.kept == 4

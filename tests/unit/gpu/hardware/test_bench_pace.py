@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.hardware.bench.pace import seconds_left, told_duration
+from patchkit.gpu.hardware.bench.pace import format_duration, seconds_left
 
 
 def test_before_the_first_run_nothing_is_known() -> None:
@@ -36,4 +36,4 @@ def test_a_depth_that_was_not_takes_as_the_nearest_below(
     ("seconds", "told"), [(0.4, "0 s"), (59, "59 s"), (60, "1 min"), (3599, "60 min"), (11_100, "3 h 05 min")]
 )
 def test_durations_are_told_as_people_do(seconds: float, told: str) -> None:
-    assert told_duration(seconds) == told
+    assert format_duration(seconds) == told

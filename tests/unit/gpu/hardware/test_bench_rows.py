@@ -50,9 +50,9 @@ def test_the_array_of_o_json_reads_as_the_lines_of_o_jsonl(text: str) -> None:
     ("text", "line", "why"),
     [
         (_ARRAY[:-3], 169, "the array of -o json has no closing bracket"),
-        (_ARRAY[:-30], 128, "the last row is not whole: "),
+        (_ARRAY[:-30], 128, "the last row is incomplete: "),
         ("[", 1, "the array of -o json has no closing bracket"),
-        (_TEXT[:-30], 4, "the last row is not whole: "),
+        (_TEXT[:-30], 4, "the last row is incomplete: "),
     ],
 )
 def test_output_that_is_incomplete_names_the_row_where_it_ends(text: str, line: int, why: str) -> None:
@@ -136,7 +136,7 @@ def test_what_was_run_otherwise_is_another_test(fields: dict[str, object]) -> No
     ],
 )
 def test_a_value_that_cannot_be_is_named_with_its_line(fields: dict[str, object]) -> None:
-    with refused("BENCH_GARBAGE", match=r"cannot be read") as caught:
+    with refused("BENCH_GARBAGE", match="cannot parse") as caught:
         parse_rows(_TEXT + _changed(**fields), "out", hint="look")
     assert str(caught.value.where[0]) == "out:5"
     assert caught.value.hint == "look"

@@ -195,7 +195,7 @@ def test_two_labels_of_one_build_are_warned_of(
 ) -> None:
     both = [series("old", build_number=6900, **one), series("new", build_number=6900, **other)]
     told = [note for note in table_notes(compare_series(both)) if note.startswith("warning: ")]
-    wanted = "if they are the same program, any change is noise of the machine"
+    wanted = "if they are the same program, any difference is noise"
     assert told == [f"warning: new and old report the same build 6900 (abc); {wanted}"] * warns
     assert not any("same build" in note for note in table_notes(compare_series(both, distinct=True)))
 
@@ -219,7 +219,7 @@ def test_two_results_for_one_cell_are_refused(
     series, fields: dict[str, object], across: tuple[str, ...], told: str
 ) -> None:
     mixed = Series(label="B", source="b.jsonl", rows=series("B").rows + series("B", **fields).rows)
-    with refused("BENCH_AMBIGUOUS", match="'B' has two results") as caught:
+    with refused("BENCH_AMBIGUOUS", match="'B' has conflicting results") as caught:
         compare_series([series("A"), mixed], across=across)
     assert caught.value.why == f"they differ in {told}"
 
@@ -232,7 +232,7 @@ def test_repetitions_give_intervals(series) -> None:
         assert change is not None
         assert interval is not None
         assert interval.low < change < interval.high
-    assert any("over 3 repetitions of one run, blind to" in note for note in table_notes(table))
+    assert any("over 3 repetitions of one run, without" in note for note in table_notes(table))
 
 
 def test_several_runs_count_as_runs(series) -> None:
@@ -246,8 +246,8 @@ def test_several_runs_count_as_runs(series) -> None:
 
 def test_an_interval_of_few_values_claims_no_confidence(series) -> None:
     notes = table_notes(compare_series([series("A"), series("B", runs=8)]))
-    told = "of two equal builds all 3 values of one are beyond all 8 of the other one time in 82"
-    assert f"too few for a 99 % interval: {told}" in notes
+    told = "even for equal builds, all 3 values of one are beyond all 8 values of the other one time in 82"
+    assert f"too few values for a 99 % interval: {told}" in notes
     many = compare_series([series("A", runs=5), series("B", runs=6), series("C", samples_ns=[1])])
     assert "B 99 % interval" in sections(many)[0].titles
     assert not [note for note in table_notes(many) if note.startswith("too few")]
@@ -268,7 +268,7 @@ def test_many_repetitions_are_taken_together(series) -> None:
     cell = table.lines[0].cells[1]
     assert set(cell.units) == {cell.speed}
     assert len(cell.units) == 100
-    assert "over 3 to 1000 repetitions of one run, blind to" in "".join(table_notes(table))
+    assert "over 3 to 1000 repetitions of one run, without" in "".join(table_notes(table))
 
 
 def test_a_side_that_was_run_once_has_no_interval(series) -> None:

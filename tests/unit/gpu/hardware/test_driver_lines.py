@@ -38,8 +38,8 @@ def test_no_number_is_read_as_such() -> None:
     [
         (DONE, "is missing"),
         ("", "is missing"),
-        (DONE + "own-1 done rows=8 nm", "cannot be read"),
-        (DONE + DONE, "cannot be read"),
+        (DONE + "own-1 done rows=8 nm", "cannot parse"),
+        (DONE + DONE, "cannot parse"),
     ],
 )
 def test_a_case_without_its_line_is_an_error(text: str, says: str) -> None:

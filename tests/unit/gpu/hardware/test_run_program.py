@@ -55,7 +55,7 @@ def test_the_command_can_be_pasted(place: Place) -> None:
     ("script", "code", "says"),
     [
         ("echo part; kill -SEGV $$", "PROGRAM_CRASHED", "ended by SIGSEGV"),
-        ("echo part; echo no such thing >&2; exit 3", "PROGRAM_FAILED", "ended with status 3"),
+        ("echo part; echo no such thing >&2; exit 3", "PROGRAM_FAILED", "failed with status 3"),
         ("echo part; kill -KILL $$", "PROGRAM_OUT_OF_MEMORY", "was killed"),
         (
             "echo part; echo 'what(): std::bad_alloc' >&2; kill -ABRT $$",
@@ -64,7 +64,7 @@ def test_the_command_can_be_pasted(place: Place) -> None:
         ),
         ("echo part; echo 'ggml_backend: failed to allocate' >&2; exit 2", "PROGRAM_OUT_OF_MEMORY", "memory"),
         ("echo part; echo 'ROCm error: device lost' >&2; kill -ABRT $$", "DEVICE_LOST", "lost the GPU"),
-        ("echo part; kill -XFSZ $$", "DISK_FULL", "limit of a file's size"),
+        ("echo part; kill -XFSZ $$", "DISK_FULL", "file size limit"),
     ],
 )
 def test_each_bad_end_has_its_error_and_leaves_what_was_written(

@@ -73,7 +73,7 @@ def seed_of(visit: Visit) -> int:
 def _open(
     folder: Path, setup: Mapping[str, object] = _SETUP, *, fresh: bool = False
 ) -> AbstractContextManager[Journal[Entry]]:
-    return open_journal(folder, setup, ENTRIES, made=(PICKED, RESULT), fresh=fresh)
+    return open_journal(folder, setup, ENTRIES, derived=(PICKED, RESULT), fresh=fresh)
 
 
 def _lines(folder: Path) -> bytes:
@@ -259,16 +259,16 @@ def _headless(lines: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (_swap, "line 4: number 2 of the measurement is to follow, this is number 3"),
-        (_edit, "line 6: it is not as it was written: it ends with '"),
-        (_twice, "line 6: number 4 of the measurement is to follow, this is number 3"),
-        (_again, "it asks the same as line {last}: stage check, round 7, small with 0001-prompts"),
-        (_gone, "line 5: number 3 of the measurement is to follow, this is number 4"),
+        (_swap, "line 4: number 2 of the measurement is expected, but this is number 3"),
+        (_edit, "line 6: the line was changed: its digest is '"),
+        (_twice, "line 6: number 4 of the measurement is expected, but this is number 3"),
+        (_again, "it answers the same as line {last}: stage check, round 7, small with 0001-prompts"),
+        (_gone, "line 5: number 3 of the measurement is expected, but this is number 4"),
         (_headless, "line 1: kind: Input should be 'begun'"),
-        (_fewer_tests, "line 6: its tests are pp512, those before pp512, tg128"),
+        (_fewer_tests, "line 6: its tests are pp512, but earlier ones are pp512, tg128"),
         (_no_tests, "line 6: visit.samples_ns: Dictionary should have at least 1 item"),
         (_deep, "line 1: Invalid JSON: recursion limit exceeded"),
-        (_cut_short, "line 3: it is not as it was written: it has no digest"),
+        (_cut_short, "line 3: the line was changed: it has no digest"),
     ],
     ids=lambda each: getattr(each, "__name__", ""),
 )
