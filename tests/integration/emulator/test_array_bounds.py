@@ -47,7 +47,7 @@ def test_who_goes_from_one_array_into_another_is_told(told, programs, case, arch
         findings = [
             one
             for one in told(programs["local-bounds", arch], case, arch, schedule)
-            if "goes beyond the variable that its address is made of" in one.what
+            if "goes past the end of the variable that its address is based on" in one.what
         ]
         assert findings
         for one in findings:
@@ -59,7 +59,7 @@ def test_who_goes_from_one_array_into_another_is_told(told, programs, case, arch
 def test_an_index_that_only_its_own_member_lacks_is_told_where_indices_are_asked_for(told, programs, arch):
     assert told(programs["local-bounds", arch], "member", arch) == []
     findings = told(programs["array-bounds,local-bounds", arch], "member", arch)
-    assert ["uses an index that its array does not have" in one.what for one in findings] == [True]
+    assert ["uses an index out of the bounds of its array" in one.what for one in findings] == [True]
 
 
 @pytest.mark.parametrize("arch", _ARCHS)

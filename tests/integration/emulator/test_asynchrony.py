@@ -10,7 +10,7 @@ import pytest
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _ALL = "memory,waits,races,asynchrony"
-_UNORDERED = "nothing orders the two"
+_UNORDERED = "the two are not ordered"
 _SOURCE = "the program changed the source of the copy of 4096 bytes"
 _DOWN = "the copy of 4096 bytes from device memory to pinned host memory"
 _UP = "the copy of 4096 bytes from pinned host memory to device memory"

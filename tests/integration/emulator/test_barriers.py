@@ -15,15 +15,15 @@ _FAULTS = {
     "some call it": "waits at a barrier while wave 0 waits at another one",
     "two branches": "waits at a barrier while wave 0 waits at another one",
     "loops differ": "waits at a barrier while wave 0 waits at another one",
-    "leaves the loop": "waits once more at a barrier, to which wave 2 came before: it has ended",
-    "some lanes": "comes to a barrier with 20 of its 32 lanes: the others go on behind it",
-    "lanes loop": "of its 32 lanes: the others go on behind it",
+    "leaves the loop": "waits again at a barrier that wave 2 reached before, but which has ended",
+    "some lanes": "reaches a barrier with 20 of its 32 lanes: the others continue after it",
+    "lanes loop": "of its 32 lanes: the others continue after it",
     "one branch": "waits at a barrier while wave 0 waits at another one",
     "called twice": "waits at a barrier while wave 0 waits at another one",
 }
 _NOTES = {
-    "note: waves return": "waits at a barrier, to which wave 3 does not come: it has ended; not portable",
-    "note: lanes return": "comes to a barrier without 14 of its 32 lanes, which have ended; not portable",
+    "note: waves return": "waits at a barrier that wave 3 does not reach, because it has ended; not portable",
+    "note: lanes return": "reaches a barrier without 14 of its 32 lanes, which have ended; not portable",
 }
 _SCHEDULES = ["in-order", "shuffle 1"]
 _ARCHS = ["gfx1151", "gfx1201"]
@@ -84,7 +84,7 @@ def ended(emulate, programs, tmp_path: Path):
 def test_a_kernel_that_waits_for_what_was_left_out_is_stopped(ended, case, arch):
     done, report = ended(f"stuck: {case}", arch)
     assert done.returncode < 0
-    assert "makes no progress since an access was left out" in done.stderr
+    assert "makes no progress since an invalid access was skipped" in done.stderr
     assert report["fault"] in done.stderr
     assert {one["kind"] for one in report["findings"]} == {"memory"}
 
@@ -98,5 +98,5 @@ def test_a_kernel_that_goes_on_behind_what_was_left_out_ends(ended):
 def test_what_is_not_emulated_is_refused_with_checks_too(ended):
     done, report = ended("refused: host function", "gfx1151")
     assert done.returncode < 0
-    assert "a kernel calls service 1 of the host" in report["fault"]
+    assert "a kernel calls host service 1 of the host" in report["fault"]
     assert report["findings"] == []

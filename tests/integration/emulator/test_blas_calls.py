@@ -26,7 +26,7 @@ def test_every_call_computes_in_every_schedule(program, execute, name, schedule)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("schedule", "when"), [("in-order", "done at once"), ("late", "not done yet")])
+@pytest.mark.parametrize(("schedule", "when"), [("in-order", "done at once"), ("late", "not ready")])
 def test_a_product_is_work_of_its_stream(program, execute, schedule, when):
     done = execute(program, "waits_its_turn", PATCHKIT_EMULATOR_SCHEDULE=schedule)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{when}\n", "")

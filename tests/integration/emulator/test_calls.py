@@ -10,18 +10,18 @@ import pytest
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _ALL = "memory,waits,races,uninitialised,asynchrony,calls,leaks"
-_UNSEEN = "; the program does not look at that "
+_UNSEEN = "; the program does not check the error "
 # By the name of the case: the call, and what the finding says of it.
 _ERRORS = {
-    "copy past end": ("hipMemcpy", "4104 bytes of the target, 8 of them behind the end of 4096 bytes"),
-    "copy from past end": ("hipMemcpy", "200 bytes of the source, 104 of them behind the end of 4096 bytes"),
-    "asynchronous copy past end": ("hipMemcpyAsync", "4096 bytes of the target, 4 of them behind the end"),
+    "copy past end": ("hipMemcpy", "4104 bytes of the target, 8 of them past the end of 4096 bytes"),
+    "copy from past end": ("hipMemcpy", "200 bytes of the source, 104 of them past the end of 4096 bytes"),
+    "asynchronous copy past end": ("hipMemcpyAsync", "4096 bytes of the target, 4 of them past the end"),
     "copy to freed": (
         "hipMemcpy",
         "64 bytes of the target, 0 bytes into 64 bytes of device memory that",
     ),
-    "memset past end": ("hipMemset", "4097 bytes of the target, 1 of them behind the end of 4096 bytes"),
-    "memset of the host": ("hipMemset", "16 bytes of the target, which lies in no allocation"),
+    "memset past end": ("hipMemset", "4097 bytes of the target, 1 of them past the end of 4096 bytes"),
+    "memset of the host": ("hipMemset", "16 bytes of the target, which is outside of any allocation"),
     "rows past end": (
         "hipMemcpy2D",
         "5 rows of 512 bytes at a pitch of 1024 are 4608 bytes of the target, 512 of them behind",
@@ -33,13 +33,16 @@ _ERRORS = {
     "rows longer than their pitch": ("hipMemcpy2D", "hipErrorInvalidPitchValue: rows of 300 bytes"),
     "rows of a memset past end": ("hipMemset2D", "5 rows of 1000 bytes at a pitch of 1024 are 5096 bytes"),
     "pitch of one allocation for another": ("hipMemcpy2D", "3372 bytes of the target, 1324 of them behind"),
-    "symbol past end": ("hipMemcpyToSymbol", "68 bytes from byte 0 on, and the variable has 64"),
-    "symbol past end with offset": ("hipMemcpyToSymbol", "16 bytes from byte 20 on, and the variable has 32"),
-    "from symbol past end": ("hipMemcpyFromSymbol", "128 bytes from byte 0 on, and the variable has 64"),
+    "symbol past end": ("hipMemcpyToSymbol", "68 bytes from byte 0 on, but the variable has 64"),
+    "symbol past end with offset": ("hipMemcpyToSymbol", "16 bytes from byte 20 on, but the variable has 32"),
+    "from symbol past end": ("hipMemcpyFromSymbol", "128 bytes from byte 0 on, but the variable has 64"),
     "from symbol past end asynchronously": ("hipMemcpyFromSymbolAsync", "4 bytes from byte 64 on"),
-    "no such device": ("hipSetDevice", "hipErrorInvalidDevice: device 7, and there is one, 0"),
-    "event that is gone": ("hipEventRecord", "answers hipError"),
-    "too much memory": ("hipMalloc", "hipErrorOutOfMemory: 1125899906842624 bytes, and "),
+    "no such device": (
+        "hipSetDevice",
+        "hipErrorInvalidDevice: device 7 does not exist; the only device is 0",
+    ),
+    "event that is gone": ("hipEventRecord", "returns hipError"),
+    "too much memory": ("hipMalloc", "hipErrorOutOfMemory: 1125899906842624 bytes requested, but only "),
     "result of a wrapper": ("hipMemcpy", "4097 bytes of the target"),
     "wrapper without result": ("hipMemcpy", "4097 bytes of the target"),
     "asked too late": ("hipMemcpy", "before its next call, hipDeviceSynchronize"),
@@ -47,46 +50,46 @@ _ERRORS = {
     "often": ("hipMemset", "before its next call, hipMemset"),
 }
 _LAUNCHES = {
-    "launch: dynamic lds": "70000 bytes of dynamic LDS are asked for, and a block may have 65536",
+    "launch: dynamic lds": "70000 bytes of dynamic LDS are requested, but a block may have at most 65536",
     "launch: lds together": "49152 bytes of LDS of the kernel and 20000 dynamic ones are 69152, and",
     "launch: no blocks": "a grid of [0,1,1] blocks of [32,1,1] threads is empty",
     "launch: no threads": "a grid of [1,1,1] blocks of [0,1,1] threads is empty",
-    "launch: too many threads": "a block of [2048,1,1] has 2048 threads, and may have 1024",
+    "launch: too many threads": "a block of [2048,1,1] has 2048 threads, but may have at most 1024",
     "launch: too many threads in three directions": "a block of [32,32,2] has 2048 threads, and may",
-    "launch: more than its bounds": "a block has 256 threads, and the kernel was compiled for at most 128",
+    "launch: more than its bounds": "a block has 256 threads, but the kernel was compiled for at most 128",
     "launch: too large a grid": "has more threads in one direction than 4294967295",
-    "launch: cooperative": "a cooperative launch of 100000 blocks, and the GPU holds ",
-    "launch: by its handle": "a block of [1,1,1025] has 1025 threads, and may have 1024",
-    "launch: asked after the wait": "a block of [2048,1,1] has 2048 threads, and may have 1024",
-    "launch: the only one": "2048 threads, and may have 1024; no kernel of this program ran",
-    "launch: the only one and nobody waits": "2048 threads, and may have 1024",
+    "launch: cooperative": "a cooperative launch of 100000 blocks, but the GPU holds only ",
+    "launch: by its handle": "a block of [1,1,1025] has 1025 threads, but may have at most 1024",
+    "launch: asked after the wait": "a block of [2048,1,1] has 2048 threads, but may have at most 1024",
+    "launch: the only one": "2048 threads, but may have at most 1024; no kernel of this program ran",
+    "launch: the only one and nobody waits": "2048 threads, but may have at most 1024",
 }
 # The call, what is said, and the call that freed it before.
 _FREES = {
-    "free: twice": ("hipFree", "256 bytes of device memory were freed already", "hipFree"),
-    "free: twice and looked at": ("hipFree", "256 bytes of device memory were freed already", "hipFree"),
-    "free: host memory twice": ("hipHostFree", "512 bytes of host memory were freed already", "hipHostFree"),
-    "free: managed memory twice": ("hipFree", "128 bytes of managed memory were freed already", "hipFree"),
+    "free: twice": ("hipFree", "256 bytes of device memory were already freed", "hipFree"),
+    "free: twice and looked at": ("hipFree", "256 bytes of device memory were already freed", "hipFree"),
+    "free: host memory twice": ("hipHostFree", "512 bytes of host memory were already freed", "hipHostFree"),
+    "free: managed memory twice": ("hipFree", "128 bytes of managed memory were already freed", "hipFree"),
     "free: twice in order": (
         "hipFreeAsync",
-        "256 bytes of device memory were freed already",
+        "256 bytes of device memory were already freed",
         "hipFreeAsync",
     ),
     "free: in order and then at once": (
         "hipFree",
-        "256 bytes of device memory were freed already",
+        "256 bytes of device memory were already freed",
         "hipFreeAsync",
     ),
-    "free: by two owners": ("hipFree", "96 bytes of device memory were freed already", "hipFree"),
-    "free: inside": ("hipFree", "the pointer lies 16 bytes into 4096 bytes of device memory", None),
-    "free: of the stack": ("hipFree", "the pointer is of no memory that the runtime gave", None),
-    "free: of malloc": ("hipHostFree", "the pointer is of no memory that the runtime gave", None),
+    "free: by two owners": ("hipFree", "96 bytes of device memory were already freed", "hipFree"),
+    "free: inside": ("hipFree", "the pointer is 16 bytes into 4096 bytes of device memory", None),
+    "free: of the stack": ("hipFree", "the pointer is not to memory allocated by the runtime", None),
+    "free: of malloc": ("hipHostFree", "the pointer is not to memory allocated by the runtime", None),
     "free: of a variable": (
         "hipFree",
-        "the pointer is of memory that the program registered, or of a",
+        "the pointer is to memory that the program registered, or to a",
         None,
     ),
-    "free: registered memory": ("hipHostFree", "the pointer is of memory that the program registered", None),
+    "free: registered memory": ("hipHostFree", "the pointer is to memory that the program registered", None),
 }
 _LEAKS = {
     "leak: device memory": ("hipMalloc", "256 bytes of device memory are never freed"),
@@ -152,7 +155,7 @@ def test_an_error_that_nobody_looks_at_is_found(all_found, schedule):
         call, text = _ERRORS[case]
         assert _told(findings) == {("calls", call, None)}, case
         assert text in findings[0]["what"], (case, findings)
-        assert f"{call} answers hipError" in findings[0]["what"]
+        assert f"{call} returns hipError" in findings[0]["what"]
         assert _UNSEEN in findings[0]["what"]
         # What a thread begins with may jump to the last call that it makes, and leaves no frame.
         assert case == "in a thread" or _are_of_the_program(findings)
@@ -202,8 +205,8 @@ def test_a_refused_launch_is_told_where_nothing_is_looked_for(emulate, program, 
     report = tmp_path / "report"
     done = emulate(program, "launch: the only one", arch=arch, PATCHKIT_EMULATOR_REPORT=str(report))
     assert (
-        "the launch of put(int*) is refused with hipErrorInvalidValue: a block of [2048,1,1]" in done.stderr
+        "the launch of put(int*) is rejected with hipErrorInvalidValue: a block of [2048,1,1]" in done.stderr
     )
     (refused,) = json.loads(report.read_text("utf-8"))["refused"]
     assert (refused["kernel"], refused["times"]) == ("_Z3putPi", 1)
-    assert "2048 threads, and may have 1024" in refused["why"]
+    assert "2048 threads, but may have at most 1024" in refused["why"]

@@ -348,7 +348,7 @@ def test_zlib_and_older_headers_are_read(version, load, four, tmp_path):
     assert load("show", packed, "gfx1151")[1]["arch"] == "gfx1151"
     (answer,) = load("size", packed)
     if version == 1:
-        assert "does not say how long it is" in answer["bad"]
+        assert "does not contain its length" in answer["bad"]
     else:
         assert answer["size"] == packed.stat().st_size
 
@@ -404,11 +404,11 @@ _ENTRY = b"hipv4-amdgcn-amd-amdhsa--gfx1151"
         ),
         (
             _bundle((2**64 - 1, 2, _ENTRY)),
-            "bundle entry 0: 0x2 bytes at 0xffffffffffffffff do not lie within",
+            "bundle entry 0: 0x2 bytes at 0xffffffffffffffff are not within",
         ),
         (_bundle((0, 2**63, _ENTRY)), "bundle entry 0: 0x8000000000000000 bytes at 0x0"),
-        (_bundle((0, 24, _ENTRY)), "it does not begin as an ELF file does"),
-        (b"CCOB\4\0\0\0" + bytes(40), "version 4, and 1 to 3 are understood"),
+        (_bundle((0, 24, _ENTRY)), "it does not begin with an ELF header"),
+        (b"CCOB\4\0\0\0" + bytes(40), "version 4, but only 1 to 3 are supported"),
         (b"CCOB\3\0\7\0" + bytes(40), "method 7, neither zlib nor zstd"),
         (b"CCOB\2\0\0\0" + struct.pack("<II", 24, 2**31) + bytes(40), "announces 2147483648 bytes"),
         (b"CCOB\2\0\0\0" + struct.pack("<II", 24, 2**29) + bytes(40), "0 bytes hold 536870912"),
@@ -502,9 +502,9 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     "big-endian": (lambda f: f.write("B", 5, 2), "not that of a 64-bit little-endian file"),
     "not linked": (lambda f: f.write("<H", 16, 1), "type 1, not that of linked code"),
     "another system": (lambda f: f.write("B", 7, 65), "its OS ABI is 65"),
-    "version 3": (lambda f: f.write("B", 8, 1), "a code object of version 3, and 4 to 6 are understood"),
-    "version 7": (lambda f: f.write("B", 8, 5), "a code object of version 7, and 4 to 6 are understood"),
-    "gfx8": (lambda f: f.write("<I", 48, 0x2A), "names processor 0x2a, which is none of gfx9 to gfx12"),
+    "version 3": (lambda f: f.write("B", 8, 1), "a code object of version 3, but only 4 to 6 are supported"),
+    "version 7": (lambda f: f.write("B", 8, 5), "a code object of version 7, but only 4 to 6 are supported"),
+    "gfx8": (lambda f: f.write("<I", 48, 0x2A), "names processor 0x2a, which is not one of gfx9 to gfx12"),
     "too many program headers": (lambda f: f.write("<H", 56, 65535), "announces 65535 program headers"),
     "program headers outside": (
         lambda f: f.write("<Q", 32, 2**63),
@@ -519,7 +519,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     "segments around the end": (lambda f: f.write("<Q", f.segment(3) + 16, 2**64 - 4096), "segment 3: "),
     "overlapping segments": (
         lambda f: f.write("<Q", f.segment(1) + 16, 4096),
-        "not behind the segment before it",
+        "not past the previous segment",
     ),
     "more in the file": (
         lambda f: f.write("<Q", f.segment(1) + 40, 8),
@@ -529,21 +529,27 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     "an odd alignment": (lambda f: f.write("<Q", f.segment(0) + 48, 4097), "segment 0: aligned to 0x1001"),
     "nothing to load": (
         lambda f: [f.write("<I", f.segment(0), 0) for _ in range(4)],
-        "there is nothing to load",
+        "nothing to load",
     ),
     "an undefined symbol": (
         lambda f: f.write("<H", f.symbol("counter")[1] + 6, 0),
         ": counter is not defined",
     ),
-    "a variable outside": (lambda f: f.write("<Q", f.symbol("counter")[1] + 8, 2**40), "lie in no segment"),
-    "a variable too long": (lambda f: f.write("<Q", f.symbol("counter")[1] + 16, 2**63), "lie in no segment"),
+    "a variable outside": (
+        lambda f: f.write("<Q", f.symbol("counter")[1] + 8, 2**40),
+        "are not in a segment",
+    ),
+    "a variable too long": (
+        lambda f: f.write("<Q", f.symbol("counter")[1] + 16, 2**63),
+        "are not in a segment",
+    ),
     "a variable between": (
         lambda f: f.write("<Q", f.symbol("counter")[1] + 8, 0x7FFF),
-        "address 0x7fff lie in no segment",
+        "address 0x7fff are not in a segment",
     ),
     "a function in data": (
         lambda f: f.write("<Q", f.symbol(_LDS)[1] + 8, 0x8000),
-        "address 0x8000 lie in no segment of code",
+        "address 0x8000 are not in a segment of code",
     ),
     "a name outside": (lambda f: f.write("<I", f.symbol("counter")[1], 2**31), "dynamic symbol"),
     "memory of no file": (
@@ -578,7 +584,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     ),
     "an endless text": (
         lambda f: _swap(f, b"amdhsa.kernels", b"amdhsa.unknown" + b"\xdb\xff\xff\xff\xff"),
-        "metadata: 0xffffffff bytes at 0x15 do not lie within",
+        "metadata: 0xffffffff bytes at 0x15 are not within",
     ),
     "a count that lies": (
         lambda f: _swap(f, b"amdhsa.kernels", b"amdhsa.kernels\xdd\xff\xff\xff\xff"),
@@ -606,7 +612,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     ),
     "too many VGPRs": (
         lambda f: f.write("B", f.descriptor(_LDS) + 48, 0x3F),
-        f"the descriptor of kernel {_LDS} asks for 512 VGPRs, and gfx1151 has 256",
+        f"the descriptor of kernel {_LDS} requests 512 VGPRs, but gfx1151 has 256",
     ),
     "an entry outside": (
         lambda f: f.write("<q", f.descriptor(_LDS) + 16, -(2**62)),
@@ -614,7 +620,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     ),
     "an entry in data": (
         lambda f: f.write("<q", f.descriptor(_LDS) + 16, 0x8000 - f.descriptor(_LDS)),
-        "bytes at address 0x8000 lie in no segment of code",
+        "bytes at address 0x8000 are not in a segment of code",
     ),
     "a short descriptor": (
         lambda f: f.write("<Q", f.symbol(_LDS + ".kd")[1] + 16, 60),

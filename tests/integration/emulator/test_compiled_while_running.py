@@ -38,4 +38,4 @@ def test_errors_name_the_programs_own_line(program, execute, device_compiler):
 def test_without_a_compiler_the_log_says_so(program, execute):
     done = execute(program, "compiles")
     assert done.returncode == 1
-    assert done.stdout == "patchkit: there is no compiler: PATCHKIT_EMULATOR_COMPILER is not set\n"
+    assert done.stdout == "patchkit: no compiler available: PATCHKIT_EMULATOR_COMPILER is not set\n"

@@ -131,11 +131,11 @@ def test_the_report_is_the_output_of_json(emulate: Emulate, program: Path) -> No
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
-        ("beyond", (), "lie in no allocation"),
-        ("far away", (), "lie in no allocation"),
+        ("beyond", (), "outside of any allocation"),
+        ("far away", (), "outside of any allocation"),
         ("endless", ("--limit", "1000000"), "it does not end"),
         ("endless", (), "it makes no progress"),
-        ("trap", (), "the kernel gave up"),
+        ("trap", (), "the kernel trapped"),
     ],
 )
 def test_what_a_gpu_does_not_survive_is_named(
@@ -229,7 +229,7 @@ def test_what_each_process_ran_is_reported(emulate: Emulate, program: Path, tmp_
     assert done.returncode == 0, done.stderr
     document = json.loads(report.read_text())
     assert document["processes"] == 3
-    assert "the kernel gave up" in document["fault"]
+    assert "the kernel trapped" in document["fault"]
     ran = [instruction for kernel in document["kernels"] for instruction, _, _ in kernel["by_instruction"]]
     assert any(text.startswith("v_wmma") for text in ran)
     assert "in 3 processes" in done.stderr

@@ -38,7 +38,7 @@ def test_a_race_that_zeros_hide_is_found_by_other_numbers(found, programs, case,
         )
         assert not any(one["note"] for one in findings), findings
         hidden = [one for one in findings if one["kind"] == "hidden"]
-        assert all(one["what"].endswith("and did with other numbers in memory") for one in hidden)
+        assert all(one["what"].endswith("but did with other values in memory") for one in hidden)
         assert all(one["other"]["text"] for one in hidden)
 
 

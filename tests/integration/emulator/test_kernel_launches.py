@@ -66,7 +66,7 @@ def test_blocks_of_a_cooperative_launch_get_what_they_meet_at_and_have_to_fit(pr
     done = execute(program, "cooperative")
     assert done.returncode == 0
     (said,) = done.stderr.splitlines()
-    assert "is refused with hipErrorCooperativeLaunchTooLarge" in said
+    assert "is rejected with hipErrorCooperativeLaunchTooLarge" in said
     launch, *rest, refused = done.stdout.splitlines()
     assert launch == "launch 5 1 1, 64 1 1, 0, 1"
     (barrier,) = _described(rest)["hidden_multigrid_sync_arg"]
@@ -120,7 +120,7 @@ def test_modules_are_loaded_from_code_objects_and_bundles(program, emulate, imag
 @pytest.mark.parametrize(
     ("name", "error", "says"),
     [
-        ("other", "hipErrorNoBinaryForGpu", "no code for gfx1151, it has code for gfx1100"),
+        ("other", "hipErrorNoBinaryForGpu", "no code for gfx1151, only for gfx1100"),
         ("broken", "hipErrorInvalidImage", "the device code cannot be loaded"),
         ("empty", "hipErrorInvalidImage", "the device code cannot be loaded"),
         ("absent", "hipErrorFileNotFound", ""),
@@ -145,7 +145,7 @@ def test_launches_beyond_the_limits_are_refused_as_the_runtime_refuses_them(prog
     done = emulate(program, "limits")
     assert done.returncode == 0
     refused = done.stdout.splitlines()
-    told = [line.split(" is refused with ")[1].split(":")[0] for line in done.stderr.splitlines()]
+    told = [line.split(" is rejected with ")[1].split(":")[0] for line in done.stderr.splitlines()]
     assert told == [
         *refused,
         *["hipErrorInvalidValue"] * 2,
@@ -190,7 +190,7 @@ def test_a_device_that_is_integrated_by_half_is_refused(program, execute, tmp_pa
     (tmp_path / "other").write_text(text.replace("integrated 1", "integrated 2"), "utf-8")
     done = execute(program, "device", PATCHKIT_RECORDER_DEVICE=str(tmp_path / "other"))
     assert (done.returncode, done.stdout) == (86, "")
-    assert "integrated of the device file is neither 0 nor 1: 2" in done.stderr
+    assert "integrated of the device file must be 0 or 1, but is: 2" in done.stderr
 
 
 # Printf.
@@ -262,7 +262,7 @@ def test_a_message_that_nobody_began_is_a_fault(program, execute, tmp_path):
     (tmp_path / "words").write_bytes(_call(1, 2 | 77 << 8, 1))
     done = execute(program, "talks", str(tmp_path / "words"))
     assert done.returncode == -signal.SIGABRT
-    assert "goes on with a message to the host that it did not begin" in done.stderr
+    assert "continues a message to the host that it did not start" in done.stderr
 
 
 # Programs that do to their process what programs may.
@@ -347,9 +347,9 @@ def test_a_fault_ends_the_process_as_one_of_the_gpu_does(program, execute, tmp_p
 @pytest.mark.parametrize(
     ("where", "kernel", "says"),
     [
-        ("scratch", "_Z14leaves_scratchPii", "of its scratch for 4 bytes, it has "),
-        ("lds", "_Z10leaves_ldsPii", "goes to byte 16384 of LDS for 4 bytes, the block has 16"),
-        ("memory", "_Z3putPii", " for 4 bytes, which lie in no allocation"),
+        ("scratch", "_Z14leaves_scratchPii", "of its scratch for 4 bytes, but it has "),
+        ("lds", "_Z10leaves_ldsPii", "accesses byte 16384 of LDS for 4 bytes, but the block has 16"),
+        ("memory", "_Z3putPii", " for 4 bytes, which are outside of any allocation"),
     ],
 )
 def test_a_fault_names_what_was_reached_for_and_its_launch_counts(
@@ -406,7 +406,7 @@ def test_a_kernel_that_the_emulator_cannot_run_is_named(program, execute):
     [
         ({"PATCHKIT_EMULATOR": "/nowhere"}, "cannot load the emulator: /nowhere"),
         ({"PATCHKIT_EMULATOR_DISASSEMBLER": "none"}, "does not start: this disassembler cannot be used"),
-        ({"PATCHKIT_EMULATOR_THREADS": "many"}, "PATCHKIT_EMULATOR_THREADS is no number: many"),
+        ({"PATCHKIT_EMULATOR_THREADS": "many"}, "PATCHKIT_EMULATOR_THREADS is not a number: many"),
         ({"PATCHKIT_RECORDER_DEVICE": None}, "PATCHKIT_RECORDER_DEVICE is not set"),
     ],
 )
@@ -491,9 +491,9 @@ def test_code_of_a_unit_is_made_when_it_is_first_asked_for(bare_program, execute
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        ("clang: error: no", "device code of some/unit.cu could not be made: clang: error: no"),
-        ("ok some_unit.cu", "device code of some/unit.cu was made, and is not at"),
-        (None, "device code of some/unit.cu could not be made: cannot connect to"),
+        ("clang: error: no", "device code of some/unit.cu could not be provided: clang: error: no"),
+        ("ok some_unit.cu", "device code of some/unit.cu was provided, but is not at"),
+        (None, "device code of some/unit.cu could not be provided: cannot connect to"),
         ("", "could not be made: no answer"),
     ],
 )
@@ -521,5 +521,5 @@ def test_a_program_for_another_gpu_is_refused(execute, compile_program):
     other = compile_program("kernel_launches", "--no-offload-arch=gfx1151", "--offload-arch=gfx1100")
     done = execute(other, "counts")
     assert (done.returncode, done.stdout) == (0, "hipErrorNoBinaryForGpu\n")
-    assert "the binary has no code for gfx1151, it has code for" in done.stderr
+    assert "the binary has no code for gfx1151, only for" in done.stderr
     assert "gfx1100" in done.stderr

@@ -172,4 +172,6 @@ def test_the_numbers_of_a_block_come_behind_them(launch, arch):
 
 def test_what_rdna4_does_not_set_is_refused(launch):
     done = launch("gfx1201", "system_sgpr_workgroup_info 1", arguments=0, count=3)
-    assert "it wants information on its block in an SGPR (TG_SIZE), which RDNA4 does not set" in done.stderr
+    assert (
+        "it requires information on its block in an SGPR (TG_SIZE), which RDNA4 does not set" in done.stderr
+    )

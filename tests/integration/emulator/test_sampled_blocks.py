@@ -54,7 +54,7 @@ def test_faults_of_the_last_block_are_found_in_a_sample(patchkit, program, tmp_p
     report = tmp_path / "report"
     done = patchkit("sanitize", "--blocks", "2", "--report", report, "--", program, "past end")
     assert done.returncode == 1, done.stderr
-    assert "right behind the end of 400 bytes" in done.stdout
+    assert "right past the end of 400 bytes" in done.stdout
     assert f"{_SAMPLE}2 blocks of 1 kernel did not run" in done.stdout
     document = json.loads(report.read_text("utf-8"))
     assert (document["blocks_left_out"], document["kernels"][0]["left_out"]) == (2, 2)
@@ -73,7 +73,7 @@ def test_what_a_sample_leaves_out_makes_no_finding(patchkit, program):
 def test_a_block_that_waits_for_one_that_was_left_out_ends(patchkit, program):
     done = patchkit("emulate", "--blocks", "3", "--limit", "1000000", "--", program, "wait")
     assert done.returncode > 128, done.stderr
-    assert "(it may wait for a block that the sample leaves out)" in done.stderr
+    assert "(it may wait for a block that is not in the sample)" in done.stderr
 
 
 def test_the_profile_has_the_longest_kernel_first(patchkit, program):

@@ -220,7 +220,7 @@ def test_an_operation_without_code_is_shown_at_its_call(sanitize, compile_progra
     done = sanitize("--report", report, "--sarif", sarif, "--", streams, "copy over what is read")
     assert done.returncode == 1, done.stderr
     copied = "the copy of 4096 bytes from pinned host memory to device memory"
-    assert f"asynchrony: {copied} writes what kernel take read: nothing orders the two" in done.stdout
+    assert f"asynchrony: {copied} writes what kernel take read: the two are not ordered" in done.stdout
     assert f"{source}:{line}: {copied}" in done.stdout
     assert re.search(rf"\n  why: requested in \w+ \({source.name}:{line}\)", done.stdout)
     assert "the other was requested in copy (" in done.stdout
@@ -237,7 +237,7 @@ def test_a_note_is_shown_and_leaves_the_exit_status(sanitize, compile_program):
     program = compile_program("checked_barriers", "-std=c++20", "-gline-tables-only")
     done = sanitize("--", program, "note: waves return")
     assert done.returncode == 0, done.stderr
-    assert "note, barriers: wave 0 waits at a barrier, to which wave 3 does not come" in done.stdout
+    assert "note, barriers: wave 0 waits at a barrier that wave 3 does not come" in done.stdout
     assert "0 findings and 1 note in 1 launch of 1 kernel" in done.stdout
 
 
@@ -267,7 +267,7 @@ def test_a_second_free_is_told_with_the_first(sanitize, calls):
     assert done.returncode == 1, done.stderr
     line = _line_of_calls('CASE("free: twice", {')
     place = f"checked_calls.hip:{line}"
-    said = "hipFree answers hipErrorInvalidDevicePointer: 256 bytes of device memory were freed already"
+    said = "hipFree returns hipErrorInvalidDevicePointer: 256 bytes of device memory were already freed"
     assert f"calls: {said}\n" in done.stdout
     assert done.stdout.count(f"{place}: hipFree") == 2
     assert "hipFree (the other)" in done.stdout
@@ -276,12 +276,13 @@ def test_a_second_free_is_told_with_the_first(sanitize, calls):
 def test_a_program_whose_launches_were_refused_has_a_finding(sanitize, calls):
     done = sanitize("--", calls, "launch: the only one")
     assert done.returncode == 1, done.stderr
-    refused = "the launch of kernel put is refused with hipErrorInvalidValue: a block of [2048,1,1] has"
-    assert f"calls: {refused} 2048 threads, and may have 1024" in done.stdout
+    refused = "the launch of kernel put is rejected with hipErrorInvalidValue: a block of [2048,1,1] has"
+    assert f"calls: {refused} 2048 threads, but may have at most 1024" in done.stdout
     assert "1 finding in 0 launches" in done.stdout
     done = sanitize("--check", "races", "--", calls, "launch: the only one")
     assert done.returncode == 6, done.stdout
     assert "NOTHING_LAUNCHED" in done.stderr
     assert (
-        "launches were refused: put: a block of [2048,1,1] has 2048 threads, and may have 1024" in done.stderr
+        "launches were rejected: put: a block of [2048,1,1] has 2048 threads, but may have at most 1024"
+        in done.stderr
     )

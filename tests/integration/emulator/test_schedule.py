@@ -106,4 +106,4 @@ def test_a_seed_gives_the_same_order_again(program, emulate):
 def test_a_schedule_that_there_is_not_is_refused(program, emulate, schedule):
     done = emulate(program, "measures_time", PATCHKIT_EMULATOR_SCHEDULE=schedule)
     assert done.returncode == 86
-    assert "is none of in-order, late, shuffle SEED (a positive number): " + schedule in done.stderr
+    assert "must be in-order, late or shuffle SEED (a positive number), but is: " + schedule in done.stderr

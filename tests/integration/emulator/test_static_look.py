@@ -77,7 +77,7 @@ def test_a_hazard_has_both_places_and_what_it_is(code, look):
     (one,) = (
         one for one in look(code("gfx1151"), "gfx1151").hazards if one.at.function == "hazard_dual_waits"
     )
-    assert "reads v2 17 wait states behind the lane pattern" in one.what
+    assert "reads v2 17 wait states after the DPP instruction" in one.what
     assert (one.at.text.split()[0], one.other.text.split()[0]) == ("v_dual_mul_f32", "v_add_f32_dpp")
     (turn,) = (
         one for one in look(code("gfx1151"), "gfx1151").hazards if one.at.function == "hazard_barrier_turn"
@@ -104,7 +104,7 @@ def test_hazards_are_told_beside_a_run_and_leave_its_status_alone(sanitize, comp
     program = compile_program("hazardous_code", "-gline-tables-only")
     done = sanitize("--", program)
     assert done.returncode == 0, done.stderr
-    assert "static: hazard_barrier_by_hand comes to a barrier" in done.stdout
+    assert "static: hazard_barrier_by_hand reaches a barrier" in done.stdout
     assert "hazard_barrier_turn" not in done.stdout  # it did not run
     assert "0 findings in 1 launch" in done.stdout
     document = json.loads(sanitize("--json", "--", program).stdout)

@@ -77,7 +77,7 @@ def test_checks_find_nothing_in_them(programs, found, case):
     ("case", "says"),
     [
         ("freed", "the memory of the texture or surface was freed"),
-        ("forged", "its description is of no texture or surface that the program has"),
+        ("forged", "its descriptor does not match a texture or surface of the program"),
     ],
 )
 def test_a_description_is_not_followed_where_it_leads_to_nothing(programs, emulate, case, says):

@@ -222,7 +222,7 @@ def test_a_trace_that_would_lead_beyond_its_own_end_is_told(timed, compiler, mac
     no_waves = head + end + words[:12] + bytes(4) + words[16:]
     for why, wrong in (
         ("a block has no waves", no_waves),
-        ("a wave does not come to its end", whole.replace(b" s_endpgm", b" s_nop 0")),
+        ("a wave does not reach its end", whole.replace(b" s_endpgm", b" s_nop 0")),
     ):
         trace.write_bytes(wrong)
         with pytest.raises(ToolchainError) as caught:

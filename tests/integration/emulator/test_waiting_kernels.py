@@ -111,4 +111,4 @@ def test_the_error_names_kernel_line_and_address(emulate, programs, checkout, tm
 
 def test_blocks_that_have_not_begun_are_counted(emulate, programs):
     done = emulate(programs["gfx1151"], "stuck: more blocks than run", PATCHKIT_EMULATOR_THREADS="1")
-    assert "every wave of the 4096 blocks that have begun, of 5000, spins" in done.stderr
+    assert "every wave of the 4096 started blocks, of 5000, spins" in done.stderr

@@ -7,7 +7,7 @@ import pytest
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
 _ALL = "memory,waits,races,hidden,barriers,uninitialised,asynchrony"
-_NO_BARRIER = "without a barrier between"
+_NO_BARRIER = "without a barrier in between"
 # By the name of the case: what findings say of it.
 _IN_MEMORY = {
     "neighbour": ("reads byte 0 of an allocation of 16384 bytes, which wave 0 wrote",),

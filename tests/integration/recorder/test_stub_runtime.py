@@ -170,9 +170,9 @@ def test_an_unusable_configuration_ends_the_process_and_says_why(run, settings, 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("name x\n", "does not state arch"),
-        ("arch gfx1151\n", "does not state wave_size"),
-        ("arch gfx1151\nwave_size many\n", "wave_size of the device file is no positive number: many"),
+        ("name x\n", "lacks arch"),
+        ("arch gfx1151\n", "lacks wave_size"),
+        ("arch gfx1151\nwave_size many\n", "wave_size of the device file is not a positive number: many"),
     ],
 )
 def test_a_device_file_that_states_too_little_is_refused(run, tmp_path, text, says):

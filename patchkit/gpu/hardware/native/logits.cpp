@@ -65,12 +65,12 @@ struct table {
         file.read(reinterpret_cast<char *>(&t.rows), sizeof t.rows);
         file.read(reinterpret_cast<char *>(&t.vocabulary), sizeof t.vocabulary);
         if (!file || std::memcmp(begin, magic, sizeof magic) != 0 || t.rows == 0 || t.vocabulary == 0) {
-            refuse(path + " holds no logits");
+            refuse(path + " contains no logits");
         }
         t.values.resize(size_t(t.rows) * t.vocabulary);
         file.read(reinterpret_cast<char *>(t.values.data()), std::streamsize(t.values.size() * sizeof(float)));
         if (!file || file.peek() != std::ifstream::traits_type::eof()) {
-            refuse(path + " is cut off or too long");
+            refuse(path + " is truncated or too long");
         }
         return t;
     }
@@ -154,7 +154,7 @@ llama_token token_at(uint32_t vocabulary, int sequence, int position) {
 void decode(llama_context * ctx, const llama_batch & batch) {
     const int status = llama_decode(ctx, batch);
     if (status != 0) {
-        refuse("llama_decode gave " + std::to_string(status), 3);
+        refuse("llama_decode returned " + std::to_string(status), 3);
     }
 }
 
@@ -278,7 +278,7 @@ void run(const char * backends, const char * path, const char * out, const setti
     const int sequences = s.number("sequences"), tokens = s.number("tokens"), steps = s.number("steps");
     const int depth     = s.number("depth");
     if (depth % chunk != 0 || (depth > 0 && sequences > 1)) {
-        refuse("depth is for one sequence, in steps of " + std::to_string(chunk));
+        refuse("depth requires a single sequence and a multiple of " + std::to_string(chunk));
     }
     std::map<std::string, ggml_tensor *> caches;
     llama_context_params of_context = llama_context_default_params();
@@ -298,7 +298,7 @@ void run(const char * backends, const char * path, const char * out, const setti
     }
     llama_context * ctx = llama_init_from_model(model, of_context);
     if (ctx == nullptr) {
-        refuse("the model gives no context with these settings", 3);
+        refuse("cannot create a context with these settings", 3);
     }
     table kept;
     kept.vocabulary   = uint32_t(llama_vocab_n_tokens(llama_model_get_vocab(model)));
@@ -344,7 +344,7 @@ std::vector<double> log_softmax(const float * row, size_t count) {
 void compare(const char * left, const char * right) {
     const table reference = table::read(left), other = table::read(right);
     if (reference.rows != other.rows || reference.vocabulary != other.vocabulary) {
-        refuse(std::string(left) + " and " + right + " do not belong together");
+        refuse(std::string(left) + " and " + right + " are not comparable");
     }
     const size_t width = reference.vocabulary;
     double       error = 0.0, norm = 0.0, worst = -1.0, kl_sum = 0.0, kl_worst = 0.0;

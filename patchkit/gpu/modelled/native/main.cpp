@@ -43,13 +43,13 @@ machine read_machine(const std::string & path) {
     while (file >> name >> value) {
         const auto found = known.find(name);
         if (found == known.end()) {
-            throw std::runtime_error(path + ": " + name + " is not known");
+            throw std::runtime_error(path + ": " + name + " is unknown");
         }
         *found->second = value;
         known.erase(found);
     }
     if (!file.eof()) {
-        throw std::runtime_error(path + ": a line is no name and number");
+        throw std::runtime_error(path + ": a line is not a name and a number");
     }
     if (!known.empty()) {
         throw std::runtime_error(path + ": " + known.begin()->first + " is missing");

@@ -14,7 +14,7 @@ uint64_t number(std::string_view text) {
     uint64_t value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error != std::errc() || end != text.data() + text.size()) {
-        throw bad_trace("no number: " + std::string(text));
+        throw bad_trace("not a number: " + std::string(text));
     }
     return value;
 }
@@ -30,7 +30,7 @@ std::vector<uint16_t> registers(std::string_view text) {
         text.remove_prefix(std::min(comma + 1, text.size()));
         const uint64_t n = number(word.substr(1)) + (word[0] == 's' ? first_scalar : 0);
         if (n >= most_registers) {
-            throw bad_trace("no register: " + std::string(word));
+            throw bad_trace("not a register: " + std::string(word));
         }
         result.push_back(uint16_t(n));
     }
@@ -40,7 +40,7 @@ std::vector<uint16_t> registers(std::string_view text) {
 wait wait_of(std::string_view text) {
     const size_t colon = text.find(':');
     if (colon == text.npos) {
-        throw bad_trace("no wait: " + std::string(text));
+        throw bad_trace("not a wait: " + std::string(text));
     }
     return {uint32_t(number(text.substr(0, colon))), uint32_t(number(text.substr(colon + 1)))};
 }
@@ -52,7 +52,7 @@ space space_of(const std::string & name) {
             return space(n);
         }
     }
-    throw bad_trace("no place: " + name);
+    throw bad_trace("not a memory space: " + name);
 }
 
 void add_instruction(trace & to, std::istringstream & words) {
@@ -62,7 +62,7 @@ void add_instruction(trace & to, std::istringstream & words) {
     const uint64_t index = number(n);
     const size_t plus = waits.find('+');
     if (index >= most || plus == waits.npos || !words) {
-        throw bad_trace("no instruction: " + words.str());
+        throw bad_trace("not an instruction: " + words.str());
     }
     if (to.instructions.size() <= index) {
         to.instructions.resize(index + 1);
@@ -86,7 +86,7 @@ class words_behind {
     uint32_t one() {
         uint32_t value;
         if (!from.read(reinterpret_cast<char *>(&value), sizeof(value))) {
-            throw bad_trace("it is cut off");
+            throw bad_trace("it is truncated");
         }
         return value;
     }
@@ -98,7 +98,7 @@ class words_behind {
             const size_t at = result.size(), next = std::min(piece, count - at);
             result.resize(at + next);
             if (!from.read(reinterpret_cast<char *>(&result[at]), std::streamsize(4 * next))) {
-                throw bad_trace("it is cut off");
+                throw bad_trace("it is truncated");
             }
         }
         return result;
@@ -122,11 +122,11 @@ void read_blocks(trace & to, std::ifstream & file, uint64_t blocks, uint64_t see
             one.accesses = words.many(words.one());
             for (size_t n = 0; n < one.spans.size(); n += 2) {
                 if (one.spans[n + 1] >= to.instructions.size() || one.spans[n] > one.spans[n + 1]) {
-                    throw bad_trace("a wave executes what is no instruction");
+                    throw bad_trace("a wave executes an invalid instruction");
                 }
             }
             if (one.spans.empty() || !to.instructions[one.spans.back()].text.starts_with("s_endpgm")) {
-                throw bad_trace("a wave does not come to its end");
+                throw bad_trace("a wave does not reach its end");
             }
         }
         to.blocks.push_back(std::move(waves));
@@ -148,7 +148,7 @@ trace read_trace(const std::string & path) {
     trace result;
     std::string line;
     if (!std::getline(file, line) || line != "patchkit-trace 4") {
-        throw bad_trace(path + ": this is no trace");
+        throw bad_trace(path + ": this is not a trace");
     }
     uint64_t blocks = 0, seen = 0;
     try {
@@ -189,7 +189,7 @@ trace read_trace(const std::string & path) {
             }
         }
         if (line != "end" || blocks == 0) {
-            throw bad_trace("it is cut off");
+            throw bad_trace("it is truncated");
         }
         read_blocks(result, file, blocks, seen);
     } catch (const bad_trace & problem) {

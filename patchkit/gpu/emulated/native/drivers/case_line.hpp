@@ -39,7 +39,7 @@ class attention_case {
     const std::string & text(const char * name) const {
         const auto found = values.find(name);
         if (found == values.end()) {
-            refuse("case " + id + " does not state " + name);
+            refuse("case " + id + " lacks " + name);
         }
         return found->second;
     }

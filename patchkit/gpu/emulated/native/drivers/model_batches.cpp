@@ -306,7 +306,7 @@ class session {
         p.cb_eval = note_node;
         context = llama_init_from_model(model, p);
         if (context == nullptr) {
-            refuse("upstream makes no context of this model");
+            refuse("llama.cpp cannot create a context for this model");
         }
         there = 0;
     }
@@ -354,7 +354,7 @@ class session {
                 return ggml_type(n);
             }
         }
-        refuse("no type " + name);
+        refuse("unknown type " + name);
     }
 
     // Layers with a window have rows for it and one batch, and take a new token for one that no window sees: only
@@ -384,7 +384,7 @@ class session {
         }
         while (there < depth) {
             const int count = std::min(batch_size, depth - there);
-            decode(there, count, 1, "the tokens before");
+            decode(there, count, 1, "the preceding tokens");
             there += count;
         }
     }
@@ -400,7 +400,7 @@ class session {
             batch.logits[n]    = sequences > 1 || n + 1 == tokens;
         }
         if (llama_decode(context, batch) != 0) {
-            refuse("upstream does not decode " + what);
+            refuse("llama_decode failed for " + what);
         }
         llama_synchronize(context);
         llama_batch_free(batch);
@@ -426,7 +426,7 @@ void run_plan(session & all, const char * path) {
         } else if (word == "test" && words >> name >> depth >> tokens >> sequences) {
             all.run(name, depth, tokens, sequences);
         } else {
-            refuse("no line of a plan: " + line);
+            refuse("invalid line of the plan: " + line);
         }
     }
 }
@@ -444,7 +444,7 @@ int main(int argc, char ** argv) {
     map_file(params);
     llama_model * model = llama_model_load_from_file(argv[1], params);
     if (model == nullptr) {
-        refuse("upstream does not load the model");
+        refuse("llama.cpp cannot load the model");
     }
     {
         session all(model);

@@ -45,7 +45,7 @@ bundle_table read_table(bytes bundle) {
     bundle_table table{};
     const uint64_t count = next_word("the bundle's header");
     if (count > most_entries) {
-        refuse("the bundle's header announces " + std::to_string(count) + " entries");
+        refuse("the bundle's header has " + std::to_string(count) + " entries");
     }
     for (uint64_t i = 0; i < count; ++i) {
         const place where("bundle entry", i);
@@ -151,13 +151,13 @@ compressed_header read_compressed_header(bytes bundle) {
             header.decompressed_size = value_at<uint64_t>(bundle, 16, where);
             header.begin             = 32;
             break;
-        default: refuse(std::string(where) + " has version " + std::to_string(version) + ", and 1 to 3 are understood");
+        default: refuse(std::string(where) + " has version " + std::to_string(version) + ", but only 1 to 3 are supported");
     }
     if (header.method != compressed_header::zlib && header.method != compressed_header::zstd) {
         refuse(std::string(where) + " names method " + std::to_string(header.method) + ", neither zlib nor zstd");
     }
     if (version != 1 && header.size < header.begin) {
-        refuse(std::string(where) + " announces " + std::to_string(header.size) + " bytes in all");
+        refuse(std::string(where) + " has " + std::to_string(header.size) + " bytes in all");
     }
     return header;
 }
@@ -189,7 +189,7 @@ class library {
 // The size must be right, or the stream and the header were not written together.
 void check_decompressed(uint64_t size, uint64_t announced) {
     if (size != announced) {
-        refuse("the compressed bundle holds " + std::to_string(size) + " bytes, and its header says " +
+        refuse("the compressed bundle holds " + std::to_string(size) + " bytes, but its header says " +
                std::to_string(announced));
     }
 }
@@ -209,7 +209,7 @@ void inflate(bytes from, std::vector<std::byte> & to, uint64_t size) {
     const int error = uncompress(reinterpret_cast<unsigned char *>(to.data()), &written,
                                  reinterpret_cast<const unsigned char *>(from.data()), from.size());
     if (error != 0) {
-        refuse("the compressed bundle is no zlib stream of " + std::to_string(size) + " bytes: error " +
+        refuse("the compressed bundle is not a zlib stream of " + std::to_string(size) + " bytes: error " +
                std::to_string(error));
     }
     check_decompressed(written, size);
@@ -222,7 +222,7 @@ void decompress_zstd(bytes from, std::vector<std::byte> & to, uint64_t size) {
     const auto error    = zstd.function<const char *(size_t)>("ZSTD_getErrorName");
     const auto checked  = [&](size_t result) {
         if (is_error(result) != 0) {
-            refuse(std::string("the compressed bundle is no good zstd frame: ") + error(result));
+            refuse(std::string("the compressed bundle is not a valid zstd frame: ") + error(result));
         }
         return result;
     };
@@ -239,7 +239,7 @@ void decompress_zstd(bytes from, std::vector<std::byte> & to, uint64_t size) {
 bytes decompressed(bytes bundle, std::vector<std::byte> & storage) {
     const compressed_header header = read_compressed_header(bundle);
     if (header.decompressed_size > most_decompressed) {
-        refuse("the compressed bundle's header announces " + std::to_string(header.decompressed_size) + " bytes");
+        refuse("the compressed bundle's header has " + std::to_string(header.decompressed_size) + " bytes");
     }
     const bytes whole = header.size == 0 ? bundle : part_of(bundle, 0, header.size, "the compressed bundle");
     const bytes from  = part_of(whole, header.begin, whole.size() - std::min<uint64_t>(header.begin, whole.size()),
@@ -283,7 +283,7 @@ uint64_t uncompressed_size(bytes bundle) {
 uint64_t compressed_size(bytes bundle) {
     const compressed_header header = read_compressed_header(bundle);
     if (header.size == 0) {
-        refuse("the compressed bundle has a header of version 1, which does not say how long it is");
+        refuse("the compressed bundle has a header of version 1, which does not contain its length");
     }
     return part_of(bundle, 0, header.size, "the compressed bundle").size();
 }

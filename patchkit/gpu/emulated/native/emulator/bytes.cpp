@@ -30,7 +30,7 @@ std::string place::text() const { return number == none ? what : what + (" " + s
 
 bytes part_of(bytes all, uint64_t offset, uint64_t size, const place & where) {
     if (offset > all.size() || size > all.size() - offset) {
-        refuse(where.text() + ": " + hex(size) + " bytes at " + hex(offset) + " do not lie within " + hex(all.size()) +
+        refuse(where.text() + ": " + hex(size) + " bytes at " + hex(offset) + " are not within " + hex(all.size()) +
                " bytes");
     }
     return all.subspan(offset, size);
@@ -48,7 +48,7 @@ std::string_view text_at(bytes all, uint64_t offset, const place & where) {
     const std::string_view rest = as_text(part_of(all, offset, offset > all.size() ? 0 : all.size() - offset, where));
     const size_t end = rest.find('\0');
     if (end == std::string_view::npos) {
-        refuse(where.text() + ": the name at " + hex(offset) + " has no end");
+        refuse(where.text() + ": the name at " + hex(offset) + " is not terminated");
     }
     return rest.substr(0, end);
 }

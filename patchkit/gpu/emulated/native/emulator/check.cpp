@@ -33,7 +33,7 @@ void use_of_pending(const instruction * i, wave & w, const facts & f) {
         }
         const std::string name = to.first_of_both(reads ? f.reads : f.writes);
         w.on->report(i, w, kinds::waits,
-                     std::string(reads ? "reads " : "overwrites ") + name + " while the load that fills it is under way",
+                     std::string(reads ? "reads " : "overwrites ") + name + " before the load that fills it has finished",
                      &one.number);
         one.is_told = true;
     }
@@ -200,7 +200,7 @@ u32 misaligned(const instruction * i, wave & w, const facts & f, const u64x & pl
     if (wrong != 0) {
         const int lane = std::countr_zero(wrong);
         report_memory(i, w,
-               goes_to(f, lane) + "by an atomic at " + hex(places[lane]) + ", which is no multiple of " +
+               goes_to(f, lane) + "by an atomic at " + hex(places[lane]) + ", which is not a multiple of " +
                    std::to_string(f.size));
     }
     return wrong;
@@ -290,7 +290,7 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
     const auto words = [&](const char * what, u32 waves) {
         const std::string who =
             std::popcount(waves) > 1 ? "other waves" : "wave " + std::to_string(std::countr_zero(waves));
-        return verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what + " without a barrier between";
+        return verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what + " without a barrier in between";
     };
     const auto conflict = [&](const char * what, u32 waves, u32 by) {
         if (is_same) { // waves that write the same to one place are in nobody's way, if they always do
@@ -632,7 +632,7 @@ void meet_stores(const instruction * i, wave & w, const facts & f, u32 exec) {
         reported = found->second.number;
         w.on->report(i, w, kinds::waits,
                      goes_to(f, lane) + "at " + hex(4 * n) + ", which wave " + std::to_string(found->second.wave) +
-                         " stored to before it came to a barrier without waiting for that",
+                         " stored to before it reached a barrier without waiting for the store",
                      &reported);
     });
 }
@@ -673,8 +673,8 @@ void come_back(wave & w) {
     wave_checks & c = *w.checks;
     const u32 lanes_there = c.started & ~c.skipped;
     w.on->report(c.skipped_at, w, kinds::barriers,
-                 "comes to a barrier with " + std::to_string(std::popcount(lanes_there)) + " of its " +
-                     std::to_string(std::popcount(c.started)) + " lanes: the others go on behind it");
+                 "reaches a barrier with " + std::to_string(std::popcount(lanes_there)) + " of its " +
+                     std::to_string(std::popcount(c.started)) + " lanes: the others continue after it");
     c.skipped = 0;
 }
 
@@ -806,8 +806,8 @@ void check_barrier(const instruction * i, wave & w) {
     for (pending_load & one : c.queue) {
         if (one.is_in_lds && one.queues != 0) {
             w.on->report(i, w, kinds::waits,
-                         std::string("comes to the barrier while ") + (one.what->is_store ? "a write to" : "a read of") +
-                             " LDS is under way, which other waves may overtake",
+                         std::string("reaches the barrier before ") + (one.what->is_store ? "a write to" : "a read of") +
+                             " LDS has finished, which other waves may overtake",
                          &one.number);
         }
     }
@@ -866,7 +866,7 @@ void check_call(const instruction * i, wave & w, std::string_view callee) {
     if (w.checks != nullptr && w.checks->wanted.memory && w.exec() != 0) {
         w.on->report(i, w, kinds::memory,
                "lane " + std::to_string(std::countr_zero(w.exec())) +
-                   (is_index ? " uses an index that its array does not have" : " goes beyond the variable that its address is made of"));
+                   (is_index ? " uses an index out of the bounds of its array" : " goes past the end of the variable that its address is based on"));
     }
 }
 
@@ -905,14 +905,14 @@ static void check_meeting(const std::vector<wave *> & waves) {
         const std::vector<u32> & passed = one->checks->passed;
         if (one->state == standing::ended && std::find(passed.begin(), passed.end(), number) != passed.end()) {
             waiting.on->report(barrier_of(waiting), waiting, kinds::barriers,
-                               "waits once more at a barrier, to which wave " + std::to_string(one->number) +
-                                   " came before: it has ended");
+                               "waits again at a barrier that wave " + std::to_string(one->number) +
+                                   " reached before, but which has ended");
             return;
         }
     }
     waiting.on->report_note(barrier_of(waiting), waiting, kinds::barriers,
-                            "waits at a barrier, to which wave " + std::to_string(ended->number) +
-                                " does not come: it has ended; not portable");
+                            "waits at a barrier that wave " + std::to_string(ended->number) +
+                                " does not reach, because it has ended; not portable");
 }
 
 // The wave has ended: lanes that were left out at a barrier did not come back.
@@ -920,7 +920,7 @@ static void check_ended(wave & w) {
     wave_checks & c = *w.checks;
     if (c.skipped != 0) {
         w.on->report_note(c.skipped_at, w, kinds::barriers,
-                          "comes to a barrier without " + std::to_string(std::popcount(c.skipped)) + " of its " +
+                          "reaches a barrier without " + std::to_string(std::popcount(c.skipped)) + " of its " +
                               std::to_string(std::popcount(c.started)) + " lanes, which have ended; not portable");
         c.skipped = 0;
     }

@@ -40,7 +40,7 @@ class image {
             }
         }
         if (segments.empty() || end() == first()) {
-            refuse("there is nothing to load: no program header has memory");
+            refuse("nothing to load: no program header has memory");
         }
         map();
         for (const Elf64_Phdr & each : segments) {
@@ -57,7 +57,7 @@ class image {
     std::byte * at(uint64_t address, uint64_t size, const place & where, uint32_t flags = 0) const {
         const Elf64_Phdr * segment = segment_of(address, size);
         if (segment == nullptr || (segment->p_flags & flags) != flags) {
-            refuse(where.text() + ": " + hex(size) + " bytes at address " + hex(address) + " lie in no segment" +
+            refuse(where.text() + ": " + hex(size) + " bytes at address " + hex(address) + " are not in a segment" +
                    (flags == PF_X ? " of code" : ""));
         }
         return memory + (address - origin());
@@ -74,7 +74,7 @@ class image {
     bytes in_file(uint64_t address, uint64_t size, const place & where) const {
         const Elf64_Phdr * segment = segment_of(address, size);
         if (segment == nullptr) {
-            refuse(where.text() + ": " + hex(size) + " bytes at address " + hex(address) + " lie in no segment");
+            refuse(where.text() + ": " + hex(size) + " bytes at address " + hex(address) + " are not in a segment");
         }
         const bytes content = part_of(file.content, segment->p_offset, segment->p_filesz, "a program header");
         return part_of(content, address - segment->p_vaddr, size, where);
@@ -115,7 +115,7 @@ class image {
         alignment = std::max(alignment, segment.p_align);
         // As ELF has them: by address.
         if (!segments.empty() && segment.p_vaddr < end()) {
-            refuse(where.text() + ": address " + hex(segment.p_vaddr) + " is not behind the segment before it");
+            refuse(where.text() + ": address " + hex(segment.p_vaddr) + " is not past the previous segment");
         }
         segments.push_back(segment);
         if (end() - first() > most_memory) {
@@ -198,7 +198,7 @@ dynamic_section read_dynamic(const image & image, const Elf64_Phdr & header) {
             default: break;
         }
     }
-    refuse("the dynamic section has no end");
+    refuse("the dynamic section is not terminated");
 }
 
 // A table of symbols with its names.
@@ -238,7 +238,7 @@ uint64_t count_dynamic_symbols(const elf_file & file, const image & image, const
     if (const Elf64_Shdr * section = section_of(file, SHT_DYNSYM)) {
         return section->sh_size / sizeof(Elf64_Sym);
     }
-    refuse("neither a hash table nor a section header says how many dynamic symbols there are");
+    refuse("the number of dynamic symbols is unknown: there is no hash table and no section header");
 }
 
 symbol_table dynamic_symbols(const elf_file & file, const image & image, const dynamic_section & dynamic) {
@@ -273,7 +273,7 @@ bool is_defined(const Elf64_Sym & symbol) { return symbol.st_shndx != SHN_UNDEF;
 // Linked code has no other special section: what the linker left for a loader to place is in none of the segments.
 void check_section(const Elf64_Sym & symbol, const place & where) {
     if (symbol.st_shndx >= SHN_LORESERVE && symbol.st_shndx != SHN_XINDEX) {
-        refuse(where.text() + ": it is in section " + hex(symbol.st_shndx) + ", which no segment holds");
+        refuse(where.text() + ": it is in section " + hex(symbol.st_shndx) + ", which is in no segment");
     }
 }
 
@@ -299,7 +299,7 @@ class relocator {
     void apply(uint64_t address, uint64_t size) {
         const bytes table = image_.in_file(address, size, "the relocations");
         if (size % sizeof(Elf64_Rela) != 0) {
-            refuse("the relocations take " + std::to_string(size) + " bytes, no multiple of " +
+            refuse("the relocations take " + std::to_string(size) + " bytes, not a multiple of " +
                    std::to_string(sizeof(Elf64_Rela)));
         }
         for (uint64_t offset = 0; offset < size; offset += sizeof(Elf64_Rela)) {
@@ -329,7 +329,7 @@ class relocator {
                 const uint64_t distance = value - here;
                 return store(entry.r_offset, fits(distance, uint64_t(int64_t(int32_t(distance))), where), where);
             }
-            default: refuse(where.text() + ": kind " + std::to_string(kind) + " is none that a loader applies");
+            default: refuse(where.text() + ": kind " + std::to_string(kind) + " is not one that a loader applies");
         }
     }
 
@@ -635,7 +635,7 @@ class loaded final : public code_object {
         const uint32_t granule = wave_size == 32 ? encoding.granule_of_wave32 : encoding.granule_of_wave64;
         const uint32_t count   = ((read.rsrc1 & vgpr_blocks_mask) + 1) * granule;
         if (count > encoding.most) {
-            refuse(where.text() + " asks for " + std::to_string(count) + " VGPRs, and " + name + " has " +
+            refuse(where.text() + " requests " + std::to_string(count) + " VGPRs, but " + name + " has " +
                    std::to_string(encoding.most));
         }
         return count;
@@ -658,7 +658,7 @@ class loaded final : public code_object {
 
     const std::byte * entry_of(uint64_t entry, const place & where) const {
         if (entry % entry_alignment != 0) {
-            refuse(where.text() + " has its code at " + hex(entry) + ", no multiple of 256");
+            refuse(where.text() + " has its code at " + hex(entry) + ", not a multiple of 256");
         }
         return image_.at(entry, 4, where, PF_X); // the shortest instruction
     }

@@ -40,7 +40,7 @@ std::string_view processor_of(uint32_t flags) {
             return each.name;
         }
     }
-    refuse("the ELF header names processor " + hex(flags & machine_mask) + ", which is none of gfx9 to gfx12");
+    refuse("the ELF header names processor " + hex(flags & machine_mask) + ", which is not one of gfx9 to gfx12");
 }
 
 void check_version(const Elf64_Ehdr & header) {
@@ -50,7 +50,7 @@ void check_version(const Elf64_Ehdr & header) {
     const unsigned char abi = header.e_ident[EI_ABIVERSION];
     if (abi < first_abi || abi > last_abi) {
         refuse("it is a code object of version " + std::to_string(abi + version_of_abi_zero) +
-               ", and 4 to 6 are understood");
+               ", but only 4 to 6 are supported");
     }
 }
 
@@ -67,11 +67,11 @@ void check_header(const Elf64_Ehdr & header) {
         refuse("the ELF header has type " + std::to_string(header.e_type) + ", not that of linked code (3)");
     }
     if (header.e_phnum == 0 || header.e_phnum > most_segments || header.e_phentsize != sizeof(Elf64_Phdr)) {
-        refuse("the ELF header announces " + std::to_string(header.e_phnum) + " program headers of " +
+        refuse("the ELF header has " + std::to_string(header.e_phnum) + " program headers of " +
                std::to_string(header.e_phentsize) + " bytes");
     }
     if (header.e_shnum != 0 && header.e_shentsize != sizeof(Elf64_Shdr)) {
-        refuse("the ELF header announces section headers of " + std::to_string(header.e_shentsize) + " bytes");
+        refuse("the ELF header has section headers of " + std::to_string(header.e_shentsize) + " bytes");
     }
 }
 
@@ -90,7 +90,7 @@ bool is_elf(bytes content) { return as_text(content).substr(0, SELFMAG) == std::
 
 elf_file read_elf(bytes content) {
     if (!is_elf(content)) {
-        refuse("it does not begin as an ELF file does");
+        refuse("it does not begin with an ELF header");
     }
     elf_file file{content, value_at<Elf64_Ehdr>(content, 0, "the ELF header"), {}, {}, {}};
     check_header(file.header);

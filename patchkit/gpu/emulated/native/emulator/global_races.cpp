@@ -209,7 +209,7 @@ std::string words_of(const toucher & t, const dword & d, const char * did, u64 o
     return who + verb + "byte " + std::to_string(byte) + " of an allocation of " +
            std::to_string(d.range.end - d.range.begin) + " bytes, which " +
            t.w.on->describe_touch(other, is_of_launch ? t.all.block_of(touch::who(other)) : 0) + did +
-           ": nothing orders the two";
+           ": the two are not ordered";
 }
 
 // The other one may be about to store the same. On a busy machine its thread waits for its turn: 256 yields were over
@@ -311,7 +311,7 @@ std::string words_of_waves(const toucher & t, const dword & d, const char * did,
     const std::string who = touch::is_several(other) ? "other waves" : "wave " + std::to_string(touch::wave(other));
     const u64 byte = d.address() + u64(std::countr_zero(d.bytes)) - d.range.begin;
     return verb + "byte " + std::to_string(byte) + " of an allocation of " +
-           std::to_string(d.range.end - d.range.begin) + " bytes, which " + who + did + " without a barrier between";
+           std::to_string(d.range.end - d.range.begin) + " bytes, which " + who + did + " without a barrier in between";
 }
 
 void conflict_of_waves(const toucher & t, const dword & d, const char * did, u64 other) {
@@ -538,7 +538,7 @@ void look_for_own_stores(const toucher & t, const memory_range & range, u64 plac
             t.w.on->report_touch(t.i, t.w, kinds::races,
                                  "the wave reads byte " + std::to_string(at - range.begin) + " of an allocation of " +
                                      std::to_string(range.end - range.begin) +
-                                     " bytes by a scalar load, which its own block wrote: scalar loads do not see that",
+                                     " bytes by a scalar load, which its own block wrote: scalar loads do not see such writes",
                                  written);
             return;
         }

@@ -233,7 +233,7 @@ class looker {
             result.found.push_back({hazards::dual, spot_of(n), spot_of(what.second.by),
                                     "reads v" + std::to_string(what.first) + " " + std::to_string(ago) +
                                         (ago == 1 ? " wait state" : " wait states") +
-                                        " behind the lane pattern that fills it, beside another register of the same "
+                                        " after the DPP instruction that writes it, next to another register of the same "
                                         "parity"});
         }
     }
@@ -285,7 +285,7 @@ class looker {
             });
         for (const auto & [barrier, store] : hanging) {
             result.found.push_back({hazards::barrier, spot_of(barrier), spot_of(store),
-                                    "comes to a barrier without waiting for a store to memory"});
+                                    "reaches a barrier without waiting for a store to memory"});
         }
     }
 };

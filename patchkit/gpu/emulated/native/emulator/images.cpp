@@ -206,7 +206,7 @@ const image & described(const instruction * i, wave & w, operand description) {
     const u64 number = read_scalar_64(i, w, description);
     const image * found = w.on->image_at(number);
     if (found == nullptr) {
-        w.on->fault(i, w, "its description is of no texture or surface that the program has");
+        w.on->fault(i, w, "its descriptor does not match a texture or surface of the program");
     }
     if (!w.on->look_for_range(i, w, u64(found->data), u32(std::min<u64>(found->extent(), UINT32_MAX)))) {
         w.on->fault(i, w, "the memory of the texture or surface was freed");

@@ -95,7 +95,7 @@ void permlane64(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 int moved(const instruction * i, wave & w) {
     const u32 by = w.scalar[slot::m0];
     if (by > 255) {
-        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+        w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one");
     }
     return int(by);
 }
@@ -104,7 +104,7 @@ int moved(const instruction * i, wave & w) {
 u32x & moved_register(const instruction * i, wave & w, operand o) {
     const int by = moved(i, w);
     if (by > i->immediate) {
-        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+        w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one of the kernel");
     }
     return vector_at(w, o, by);
 }
@@ -123,7 +123,7 @@ void movrels(const instruction * i, wave & w) {
 // 16 behind the destination.
 u32x & moved_by(const instruction * i, wave & w, operand o, u32 by, u32 most) {
     if (by > most) {
-        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one of the kernel");
+        w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one of the kernel");
     }
     return vector_at(w, o, int(by));
 }

@@ -429,14 +429,14 @@ struct machine final : emulator {
         check(wanted);
         if (kernel.entry == nullptr) {
             throw kernel_fault("kernel " + shown_name(kernel.name) +
-                               " has no code: the compiler dropped its body, as it may where all ways through it are "
-                               "undefined (an endless loop that does nothing, a division by zero); a GPU would run "
-                               "whatever lies behind it");
+                               " has no code: the compiler dropped its body, as it may if all paths through it are "
+                               "undefined (an endless loop without effect, a division by zero); a GPU would run "
+                               "whatever follows it");
         }
         library & code = library_of(*wanted.code, kernel);
         const auto * place = wanted.code->function_at(kernel.entry);
         if (place == nullptr) {
-            throw kernel_fault("kernel " + shown_name(kernel.name) + ": its entry lies in no function of the code object");
+            throw kernel_fault("kernel " + shown_name(kernel.name) + ": its entry is not in a function of the code object");
         }
         const library::extent where{place->first, place->second.address, place->second.address + place->second.size};
         const program & entry = code.at(kernel.entry, mode_of(kernel), where);
@@ -581,13 +581,13 @@ struct machine final : emulator {
             throw kernel_fault("kernel " + shown_name(kernel.name) + ": " + what);
         };
         if (rounding != 0) {
-            refuse("it wants a rounding mode other than to nearest, which is not emulated");
+            refuse("it requires a rounding mode other than to nearest, which is not emulated");
         }
         if ((subnormals_32 != 0 && subnormals_32 != 3) || subnormals_64 != 3) {
-            refuse("it wants a treatment of subnormal floats that is not emulated");
+            refuse("it requires a denormal mode that is not emulated");
         }
         if (arch.has_ieee_mode && ((r >> 21) & 1) == 0) {
-            refuse("it wants clamp to keep NaN (DX10_CLAMP off), which is not emulated");
+            refuse("it requires clamp to keep NaN (DX10_CLAMP off), which is not emulated");
         }
         return {subnormals_32 == 0, arch.has_ieee_mode && ((r >> 23) & 1) != 0};
     }
@@ -649,8 +649,8 @@ struct machine final : emulator {
                 }
                 one->what.is_note = found_again == came.end();
                 one->what.what += one->what.is_note
-                                      ? "; these values hide it, and with others the block did not come here again"
-                                      : "; it changes nothing here, and did with other numbers in memory";
+                                      ? "; the current values hide it, and with others the block did not get here again"
+                                      : "; it changes nothing here, but did with other values in memory";
                 const std::lock_guard<std::mutex> guard(of_findings);
                 add(std::move(one->what));
             }
@@ -844,36 +844,36 @@ struct machine final : emulator {
             throw kernel_fault("kernel " + shown_name(kernel.name) + ": " + what);
         };
         if (wanted.code->arch() != settings.arch) {
-            refuse("it is code for " + wanted.code->arch() + ", the emulated GPU is " + settings.arch);
+            refuse("it is code for " + wanted.code->arch() + ", but the emulated GPU is " + settings.arch);
         }
         if (kernel.wave_size != lanes) {
-            refuse("it runs in waves of " + std::to_string(kernel.wave_size) + " lanes, only 32 are emulated");
+            refuse("it runs in waves of " + std::to_string(kernel.wave_size) + " lanes, but only 32 are emulated");
         }
         const u64 threads = u64(wanted.block.x) * wanted.block.y * wanted.block.z;
         if (threads == 0 || threads > 1024) {
             refuse("a block of " + std::to_string(threads) + " threads");
         }
         if (u64(kernel.lds) + wanted.dynamic_lds > most_lds) {
-            refuse("a block wants " + std::to_string(u64(kernel.lds) + wanted.dynamic_lds) + " bytes of LDS, there are " +
+            refuse("a block requires " + std::to_string(u64(kernel.lds) + wanted.dynamic_lds) + " bytes of LDS, but there are " +
                    std::to_string(most_lds));
         }
         if (kernel.scratch > most_scratch) {
-            refuse("a lane wants " + std::to_string(kernel.scratch) + " bytes of scratch");
+            refuse("a lane requires " + std::to_string(kernel.scratch) + " bytes of scratch");
         }
         if (wanted.kernarg.size() < kernel.kernarg_size) {
-            refuse("its arguments are shorter than it says");
+            refuse("its arguments are shorter than declared");
         }
         if (kernel.kernarg_preload != 0) {
-            refuse("its arguments are to be preloaded into SGPRs, which no GPU that is emulated does");
+            refuse("its arguments are to be preloaded into SGPRs, which no emulated GPU does");
         }
         if ((kernel.properties & (enables::private_buffer | enables::flat_scratch)) != 0) {
-            refuse("it wants the address of its scratch in SGPRs, which no GPU that is emulated sets");
+            refuse("it requires its scratch address in SGPRs, which no emulated GPU sets");
         }
         if (arch.has_numbers_in_ttmps && (kernel.rsrc2 & enables::block_info) != 0) {
-            refuse("it wants information on its block in an SGPR (TG_SIZE), which RDNA4 does not set");
+            refuse("it requires information on its block in an SGPR (TG_SIZE), which RDNA4 does not set");
         }
         if ((kernel.rsrc2 >> 11 & 3) == 3) {
-            refuse("its descriptor does not say which numbers of its threads it wants");
+            refuse("its descriptor has an invalid setting for thread ids");
         }
         if (wanted.grid.y > arch.most_blocks_yz || wanted.grid.z > arch.most_blocks_yz) {
             refuse("a grid of " + std::to_string(wanted.grid.y) + " by " + std::to_string(wanted.grid.z) +
@@ -881,7 +881,7 @@ struct machine final : emulator {
         }
         const u64 user = 2 * std::popcount(kernel.properties & 0x1eu) + (kernel.properties >> 6 & 1);
         if (std::max<u64>(user, kernel.rsrc2 >> 1 & 31) > most_user_sgprs) {
-            refuse("it wants more than " + std::to_string(most_user_sgprs) + " user SGPRs, which is all that there are");
+            refuse("it requires more than " + std::to_string(most_user_sgprs) + " user SGPRs, which is the maximum");
         }
     }
 
@@ -976,14 +976,14 @@ struct machine final : emulator {
     [[noreturn]] void refuse_to_wait(const job & on, const block & b, const std::vector<watch> & seen, size_t blocks) {
         const std::string number = std::to_string(blocks);
         std::string text = "it makes no progress";
-        text += on.has_left_out ? " since an access was left out, which is a finding" : "";
+        text += on.has_left_out ? " since an invalid access was skipped, which is a finding" : "";
         text += ": every wave of the ";
-        text += on.next < on.blocks ? number + " blocks that have begun, of " + std::to_string(on.blocks) + ","
-                : blocks == 1       ? "block that is left"
-                                    : number + " blocks that are left";
+        text += on.next < on.blocks ? number + " started blocks, of " + std::to_string(on.blocks) + ","
+                : blocks == 1       ? "remaining block"
+                                    : number + " remaining blocks";
         text += " spins or waits at a barrier, and none of them changes memory. Nothing else changes device memory "
                 "meanwhile: copies and kernels of other streams wait until this kernel has ended";
-        text += on.of_grid > on.blocks ? " (it may wait for a block that the sample leaves out)" : "";
+        text += on.of_grid > on.blocks ? " (it may wait for a block that is not in the sample)" : "";
         text += ". Its block:";
         std::vector<stopped_wave> waves;
         for (size_t n = 0; n < seen.size(); ++n) {
@@ -1120,7 +1120,7 @@ std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
         const size_t total = (one_wave + scratch) * on.waves + rounded(on.lds, 128) + 128;
         made->memory.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(total, 128))));
         if (made->memory == nullptr) {
-            throw kernel_fault("no memory for a block of " + std::to_string(total) + " bytes");
+            throw kernel_fault("out of memory for a block of " + std::to_string(total) + " bytes");
         }
         std::byte * at = made->memory.get();
         made->lds = at;
@@ -1476,9 +1476,9 @@ void worker::rest(const instruction * next, wave & w, standing how) {
     }
     const job & on = *current;
     std::string text = is_over ? "it does not end: "
-                               : "it makes no progress since an access was left out, which is a finding: ";
+                               : "it makes no progress since an invalid access was skipped, which is a finding: ";
     text += std::to_string(w.executed) + " instructions were executed" +
-            (on.of_grid > on.blocks ? " (it may wait for a block that the sample leaves out)" : "") + ". Its block:";
+            (on.of_grid > on.blocks ? " (it may wait for a block that is not in the sample)" : "") + ". Its block:";
     std::vector<stopped_wave> waves;
     for (size_t n = 0; n < w.owner->waves.size(); ++n) {
         const wave & other = w.owner->at(n);
@@ -1503,7 +1503,7 @@ const instruction * worker::instruction_at(const instruction * i, wave & w, u64 
     const auto * place = reinterpret_cast<const std::byte *>(address);
     const auto * known = on.wanted->code == nullptr ? nullptr : on.wanted->code->function_at(place);
     if (known == nullptr) {
-        fault(i, w, "it jumps to an address that holds no function");
+        fault(i, w, "it jumps to an address outside of any function");
     }
     const float_mode mode{(i->modifiers & modifier::flush_f32) != 0, (i->modifiers & modifier::ieee) != 0};
     const symbol & s = known->second;
@@ -1580,7 +1580,7 @@ wave & worker::spare_wave() {
         constexpr size_t most_vgprs = 257; // and the one of dual instructions
         spare.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(sizeof(wave) + most_vgprs * sizeof(u32x), 128))));
         if (spare == nullptr) {
-            throw kernel_fault("no memory to try instructions with");
+            throw kernel_fault("out of memory to run instructions");
         }
     }
     return *reinterpret_cast<wave *>(spare.get());
@@ -1644,8 +1644,8 @@ void worker::find_range(const instruction * i, wave & w, u64 address, u32 size, 
     if (!(reads && owner.memory.is_readable(address, size))) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
-        fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " goes to address " + text +
-                        " for " + std::to_string(size) + " bytes, which lie in no allocation");
+        fault(i, w, (lane < 0 ? std::string("the wave") : "lane " + std::to_string(lane)) + " accesses address " + text +
+                        " for " + std::to_string(size) + " bytes, which are outside of any allocation");
     }
 }
 

@@ -109,8 +109,8 @@ far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 
 
 void check_lds(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.lds_size || w.lds_size - offset < size) {
-        w.on->fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of LDS for " +
-                        std::to_string(size) + " bytes, the block has " + std::to_string(w.lds_size));
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " accesses byte " + std::to_string(offset) + " of LDS for " +
+                        std::to_string(size) + " bytes, but the block has " + std::to_string(w.lds_size));
     }
 }
 
@@ -412,8 +412,8 @@ template <class T, into part = into::whole> struct Part {
 
 void check_scratch(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.scratch_size || w.scratch_size - offset < size) {
-        w.on->fault(i, w, "lane " + std::to_string(lane) + " goes to byte " + std::to_string(offset) + " of its scratch for " +
-                        std::to_string(size) + " bytes, it has " + std::to_string(w.scratch_size));
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " accesses byte " + std::to_string(offset) + " of its scratch for " +
+                        std::to_string(size) + " bytes, but it has " + std::to_string(w.scratch_size));
     }
 }
 
@@ -615,7 +615,7 @@ template <class T, auto f, bool is_shared> T change(wave & w, u64 place, T value
 
 void check_alignment(const instruction * i, wave & w, u64 place, u32 size, int lane) {
     if (place % size != 0) {
-        w.on->fault(i, w, "lane " + std::to_string(lane) + " has an atomic at an address that is no multiple of " +
+        w.on->fault(i, w, "lane " + std::to_string(lane) + " has an atomic at an address that is not a multiple of " +
                         std::to_string(size));
     }
 }

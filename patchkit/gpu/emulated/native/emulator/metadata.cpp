@@ -105,7 +105,7 @@ class packed {
         const unsigned width = widths[kind - 0xc0];
         switch (kind) {
             case 0xc1:                                  // never used
-                refuse("metadata: byte " + hex(position - 1) + " begins no value");
+                refuse("metadata: byte " + hex(position - 1) + " does not start a value");
             case 0xc4: case 0xc5: case 0xc6:            // bytes
             case 0xd9: case 0xda: case 0xdb:            // text
                 take(number(width));

@@ -116,7 +116,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
             const bool is_half = known->to == format::f16 || known->to == format::half_pairs;
             w.on->report(i, w, kinds::numbers,
                          "lane " + std::to_string(lane) + " gets " + (std::isnan(bad) ? "NaN" : text_of(bad)) +
-                             (is_half && !std::isnan(bad) ? ", more than a half can be," : "") + " from " +
+                             (is_half && !std::isnan(bad) ? ", more than f16 can represent," : "") + " from " +
                              (sources.empty() ? "integers" : sources));
             break;
         }

@@ -118,7 +118,7 @@ int dpp_source(int lane, const std::string & name, const std::string & value) {
     if (name == "row_xmask") {
         return row | (in_row ^ by);
     }
-    throw not_understood{"the lane pattern " + name + " is not emulated"};
+    throw not_understood{"the DPP pattern " + name + " is not emulated"};
 }
 
 void fetch_by_pattern(const instruction * i, wave & w) {
@@ -180,7 +180,7 @@ class decoder {
             const size_t first = steps.size();
             try {
                 if (read.text.empty()) {
-                    throw not_understood{"this is no instruction of the GPU"};
+                    throw not_understood{"this is not an instruction of the GPU"};
                 }
                 add_observed(parse_instructions(read.text));
             } catch (const not_understood & problem) {
@@ -257,7 +257,7 @@ class decoder {
         operand made;
         if (r.is_vector) {
             if (r.first + r.count > vgprs) {
-                throw not_understood{"it names a VGPR that the kernel does not have"};
+                throw not_understood{"it uses a VGPR that the kernel does not have"};
             }
             made.code = offset_of_vgpr(r.first) << 3 | operand::vector;
         } else {
@@ -424,7 +424,7 @@ class decoder {
         const size_t second = steps.size();
         add_instruction(parts[1]);
         if (second != first + 1 || steps.size() != first + 2) {
-            throw not_understood{"a dual instruction of this form is not emulated"};
+            throw not_understood{"a dual-issue (VOPD) instruction of this form is not emulated"};
         }
         // Both read before either writes.
         const auto reads = [](const instruction & reader, const instruction & writer) {
@@ -489,7 +489,7 @@ class decoder {
         const std::string & what = p.operands[1].text;
         made.immediate = p.name == "s_getreg_b32" ? clock_bits(what) : 0;
         if (made.immediate == 0 && what != "sendmsg(MSG_RTN_GET_REALTIME)") {
-            throw not_understood{"only the clock is emulated of what it can ask for"};
+            throw not_understood{"of the values that it can request, only the clock is emulated"};
         }
         steps.push_back(made);
     }
@@ -580,7 +580,7 @@ class decoder {
         if (dpp != nullptr) {
             const operand spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
             if (!made.from[0].is(operand::vector)) {
-                throw not_understood{"a lane pattern on a source that is no VGPR"};
+                throw not_understood{"DPP on a source that is not a VGPR"};
             }
             steps[fetch].from[0] = {made.from[0].code & ~operand::high};
             steps[fetch].to[0] = spare;
@@ -825,7 +825,7 @@ const program & library::at(const std::byte * address, float_mode mode, const st
         return *found->second;
     }
     if (!where) {
-        throw kernel_fault("there is no code at the address that is to be executed");
+        throw kernel_fault("there is no code at the address to execute");
     }
     auto made = std::make_unique<program>();
     made->name = where->name;

@@ -218,7 +218,7 @@ template <bool wanted> void bitset_64(const instruction * i, wave & w) {
 // Registers by number plus M0. `immediate` is how many SGPRs there are behind the operand.
 i32 moved_bytes(const instruction * i, wave & w, u32 by, i64 most) {
     if (i64(by) > most) {
-        w.on->fault(i, w, "M0 moves the register by " + std::to_string(by) + ", beyond the last one");
+        w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one");
     }
     return i32(4 * by) << 3;
 }
@@ -348,7 +348,7 @@ void sleep(const instruction * i, wave & w) {
 }
 
 void trap(const instruction * i, wave & w) {
-    w.on->fault(i, w, "the kernel gave up (s_trap " + std::to_string(i->immediate) +
+    w.on->fault(i, w, "the kernel trapped (s_trap " + std::to_string(i->immediate) +
                     "): an assertion, __trap() or __builtin_trap()");
 }
 

@@ -198,7 +198,7 @@ class trial {
         }
         renew(c);
         if (scalars_differ[slot::exec] != 0) {
-            tell(i, w, "decides which lanes go on by what was never given a value", from);
+            tell(i, w, "decides which lanes are active by an uninitialised value", from);
         }
     }
 
@@ -357,7 +357,7 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
         from = {true, from.any ? from.from : c.unknown.scc_from & ~computed, true};
     }
     if (f.is_jump && from.any) {
-        tell(i, w, "goes on at an address that was never given a value", from.from);
+        tell(i, w, "jumps to an uninitialised address", from.from);
         forget(c, f.reads);
         return;
     }
@@ -383,12 +383,12 @@ void follow_branch(const instruction * i, wave & w, const facts & f) {
     if (!f.reads.is_empty()) { // VCC: decided if any known bit is set
         const u32 unknown = v.scalars[slot::vcc];
         if (unknown != 0 && (w.scalar[slot::vcc] & ~unknown) == 0) {
-            tell(i, w, "decides a branch by what was never given a value", v.scalars_from[slot::vcc]);
+            tell(i, w, "decides a branch by an uninitialised value", v.scalars_from[slot::vcc]);
             set_slot(c, slot::vcc, 0, 0);
             renew(c);
         }
     } else if (v.scc) {
-        tell(i, w, "decides a branch by what was never given a value", v.scc_from);
+        tell(i, w, "decides a branch by an uninitialised value", v.scc_from);
         v.scc = false;
         renew(c);
     }
@@ -584,9 +584,9 @@ void leave_unknown(const instruction * i, wave & w, const facts & f, int lane, c
         return;
     }
     const std::string what = "lane " + std::to_string(lane) + (f.is_atomic ? " changes " : " writes ") + std::to_string(f.size) +
-                             (f.size == 1 ? " byte" : " bytes") + " of which not all were given a value";
+                             (f.size == 1 ? " byte" : " bytes") + " that are not all initialised";
     if ((places.is_host >> lane & 1) != 0) {
-        tell(i, w, what + ", to memory of the host", from);
+        tell(i, w, what + ", to host memory", from);
         return;
     }
     const memory_range & range = remembered_range(i, w);
@@ -837,7 +837,7 @@ void follow_access(const instruction * i, wave & w, const facts & f, u32 left_ou
         const sources from = unknown_in(c, f.address, is_of_wave ? ~0u : exec);
         if (from.any) {
             const char * verb = f.is_atomic ? "changes " : f.is_store ? "writes " : "reads ";
-            tell(i, w, std::string(verb) + std::to_string(f.size) + " bytes at an address that was never given a value",
+            tell(i, w, std::string(verb) + std::to_string(f.size) + " bytes at an uninitialised address",
                  from.from);
             forget(c, f.address);
         }

@@ -198,17 +198,17 @@ std::string describe(uintptr_t address, size_t size) {
     }
     const allocation * near = before(table(), address);
     if (near != nullptr && address - near->begin < near->size) {
-        return std::to_string(size - (near->begin + near->size - address)) + " of them behind the end of " + of(*near);
+        return std::to_string(size - (near->begin + near->size - address)) + " of them past the end of " + of(*near);
     }
     if (near != nullptr && address - (near->begin + near->size) < red_zone) {
         const size_t behind = address - (near->begin + near->size);
-        return (behind == 0 ? "right" : std::to_string(behind) + " bytes") + " behind the end of " + of(*near);
+        return (behind == 0 ? "right" : std::to_string(behind) + " bytes") + " past the end of " + of(*near);
     }
     const auto next = table().upper_bound(address);
     if (next != table().end() && next->first - address <= red_zone) {
         return std::to_string(next->first - address) + " bytes before the start of " + of(next->second);
     }
-    return "which lies in no allocation";
+    return "which is outside of any allocation";
 }
 
 bool is_known(const void * pointer, size_t size) {
@@ -237,7 +237,7 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     history * const of = make_history();
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     if (size > the_device().memory_bytes - used) {
-        return refused(hipErrorOutOfMemory, std::to_string(size) + " bytes, and " +
+        return refused(hipErrorOutOfMemory, std::to_string(size) + " bytes requested, but only " +
                                                 std::to_string(the_device().memory_bytes - used) + " are left of " +
                                                 std::to_string(the_device().memory_bytes));
     }

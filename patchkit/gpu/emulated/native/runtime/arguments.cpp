@@ -84,7 +84,7 @@ const std::unordered_map<std::string_view, value_of> & hidden_values() {
 
 std::byte * place_in(std::vector<std::byte> & segment, const gpu::kernel_code & kernel, const gpu::argument & one) {
     if (one.offset > segment.size() || one.size > segment.size() - one.offset) {
-        throw unknown_argument("an argument of kernel " + kernel.name + " lies outside its kernarg segment");
+        throw unknown_argument("an argument of kernel " + kernel.name + " is outside of its kernarg segment");
     }
     return segment.data() + one.offset;
 }

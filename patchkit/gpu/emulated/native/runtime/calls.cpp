@@ -88,9 +88,9 @@ std::string readable(const std::string & mangled) {
 std::string words_of(const failed_call & one) {
     const std::string why = one.of.why.empty() ? "" : ": " + one.of.why;
     if (!one.of.kernel.empty()) {
-        return "the launch of kernel " + one.of.kernel + " is refused with " + name_of(one.error) + why;
+        return "the launch of kernel " + one.of.kernel + " is rejected with " + name_of(one.error) + why;
     }
-    return one.name + " answers " + name_of(one.error) + why;
+    return one.name + " returns " + name_of(one.error) + why;
 }
 
 // With the lock held.
@@ -117,7 +117,7 @@ void add(const failed_call & one, const std::string & what) {
 
 // Nobody looked at it: `until`, in words. With the lock held.
 void close(const failed_call & one, const std::string & until) {
-    add(one, words_of(one) + "; the program does not look at that " + until);
+    add(one, words_of(one) + "; the program does not check the error " + until);
 }
 
 void close_open(const std::string & until) {
@@ -181,7 +181,7 @@ hipError_t refused_launch(hipError_t error, const std::string & kernel, const st
     }
     known.push_back({kernel, why, 1});
     watch_end_of_process(); // where nothing else is asked for, there is this to tell
-    std::fprintf(stderr, "patchkit emulator: the launch of %s is refused with %s: %s\n", readable(kernel).c_str(),
+    std::fprintf(stderr, "patchkit emulator: the launch of %s is rejected with %s: %s\n", readable(kernel).c_str(),
                  name_of(error), why.c_str());
     return refused(error, why);
 }

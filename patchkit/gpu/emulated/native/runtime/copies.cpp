@@ -72,8 +72,8 @@ struct side {
 
     hipError_t refuse_pitch() const {
         return patchkit::refused(hipErrorInvalidPitchValue,
-                                 "rows of " + std::to_string(width) + " bytes, of which the next one begins " +
-                                     std::to_string(pitch) + " bytes behind the start of the one before, in " + name);
+                                 "rows of " + std::to_string(width) + " bytes overlap at a pitch of " +
+                                     std::to_string(pitch) + " bytes, in " + name);
     }
 
     hipError_t refuse_place() const {
@@ -132,7 +132,7 @@ void run_copy(const copy_shape & shape, const watched & memory = {}) {
         if (patchkit::is_noted_as_gone(words_of(shape))) {
             return;
         }
-        patchkit::fault("an asynchronous copy ran when its memory was gone");
+        patchkit::fault("an asynchronous copy ran after its memory had been freed");
     }
     if (patchkit::keeps_order()) {
         const std::string what = words_of(shape);
@@ -248,7 +248,7 @@ void run_fill(const fill_shape & shape) {
         if (patchkit::is_noted_as_gone("the memset of " + std::to_string(shape.width() * shape.height) + " bytes")) {
             return;
         }
-        patchkit::fault("an asynchronous memset ran when its memory was gone");
+        patchkit::fault("an asynchronous memset ran after its memory had been freed");
     }
     if (patchkit::keeps_order()) {
         const std::string what = "the memset of " + std::to_string(shape.width() * shape.height) + " bytes of " +

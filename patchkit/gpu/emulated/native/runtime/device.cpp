@@ -31,12 +31,12 @@ const char * required_variable(const char * name) {
 long number(const std::map<std::string, std::string> & values, const char * name) {
     const auto found = values.find(name);
     if (found == values.end()) {
-        misconfigured(std::string("the device file does not state ") + name);
+        misconfigured(std::string("the device file lacks ") + name);
     }
     char * end = nullptr;
     const long value = std::strtol(found->second.c_str(), &end, 10);
     if (*end != '\0' || value <= 0) {
-        misconfigured(std::string(name) + " of the device file is no positive number: " + found->second);
+        misconfigured(std::string(name) + " of the device file is not a positive number: " + found->second);
     }
     return value;
 }
@@ -44,7 +44,7 @@ long number(const std::map<std::string, std::string> & values, const char * name
 bool flag(const std::map<std::string, std::string> & values, const char * name) {
     const auto found = values.find(name);
     if (found != values.end() && found->second != "0" && found->second != "1") {
-        misconfigured(std::string(name) + " of the device file is neither 0 nor 1: " + found->second);
+        misconfigured(std::string(name) + " of the device file must be 0 or 1, but is: " + found->second);
     }
     return found != values.end() && found->second == "1";
 }
@@ -63,7 +63,7 @@ device load_device() {
         }
     }
     if (values["arch"].rfind("gfx", 0) != 0) {
-        misconfigured("the device file does not state arch");
+        misconfigured("the device file lacks arch");
     }
     device result;
     result.arch                     = values["arch"];

@@ -200,11 +200,11 @@ std::map<int, std::string> find_addressed(const std::string & elf, const std::st
 compiled compile(const source & from, const std::vector<std::string> & options) {
     const char * compiler = setting("PATCHKIT_EMULATOR_COMPILER");
     if (compiler == nullptr) {
-        return {false, "patchkit: there is no compiler: PATCHKIT_EMULATOR_COMPILER is not set\n", "", {}};
+        return {false, "patchkit: no compiler available: PATCHKIT_EMULATOR_COMPILER is not set\n", "", {}};
     }
     const scratch folder;
     if (folder.path().empty()) {
-        return {false, "patchkit: there is no room for temporary files\n", "", {}};
+        return {false, "patchkit: cannot create a folder for temporary files\n", "", {}};
     }
     const fs::path input = folder.path() / "source.hip", output = folder.path() / "code", log = folder.path() / "log";
     // Messages name the program's own file.
@@ -213,7 +213,7 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
         is_written &= write(folder.path() / "headers" / name, text);
     }
     if (!is_written) {
-        return {false, "patchkit: temporary files cannot be written\n", "", {}};
+        return {false, "patchkit: cannot write temporary files\n", "", {}};
     }
     std::vector<std::string> words = lines_of(compiler);
     words.insert(words.end(), {"-I", (folder.path() / "headers").string(), "-include", "hip/hip_runtime.h"});

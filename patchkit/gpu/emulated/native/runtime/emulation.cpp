@@ -277,7 +277,7 @@ emulation * make_emulation() {
     try {
         made->emulator.reset(make(read_configuration(), made->memory));
     } catch (const std::exception & error) {
-        misconfigured(std::string("the emulator does not start: ") + error.what());
+        misconfigured(std::string("cannot start the emulator: ") + error.what());
     }
     set_loaded(*made->emulator);
     begin_notes();

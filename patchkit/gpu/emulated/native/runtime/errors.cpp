@@ -16,41 +16,41 @@ struct error_text {
 };
 
 // Those that this runtime answers with. Upstream prints the text when it aborts.
-#define TEXT(name, text) {name, #name, text ", says patchkit's HIP runtime"}
+#define TEXT(name, text) {name, #name, text " (patchkit's HIP runtime)"}
 
 constexpr error_text error_texts[] = {
     {hipSuccess, "hipSuccess", "no error"},
     TEXT(hipErrorInvalidValue, "invalid argument"),
     TEXT(hipErrorOutOfMemory, "out of memory"),
-    TEXT(hipErrorInvalidConfiguration, "such a grid or block cannot be launched"),
+    TEXT(hipErrorInvalidConfiguration, "invalid grid or block size"),
     TEXT(hipErrorInvalidPitchValue, "invalid pitch"),
-    TEXT(hipErrorInvalidSymbol, "no such variable of the device"),
+    TEXT(hipErrorInvalidSymbol, "no such device variable"),
     TEXT(hipErrorInvalidDevicePointer, "invalid device pointer"),
-    TEXT(hipErrorInvalidMemcpyDirection, "not possible in this direction"),
-    TEXT(hipErrorMissingConfiguration, "nothing was configured"),
+    TEXT(hipErrorInvalidMemcpyDirection, "invalid copy direction"),
+    TEXT(hipErrorMissingConfiguration, "no launch configuration"),
     TEXT(hipErrorInvalidDeviceFunction, "no such kernel"),
     TEXT(hipErrorInvalidDevice, "invalid device ordinal"),
-    TEXT(hipErrorInvalidImage, "the device code is broken"),
+    TEXT(hipErrorInvalidImage, "invalid device code"),
     TEXT(hipErrorNoBinaryForGpu, "no code for this GPU"),
     TEXT(hipErrorFileNotFound, "no such file"),
-    TEXT(hipErrorUnsupportedLimit, "a limit that cannot be asked for or set"),
+    TEXT(hipErrorUnsupportedLimit, "unsupported limit"),
     TEXT(hipErrorInvalidHandle, "invalid stream, event or function"),
-    TEXT(hipErrorIllegalState, "not possible in this state"),
-    TEXT(hipErrorNotFound, "no such thing"),
-    TEXT(hipErrorNotReady, "not done yet"),
+    TEXT(hipErrorIllegalState, "invalid in this state"),
+    TEXT(hipErrorNotFound, "not found"),
+    TEXT(hipErrorNotReady, "not ready"),
     TEXT(hipErrorContextIsDestroyed, "destroyed stream or event"),
-    TEXT(hipErrorHostMemoryNotRegistered, "host memory that nobody registered"),
-    TEXT(hipErrorLaunchFailure, "the kernel cannot be launched so"),
+    TEXT(hipErrorHostMemoryNotRegistered, "host memory is not registered"),
+    TEXT(hipErrorLaunchFailure, "kernel launch failure"),
     TEXT(hipErrorCooperativeLaunchTooLarge, "the blocks of a cooperative launch do not fit at once"),
     TEXT(hipErrorNotSupported, "not supported"),
-    TEXT(hipErrorStreamCaptureUnsupported, "not possible while a stream is captured"),
-    TEXT(hipErrorStreamCaptureInvalidated, "the capture was made useless by an earlier call"),
-    TEXT(hipErrorStreamCaptureMerge, "two captures would become one"),
+    TEXT(hipErrorStreamCaptureUnsupported, "not permitted while a stream is captured"),
+    TEXT(hipErrorStreamCaptureInvalidated, "the capture was invalidated by an earlier call"),
+    TEXT(hipErrorStreamCaptureMerge, "the call would merge two captures"),
     TEXT(hipErrorStreamCaptureUnmatched, "the capture began in another stream"),
-    TEXT(hipErrorStreamCaptureUnjoined, "the capture has streams that did not come back"),
+    TEXT(hipErrorStreamCaptureUnjoined, "the capture has streams that were not joined"),
     TEXT(hipErrorStreamCaptureIsolation, "the capture would depend on work outside of it"),
     TEXT(hipErrorCapturedEvent, "the event was recorded in a capture"),
-    TEXT(hipErrorGraphExecUpdateFailure, "the graph differs too much from the one to be updated"),
+    TEXT(hipErrorGraphExecUpdateFailure, "the graph differs too much from the one to update"),
 };
 
 #undef TEXT

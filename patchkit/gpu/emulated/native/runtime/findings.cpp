@@ -85,7 +85,7 @@ gpu::checks read_checks() {
         rest.remove_prefix(std::min(comma + 1, rest.size()));
         bool * const meant = result.find(word);
         if (meant == nullptr) {
-            misconfigured("PATCHKIT_EMULATOR_CHECK names what is not known: " + std::string(word));
+            misconfigured("PATCHKIT_EMULATOR_CHECK has an unknown check: " + std::string(word));
         }
         *meant = true;
     }
@@ -110,7 +110,7 @@ void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) 
     FILE * file = std::fopen(path.c_str(), "wb");
     const bool is_written = file != nullptr && std::fwrite(elf.data(), 1, elf.size(), file) == elf.size();
     if ((file != nullptr && std::fclose(file) != 0) || !is_written) {
-        std::fprintf(stderr, "patchkit emulator: cannot write %s: faults in this code have no source lines\n",
+        std::fprintf(stderr, "patchkit emulator: cannot write %s, so findings in this code have no source lines\n",
                      path.c_str());
         return;
     }

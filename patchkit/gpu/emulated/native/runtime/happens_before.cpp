@@ -310,7 +310,7 @@ void add_conflict(order_of_all & all, const std::string & words, access how, con
         left.place.text  = work.words;
         left.called_from = work.called_from;
     }
-    add_finding(words + (how == access::reads ? " reads" : " writes") + " what " + by + did + ": nothing orders the two",
+    add_finding(words + (how == access::reads ? " reads" : " writes") + " what " + by + did + ": the two are not ordered",
                 words, left.place, all.now->called_from, left.called_from);
 }
 
@@ -409,7 +409,7 @@ bool is_noted_as_gone(const std::string & what) {
     if (!wanted().asynchrony || all.now == nullptr) {
         return false;
     }
-    add_finding(what + " ran when the program had given its memory back", what, {}, all.now->called_from, {});
+    add_finding(what + " ran after the program had freed its memory", what, {}, all.now->called_from, {});
     return true;
 }
 

@@ -231,7 +231,7 @@ void serve_printf(uint64_t * slot) {
     }
     const auto found = messages().find(number);
     if (found == messages().end()) {
-        throw gpu::kernel_fault("a kernel goes on with a message to the host that it did not begin");
+        throw gpu::kernel_fault("a kernel continues a message to the host that it did not start");
     }
     found->second.insert(found->second.end(), slot + 1, slot + 1 + part.length());
     if (part.ends()) {
@@ -242,8 +242,8 @@ void serve_printf(uint64_t * slot) {
 
 void serve_packet(packet_header & header, payload & filled) {
     if (header.service != service_printf && header.service != service_memory) {
-        throw gpu::kernel_fault("a kernel calls service " + std::to_string(header.service) +
-                                " of the host, and only printf (2) and memory (3) are there");
+        throw gpu::kernel_fault("a kernel calls host service " + std::to_string(header.service) +
+                                "; only printf (2) and memory (3) are supported");
     }
     for (int lane = 0; lane < lanes; ++lane) {
         uint64_t * const slot = filled.slots[lane];
@@ -263,7 +263,7 @@ all_memory * make_memory() {
     void * place = mmap(nullptr, sizeof(all_memory), PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (place == MAP_FAILED) {
-        fault("no memory for the calls of kernels to the host");
+        fault("out of memory for calls of kernels to the host");
     }
     auto * made = static_cast<all_memory *>(place); // zero
     made->doorbell         = signal();

@@ -104,7 +104,7 @@ void give_back(uint64_t address) {
         char text[32];
         std::snprintf(text, sizeof(text), "0x%llx", static_cast<unsigned long long>(address));
         throw gpu::kernel_fault(std::string("a kernel frees ") + text +
-                                ", which no malloc of a kernel gave, or which was freed before");
+                                ", which was not allocated by a kernel's malloc, or was already freed");
     }
     if (is_checking()) {
         retire_memory(pointer_to(address), owner::kernels);
@@ -121,7 +121,7 @@ uint64_t kernel_heap() {
     static const uint64_t made = [] {
         void * place = mmap(nullptr, heap_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (place == MAP_FAILED) {
-            fault("no memory for the heap of kernels");
+            fault("out of memory for the heap of kernels");
         }
         register_memory(place, heap_size, hipMemoryTypeDevice, owner::kernels);
         return uint64_t(place);

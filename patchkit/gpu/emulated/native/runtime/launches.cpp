@@ -89,25 +89,25 @@ hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
     const uint64_t longest = std::max({request.block.x, request.block.y, request.block.z});
     if (longest > most_threads || threads > most_threads) {
         return refuse(hipErrorInvalidValue, "a block of " + triple(request.block) + " has " + std::to_string(threads) +
-                                                " threads, and may have " + std::to_string(most_threads));
+                                                " threads, but may have at most " + std::to_string(most_threads));
     }
     if (request.lds > most_lds) {
         return refuse(hipErrorInvalidValue, std::to_string(request.lds) +
-                                                " bytes of dynamic LDS are asked for, and a block may have " +
+                                                " bytes of dynamic LDS are requested, but a block may have at most " +
                                                 std::to_string(most_lds));
     }
     if (has_arguments(*kernel.kernel) && request.values == nullptr && request.segment == nullptr) {
-        return refuse(hipErrorInvalidValue, "the kernel has arguments, and none are given");
+        return refuse(hipErrorInvalidValue, "the kernel has arguments, but none are given");
     }
     if (threads > kernel.kernel->max_threads) {
         return refuse(hipErrorLaunchFailure,
-                      "a block has " + std::to_string(threads) + " threads, and the kernel was compiled for at most " +
+                      "a block has " + std::to_string(threads) + " threads, but the kernel was compiled for at most " +
                           std::to_string(kernel.kernel->max_threads) + " (__launch_bounds__)");
     }
     if (request.lds + lds > most_lds) {
         return refuse(hipErrorInvalidValue, std::to_string(lds) + " bytes of LDS of the kernel and " +
                                                 std::to_string(request.lds) + " dynamic ones are " +
-                                                std::to_string(lds + request.lds) + ", and a block may have " +
+                                                std::to_string(lds + request.lds) + ", but a block may have at most " +
                                                 std::to_string(most_lds));
     }
     if (request.values != nullptr && !patchkit::are_readable(*kernel.kernel, request.values)) {
@@ -135,7 +135,7 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     if (blocks > most) {
         return patchkit::refused_launch(hipErrorCooperativeLaunchTooLarge, kernel.kernel->name,
                                         "a cooperative launch of " + std::to_string(blocks) +
-                                            " blocks, and the GPU holds " + std::to_string(most) + " of them at once");
+                                            " blocks, but the GPU holds only " + std::to_string(most) + " of them at once");
     }
     const patchkit::launch_shape shape = {request.grid, request.block, uint32_t(request.lds), request.is_cooperative};
     auto made = std::make_shared<patchkit::gpu::launch>();

@@ -28,20 +28,20 @@ hipError_t refuse_to_free(void * pointer, hipError_t error) {
     const patchkit::allocation old = patchkit::freed_at(pointer);
     if (old.size != 0) {
         const std::string what = std::to_string(old.size) + " bytes of " + patchkit::name_of(old.type);
-        return patchkit::refused_again(error, what + " were freed already", old.of);
+        return patchkit::refused_again(error, what + " were already freed", old.of);
     }
     const patchkit::allocation found = allocation_of(pointer);
     const size_t at = uintptr_t(pointer) - found.begin;
     if (found.size == 0) {
-        return patchkit::refused(error, "the pointer is of no memory that the runtime gave");
+        return patchkit::refused(error, "the pointer is not to memory allocated by the runtime");
     }
     if (found.whose == owner::kernels) {
-        return patchkit::refused(error, "the pointer is of memory that a kernel took, which a kernel frees");
+        return patchkit::refused(error, "the pointer is to memory allocated by a kernel, which only a kernel can free");
     }
     if (found.whose != owner::program) {
-        return patchkit::refused(error, "the pointer is of memory that the program registered, or of a variable");
+        return patchkit::refused(error, "the pointer is to memory that the program registered, or to a variable");
     }
-    return patchkit::refused(error, "the pointer lies " + std::to_string(at) + " bytes into " +
+    return patchkit::refused(error, "the pointer is " + std::to_string(at) + " bytes into " +
                                         std::to_string(found.size) + " bytes of " + patchkit::name_of(found.type));
 }
 
@@ -171,7 +171,7 @@ hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
     }
     if (found.of != nullptr && !patchkit::is_captured(stream)) {
         if (!found.of->freed_by.empty()) {
-            const std::string what = std::to_string(found.size) + " bytes of device memory were freed already";
+            const std::string what = std::to_string(found.size) + " bytes of device memory were already freed";
             return answered(patchkit::refused_again(hipErrorInvalidValue, what, found.of));
         }
         patchkit::note_freed(found.of);

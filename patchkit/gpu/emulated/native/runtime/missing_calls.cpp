@@ -142,7 +142,7 @@ void refuse_missing_calls() {
     }
     if (!text.empty()) {
         misconfigured("patchkit's HIP runtime lacks functions of ROCm, so the program does not start: " + text +
-                      " (docs/reference/emulated-runtime.md says what is there)");
+                      " (docs/reference/emulated-runtime.md lists what is supported)");
     }
 }
 

@@ -39,7 +39,7 @@ std::span<const std::byte> readable_from(const char * binary) {
     uintptr_t end = begin;
     std::ifstream maps("/proc/self/maps");
     if (!maps) {
-        throw gpu::bad_code_object("/proc/self/maps, which says how long it is, cannot be read: is /proc mounted here?");
+        throw gpu::bad_code_object("cannot read /proc/self/maps to determine its size: is /proc mounted?");
     }
     for (std::string line; std::getline(maps, line);) {
         unsigned long from = 0, to = 0;
@@ -163,12 +163,12 @@ bool code_of_unit(const std::string & unit, const std::string & kernel, unit_cod
     }
     std::string answer;
     if (!ask_server(server, unit, folder, kernel, answer)) {
-        say("device code of " + unit + " could not be made: " + answer);
+        say("device code of " + unit + " could not be provided: " + answer);
         return false;
     }
     into.is_whole = answer == name;
     if (!read_file(std::string(folder) + "/" + answer, into.file)) {
-        say("device code of " + unit + " was made, and is not at " + folder + "/" + answer);
+        say("device code of " + unit + " was provided, but is not at " + folder + "/" + answer);
         return false;
     }
     return true;
@@ -269,7 +269,7 @@ std::span<const std::byte> module::find_code(std::vector<std::string> & held) {
     const std::span<const std::byte> bundle = own_.empty() ? readable_from(binary_) : std::span<const std::byte>(own_);
     const std::span<const std::byte> found = find_code_object(bundle, storage_, held);
     if (found.empty()) {
-        say("the binary has no code for " + the_device().arch + ", it has code for " + joined(held));
+        say("the binary has no code for " + the_device().arch + ", only for " + joined(held));
     }
     return found;
 }

@@ -149,7 +149,7 @@ hipError_t hipGetDevice(int * id) {
 }
 
 hipError_t hipSetDevice(int id) {
-    const std::string why = "device " + std::to_string(id) + ", and there is one, 0";
+    const std::string why = "device " + std::to_string(id) + " does not exist; the only device is 0";
     return answered(is_device(id) ? hipSuccess : patchkit::refused(hipErrorInvalidDevice, why));
 }
 

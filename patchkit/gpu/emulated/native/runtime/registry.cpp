@@ -236,7 +236,7 @@ void __hipRegisterManagedVar(void * handle, void ** pointer, void * initial, con
         return;
     }
     if (allocate(pointer, size, hipMemoryTypeManaged) != hipSuccess) {
-        misconfigured("there is no memory for a managed variable");
+        misconfigured("out of memory for a managed variable");
     }
     std::memcpy(*pointer, initial, size);
     in->add({name, *pointer});

@@ -183,8 +183,8 @@ void scheduler::run_or_wait(lock & held, const operation_ref & one) {
 
 void scheduler::wait_for_other(lock & held) {
     if (is_cut_off_) {
-        fault("this process was forked while another thread ran a kernel, a copy or a function of a stream: it waits "
-              "for that one, which is not done here");
+        fault("this process was forked while another thread ran a kernel, a copy or a host function of a stream, "
+              "so it would wait forever for that thread");
     }
     changed_.wait(held);
 }

@@ -22,7 +22,7 @@ uint64_t number_of_setting(const char * name) {
     char * end = nullptr;
     const uint64_t number = std::strtoull(value, &end, 10);
     if (*end != '\0') {
-        misconfigured(std::string(name) + " is no number: " + value);
+        misconfigured(std::string(name) + " is not a number: " + value);
     }
     return number;
 }
@@ -56,7 +56,7 @@ static schedule_setting read_schedule() {
     const bool is_shuffle = given.compare(0, prefix.size(), prefix) == 0;
     const uint64_t seed = is_shuffle ? std::strtoull(given.c_str() + prefix.size(), &end, 10) : 0;
     if (seed == 0 || *end != '\0') {
-        misconfigured("PATCHKIT_EMULATOR_SCHEDULE is none of in-order, late, shuffle SEED (a positive number): " +
+        misconfigured("PATCHKIT_EMULATOR_SCHEDULE must be in-order, late or shuffle SEED (a positive number), but is: " +
                       given);
     }
     return {schedule_mode::shuffle, seed, given};

@@ -25,7 +25,7 @@ hipError_t find_place(const void * symbol, size_t size, size_t offset, hipMemcpy
     }
     if (offset > found.size || size > found.size - offset) {
         return patchkit::refused(hipErrorInvalidValue, std::to_string(size) + " bytes from byte " +
-                                                           std::to_string(offset) + " on, and the variable has " +
+                                                           std::to_string(offset) + " on, but the variable has " +
                                                            std::to_string(found.size));
     }
     place = found.address + offset;

@@ -100,7 +100,7 @@ hipError_t read_format(const hipChannelFormatDesc & format, image & into) {
     const int bits      = format.x;
     if ((channels != 1 && channels != 2 && channels != 4) || !is_even || (bits != 8 && bits != 16 && bits != 32) ||
         (is_float && bits == 8) || format.f == hipChannelFormatKindNone) {
-        return refuse_format("an element has 1, 2 or 4 channels of 8, 16 or 32 bits each");
+        return refuse_format("an element must have 1, 2 or 4 channels of 8, 16 or 32 bits each");
     }
     into.channels = uint32_t(channels);
     into.bits     = uint32_t(bits);
@@ -117,7 +117,7 @@ hipError_t make_array(hipArray_t * handle, const hipChannelFormatDesc * format, 
     *handle = nullptr;
     constexpr unsigned known = hipArrayLayered | hipArraySurfaceLoadStore;
     if ((flags & ~known) != 0) {
-        return refused(hipErrorNotSupported, "arrays of cubes, and for gathers, are not emulated");
+        return refused(hipErrorNotSupported, "cubemap and gather arrays are not emulated");
     }
     if (asked.width > most_of_image || asked.height > most_of_image || asked.depth > most_deep_of_image) {
         return refused(hipErrorInvalidValue, "an array is too large");
@@ -193,7 +193,7 @@ bool find_part(const array & of, size_t x, size_t y, size_t z, size_t width, siz
     return true;
 }
 
-hipError_t refuse_part() { return refused(hipErrorInvalidValue, "it goes beyond the end of the array"); }
+hipError_t refuse_part() { return refused(hipErrorInvalidValue, "it extends past the end of the array"); }
 
 enum class way { into, out_of };
 
@@ -316,7 +316,7 @@ hipError_t read_resource(const hipResourceDesc & resource, texture & into) {
         return hipSuccess;
     }
     if (resource.resType == hipResourceTypeMipmappedArray) {
-        return refused(hipErrorNotSupported, "textures of several levels are not emulated");
+        return refused(hipErrorNotSupported, "mipmapped textures are not emulated");
     }
     const bool is_linear = resource.resType == hipResourceTypeLinear;
     if (!is_linear && resource.resType != hipResourceTypePitch2D) {
@@ -333,7 +333,7 @@ hipError_t read_resource(const hipResourceDesc & resource, texture & into) {
     constexpr size_t most_elements = size_t(1) << 31;
     if (width == 0 || height == 0 || width > most_elements || height > most_of_image || pitch < width * seen.element() ||
         pitch > most_elements) {
-        return refused(hipErrorInvalidValue, "its sizes are none of a texture");
+        return refused(hipErrorInvalidValue, "its sizes are not valid for a texture");
     }
     seen.data        = static_cast<std::byte *>(memory);
     seen.width       = uint32_t(width);
@@ -341,7 +341,7 @@ hipError_t read_resource(const hipResourceDesc & resource, texture & into) {
     seen.row_pitch   = pitch;
     seen.slice_pitch = pitch * height;
     if (!is_known(memory, seen.extent())) {
-        return refused(hipErrorInvalidValue, std::to_string(seen.extent()) + " bytes are asked for, " +
+        return refused(hipErrorInvalidValue, std::to_string(seen.extent()) + " bytes are requested, " +
                                                  describe(uintptr_t(memory), seen.extent()));
     }
     return hipSuccess;
@@ -351,10 +351,10 @@ hipError_t read_texture(const hipTextureDesc & how, image & into) {
     const bool is_integer = into.kind != image::channel::is_float;
     into.is_normalized    = is_integer && how.readMode == hipReadModeNormalizedFloat;
     if (into.is_normalized && into.bits == 32) {
-        return refused(hipErrorInvalidValue, "integers of 32 bits cannot be read as normalized floats");
+        return refused(hipErrorInvalidValue, "32-bit integers cannot be read as normalized floats");
     }
     if (how.filterMode == hipFilterModeLinear && is_integer && !into.is_normalized) {
-        return refused(hipErrorNotSupported, "integers are not filtered: hipReadModeNormalizedFloat reads them as floats");
+        return refused(hipErrorNotSupported, "integers cannot be filtered; hipReadModeNormalizedFloat reads them as floats");
     }
     if (how.sRGB != 0) {
         return refused(hipErrorNotSupported, "sRGB is not emulated");
@@ -545,7 +545,7 @@ hipError_t hipCreateTextureObject(hipTextureObject_t * object, const hipResource
         return answered(hipErrorInvalidValue);
     }
     if (view != nullptr) {
-        return answered(patchkit::refused(hipErrorNotSupported, "a view of a texture's resource is not emulated"));
+        return answered(patchkit::refused(hipErrorNotSupported, "resource views of textures are not emulated"));
     }
     auto made = std::make_unique<patchkit::texture>();
     made->resource = *resource;
