@@ -1,5 +1,5 @@
-// What differs between the families of GPUs that are emulated, a row each: the rest of the emulator asks for what a GPU
-// does, and never for its name.
+// Differences between the emulated GPU families, one row each. Other code depends on these properties, never on a GPU's
+// name.
 #pragma once
 
 #include <cstdint>
@@ -8,27 +8,27 @@
 namespace patchkit::gpu {
 
 struct architecture {
-    std::string_view prefix; // of the names of its GPUs, as LLVM writes them
+    std::string_view prefix; // prefix of LLVM's names of its GPUs
 
-    // MODE has bits for IEEE mode and for what clamping makes of a NaN (DX10_CLAMP); else min and max prefer numbers, and
-    // clamping makes 0 of a NaN.
+    // MODE has bits for IEEE mode and for clamping of NaN (DX10_CLAMP). Otherwise min and max prefer numbers, and
+    // clamping converts NaN to 0.
     bool has_ieee_mode;
-    // A kernel finds the numbers of its block and wave in trap registers; else in SGPRs behind its own, with information
-    // on the block (TG_SIZE) where it wants that.
+    // A kernel gets the indices of its block and wave in trap registers; otherwise in SGPRs after its own ones, with
+    // block information (TG_SIZE) on request.
     bool has_numbers_in_ttmps;
-    uint32_t most_blocks_yz; // of a grid in y, and in z
-    // Samples of images have a counter of their own, which is not followed; else they count as loads.
+    uint32_t most_blocks_yz; // limit of the grid in y, and in z
+    // Image samples have a separate counter, which is not tracked; otherwise they count as loads.
     bool has_sample_counter;
-    // Dual instructions can lose the interlock with what DPP wrote, see hazards.cpp.
+    // Dual-issue instructions can miss results of DPP instructions, see hazards.cpp.
     bool has_dual_hazard;
-    // Memory instructions have encodings of three dwords (VGLOBAL, VBUFFER and the like).
+    // Memory instructions have three-dword encodings (such as VGLOBAL, VBUFFER).
     bool has_long_memory_encodings;
 };
 
-// By the name of a GPU: gfx1151. Null for one of no family that is emulated.
+// By a GPU's name, such as gfx1151. Null if its family is not emulated.
 const architecture * find_architecture(std::string_view gpu);
 
-// The same. Throws std::runtime_error where there is none.
+// The same, but throws std::runtime_error if its family is not emulated.
 const architecture & architecture_of(std::string_view gpu);
 
 } // namespace patchkit::gpu

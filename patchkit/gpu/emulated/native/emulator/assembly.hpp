@@ -1,4 +1,4 @@
-// Machine code to text by LLVM's disassembler, and the text to its parts.
+// Disassembles machine code with LLVM, and parses the text.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 namespace patchkit::gpu {
 
 struct line {
-    std::string text; // as LLVM writes it
+    std::string text; // as printed by LLVM
     uint32_t size;    // bytes of code
 };
 
@@ -25,7 +25,7 @@ class disassembler {
     disassembler(const std::string & library, const std::string & arch);
     ~disassembler();
 
-    // One instruction at the start of `code`, which lies at `address`. An empty text: it is none of this GPU.
+    // One instruction at the start of `code`, which is at `address`. Empty text: not an instruction of this GPU.
     line one(std::span<const std::byte> code, uint64_t address);
 
   private:
@@ -35,25 +35,25 @@ class disassembler {
     std::mutex mutex;
 };
 
-// One instruction as parts. A dual instruction has two.
+// One parsed instruction. A dual-issue instruction has two.
 struct statement {
     std::string name;                  // with the suffix of its encoding
     std::vector<std::string> operands;
-    std::vector<std::pair<std::string, std::string>> modifiers; // name and what stands behind the colon
+    std::vector<std::pair<std::string, std::string>> modifiers; // name and value after the colon
 
     const std::string * modifier(std::string_view name) const;
     bool has(std::string_view name) const { return modifier(name) != nullptr; }
 
-    // The modifier that says which lanes the first source comes from (DPP); null when there is none.
+    // The DPP modifier, which selects the source lanes; null if there is none.
     const std::pair<std::string, std::string> * lane_pattern() const;
 };
 
-// What stands in a list in brackets: v3 and v[5:6] of [v3, v[5:6]].
+// Elements of a list in brackets: v3 and v[5:6] for [v3, v[5:6]].
 std::vector<std::string> parts_of_list(std::string_view list);
 
 std::vector<statement> parse_line(std::string_view text);
 
-// A decimal number, nothing when the text is none.
+// A decimal number; empty if the text is not one.
 std::optional<int> parse_number(std::string_view text);
 
 } // namespace patchkit::gpu

@@ -1,4 +1,4 @@
-// Reading values out of bytes that a stranger may have written: nothing is followed before its size was checked.
+// Bounds-checked reading from untrusted bytes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ namespace patchkit::gpu {
 
 using bytes = std::span<const std::byte>;
 
-// What is wrong, and where.
+// The problem and its location.
 struct bad_code_object : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
@@ -25,17 +25,17 @@ struct bad_code_object : std::runtime_error {
 // 0x1f
 std::string hex(uint64_t value);
 
-// A name from the file as an error can have it: what does not print is a question mark, a long one is cut.
+// A name from the file for use in errors: unprintable characters become question marks, long names are truncated.
 std::string shown(std::string_view name);
 
-// What is being read, for errors: "section header", 3. Made into text only when it is needed.
+// What is being read, for errors, such as {"section header", 3}. Formatted only when needed.
 struct place {
     static constexpr uint64_t none = UINT64_MAX;
 
     const char * what;
     uint64_t number = none;
 
-    // Not explicit: most places are only a word.
+    // Not explicit, because most places are a single word.
     place(const char * the_what, uint64_t the_number = none) : what(the_what), number(the_number) {}
 
     std::string text() const;
@@ -47,7 +47,7 @@ bytes part_of(bytes all, uint64_t offset, uint64_t size, const place & where);
 // `count` times `size` bytes from `offset`.
 bytes table_of(bytes all, uint64_t offset, uint64_t count, uint64_t size, const place & where);
 
-// A value in the byte order of the file, which is that of every machine that this runs on: little.
+// A little-endian value; the host is little-endian as well.
 template <typename T> T value_at(bytes all, uint64_t offset, const place & where) {
     static_assert(std::is_trivially_copyable_v<T>);
     T value;
@@ -55,7 +55,7 @@ template <typename T> T value_at(bytes all, uint64_t offset, const place & where
     return value;
 }
 
-// The text that begins at `offset` and ends with a zero.
+// The zero-terminated text at `offset`.
 std::string_view text_at(bytes all, uint64_t offset, const place & where);
 
 inline std::string_view as_text(bytes all) {

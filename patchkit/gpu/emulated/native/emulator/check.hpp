@@ -1,5 +1,5 @@
-// Checks of a kernel while it runs: a step before each instruction that knows what the instruction is about to do, and
-// one behind each memory instruction.
+// Checks of a running kernel: a step before each instruction that examines what it is about to do, and one after each
+// memory instruction.
 #pragma once
 
 #include "check_state.hpp"
@@ -17,7 +17,7 @@ class checker final : public observer {
     handler before(const facts & known) const override;
     handler behind(const facts & known) const override;
 
-    // The hints of the registers that are touched, or the waits.
+    // The hints of the accessed registers, or the waits.
     i64 at_hand(const facts & known) const override;
 
     bool tries(const facts & known) const override;
@@ -27,11 +27,11 @@ class checker final : public observer {
     checks wanted;
 };
 
-// The wave calls this function.
+// Called when a wave calls this function.
 void check_call(const instruction * i, wave & w, std::string_view callee);
 
-// No wave of the block goes on by itself: each waits at a barrier or has ended, as its state says. Asked before those at
-// barriers go on, and once more when all have ended.
+// Called when no wave of the block can continue, because each waits at a barrier or has ended: before waves at barriers
+// are released, and when all have ended.
 void check_halted(block_checks & b, const std::vector<wave *> & waves, const checks & wanted);
 
 } // namespace patchkit::gpu

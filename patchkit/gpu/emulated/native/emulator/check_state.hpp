@@ -1,4 +1,4 @@
-// What checks keep of a wave and of a block while they run.
+// State of checks for a wave and for a block while they run.
 #pragma once
 
 #include "facts.hpp"
@@ -14,23 +14,23 @@
 
 namespace patchkit::gpu {
 
-// What one wave has under way.
+// Outstanding work of one wave.
 struct pending_load {
     const facts * what;
-    u8 queues; // that it is still in
+    u8 queues; // queues that it is still in
     bool is_told = false;
-    bool is_in_lds; // a barrier is no order for it
-    u32 number;     // of the instruction
+    bool is_in_lds; // barriers do not order it
+    u32 number;     // instruction number
 };
 
-// Stores to memory that a wave may not have done yet: the latest of those that VSCNT counts, in the order in which they
-// began. A wave stops before it has more under way than the counter can tell.
+// Stores to memory that may not have completed: the latest ones that VSCNT counts, in issue order. A wave waits before
+// more are outstanding than the counter can represent.
 class stores_under_way {
   public:
     static constexpr u32 most = 63;
     struct store {
         u64x addresses;
-        u32 exec, size, number; // no lanes: one that nobody else can see, or an atomic
+        u32 exec, size, number; // no lanes: not visible to others, or an atomic
     };
 
     void begin(const store & one) {
@@ -50,14 +50,14 @@ class stores_under_way {
         begun = done = told = 0;
         has_waited = false;
     }
-    // Those that it was not asked for before, with their sequence numbers.
+    // Calls `use` for stores since the last call, with their sequence numbers.
     template <class F> void each_new(F use) {
         for (u32 n = std::max(done, told); n != begun; ++n) {
             use(all[n % most], n);
         }
         told = begun;
     }
-    // Stores with smaller sequence numbers are done; 0 if nothing was waited for since it was asked.
+    // Stores with smaller sequence numbers have completed; 0 if nothing was waited for since the last call.
     u32 take_waited() { return std::exchange(has_waited, false) ? done : 0; }
 
   private:
@@ -66,14 +66,14 @@ class stores_under_way {
     bool has_waited = false;
 };
 
-// Of registers, scratch and LDS: which bits nobody gave a value. In memory it is the other way round: bits that have
-// one, so that new pages of zeros mean what they should.
+// For registers, scratch and LDS: uninitialised bits. In memory the meaning is inverted (initialised bits), so that
+// newly mapped zero pages are correct.
 struct unknown_bits {
     register_set registers; // with any such bit
     std::vector<u32x> vgprs;
     std::array<u32, slot::count> scalars{};
     bool scc = false;
-    // The instruction that they came from: the load from memory, or who first used a register.
+    // The instruction of origin: the load from memory, or the first use of the register.
     std::vector<u32> vgprs_from;
     std::array<u32, slot::count> scalars_from{};
     u32 scc_from = 0;
@@ -84,67 +84,67 @@ class replay; // see hidden.hpp
 struct block_checks;
 
 struct wave_checks {
-    // Bits of registers that are worth a look: with a load under way or unknown bits.
+    // Hint bits of registers with an outstanding load or uninitialised bits.
     u64 hints = 0;
     unknown_bits unknown;
-    register_set pending; // the registers of all that follow
-    std::vector<pending_load> queue; // in the order in which they began
-    bool overlaps = false; // several of them may fill one register
+    register_set pending; // union of the registers of all loads below
+    std::vector<pending_load> queue; // in issue order
+    bool overlaps = false; // several of them may write the same register
     stores_under_way stores;
-    // Waves, one bit each: those of which this one saw what an atomic of it wrote in this epoch, and those whose work
-    // is known to come before what this wave does now, because a fence followed.
+    // Bit masks of waves: those whose atomic this wave observed in this epoch (seen), and those whose earlier work is
+    // ordered before this wave's next one because a fence followed (met).
     u32 seen = 0, met = 0;
-    // Of each wave that it saw: what it touched in memory of the device under the block's numbers below this.
+    // For each observed wave: its accesses to device memory under block numbers below this are ordered.
     std::array<u32, 32> seen_below{};
     void see(u32 wave, const wave_checks & of, u32 below, bool at_once);
     checks wanted;
-    block_checks * block = nullptr; // that it is of
-    // Lanes that it began with; those that were left out where it came to a barrier, and where that was.
+    block_checks * block = nullptr; // the block it belongs to
+    // Lanes at its start; lanes that were disabled when it reached a barrier, and that barrier.
     u32 started = 0, skipped = 0;
     const instruction * skipped_at = nullptr;
-    std::vector<u32> passed; // barriers that it came to, by the numbers of their instructions
-    u64 executed_then = 0; // instructions, when it first rested after an access was left out; 0: it did not yet
+    std::vector<u32> passed; // barriers that it reached, by instruction number
+    u64 executed_then = 0; // instructions executed when it first rested after a skipped access; 0: not yet
 
     void renew_hints() { hints = unknown.scc ? ~u64(0) : pending.hints() | unknown.registers.hints(); }
 };
 
-// Who touched LDS last: epoch << 10 | wave << 4 | bytes. `readers` has a bit for each wave that read in the epoch of
+// Last accesses to LDS: epoch << 10 | wave << 4 | bytes. `readers` has a bit for each wave that read in the epoch of
 // `read`.
 struct lds_cells {
     std::vector<u32> written, read, readers;
 };
 
-// By dword, as long as one wave at most touches parts of it in an epoch; else by byte, where `mixed` is the epoch. With
-// the numbers of the last instructions, the epoch of a last write that was atomic, and the last epoch with an atomic
-// (`flagged`) with the waves that had one (`flagging`, one bit each).
+// Tracked by dword as long as at most one wave accesses parts of it per epoch, else by byte (`mixed` is that epoch).
+// Also stored: instruction numbers of the last accesses, the epoch of the last write that was atomic, and the last
+// epoch with an atomic (`flagged`) with a bit mask of its waves (`flagging`).
 struct lds_traces {
     lds_cells dwords, bytes;
     std::vector<u32> written_by, read_by, atomic, flagged, flagging, mixed;
-    std::vector<u32> read_before; // as read_by, of the last reader that is another wave than that one
+    std::vector<u32> read_before; // like read_by, for the last reader other than that wave
 
     void resize(size_t dwords_in_all);
 };
 
-// Who wrote a dword of memory before a barrier, and came there without waiting for it.
+// A store to a dword that its wave did not wait for before a barrier.
 struct hanging_store {
     u32 wave, number, epoch, sequence;
 };
 
-// Waves that looked at a place by a plain load, while others change it by atomics: no race for those that go on to an
-// atomic there, as a loop around a compare-and-swap begins.
+// Plain loads of a place that others change by atomics. It is no race if the wave continues with an atomic on that
+// place, like the start of a compare-and-swap loop.
 struct held_look {
-    u64 place;   // of a dword: its address, or its number in LDS
-    u32 readers; // one bit each
-    u32 look;    // the number of the load
-    const instruction * i; // where it is told, by which wave, and the other one
+    u64 place;   // a dword: its address, or its index in LDS
+    u32 readers; // bit mask
+    u32 look;    // instruction number of the load
+    const instruction * i; // where to report it, with the wave and the other access
     u32 wave;
     std::string what;
     u64 other;
-    bool is_in_memory; // then `other` is a touch, else the number of an instruction
-    bool is_any = false; // nobody knows which waves looked: one of `readers` suffices
+    bool is_in_memory; // if so, `other` is a touch, otherwise an instruction number
+    bool is_any = false; // which waves read is unknown: one of `readers` is sufficient
 };
 
-// A plain read of LDS, as it was done.
+// A plain read of LDS, stored for later analysis.
 struct lds_read {
     const instruction * i;
     wave * w;
@@ -154,37 +154,37 @@ struct lds_read {
 };
 
 struct block_checks {
-    u32 epoch = 1; // barriers that the block passed
-    u32 last_odd = 0; // epoch with an atomic in LDS, a load that acquires, or dwords that waves have parts of
-    // Between two barriers most kernels either write LDS or read it, and reads alone are no race: until something else
-    // touches LDS they are kept as they were done, and the barrier forgets them. `last_noted`: epoch in which something
-    // did, so that each access is noted at once.
+    u32 epoch = 1; // number of barriers passed by the block
+    u32 last_odd = 0; // last epoch with an atomic in LDS, an acquire load, or dwords shared by waves
+    // Between two barriers most kernels either write or read LDS, and reads alone cannot race. So reads are only stored
+    // until something else accesses LDS; the barrier discards them. `last_noted`: the last epoch with other accesses,
+    // in which each access is tracked at once.
     static constexpr size_t most_reads = 4096;
     std::vector<lds_read> reads;
     u32 last_noted = 0;
     lds_traces lds;
-    std::vector<std::byte> lds_known; // bits that have a value
+    std::vector<std::byte> lds_known; // initialised bits
     block_traces memory;
     std::vector<wave_checks> waves;
-    // Its waves are spread over the two halves of a WGP, each with a cache of its own: a barrier is no order for what
-    // was not waited for.
+    // Its waves are spread over both halves of a WGP, which have separate caches: a barrier does not order stores that
+    // were not waited for.
     bool is_spread = false;
     std::unordered_map<u64, hanging_store> hanging; // by address / 4
-    u64 hanging_first = ~u64(0), hanging_end = 0;   // all of them lie between
+    u64 hanging_first = ~u64(0), hanging_end = 0;   // address range of all of them
     std::vector<held_look> looks;        // since the last barrier
-    replay * again = nullptr;            // with other bits; null as a rule
-    std::unordered_set<u64> hidden;      // pairs of accesses that are noted
+    replay * again = nullptr;            // when rerunning with other values; usually null
+    std::unordered_set<u64> hidden;      // recorded pairs of accesses
     bool is_new_hidden(u32 number, u32 other) { return hidden.insert(u64(number) << 32 | other).second; }
-    std::unordered_set<u32> first_looks; // loads that a wave went on from to an atomic at the same place
+    std::unordered_set<u32> first_looks; // loads followed by an atomic of the same wave at the same place
 
-    // A new block, with nothing known.
+    // Initialises the state for a new block.
     void begin(u32 lds_bytes, u32 wave_count, const checks & wanted, bool is_in_wgp_mode);
     void pass_barrier();
 };
 
 inline block_checks & checks_of(const wave & w) { return *w.checks->block; }
 
-// Keeps it until the next barrier; of those who looked, a wave goes on to an atomic at these bytes.
+// Keeps a look until the next barrier; removes those whose wave continues with an atomic on these bytes.
 void hold_look(block_checks & b, held_look one);
 void redeem_looks(block_checks & b, u64 place, u32 size, u32 wave);
 

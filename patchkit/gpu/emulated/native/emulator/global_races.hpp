@@ -1,14 +1,14 @@
-// Waves of a block, blocks of a launch, and operations that nothing orders, that touch the same memory of the device.
+// Detects unordered accesses to the same device memory by waves of a block, blocks of a launch, and operations.
 //
-// Waves of a block are in order by its barriers, and by what they saw of each other, as in LDS (see check.cpp); blocks by
-// what they know of each other (launch_traces.hpp).
+// Waves of a block are ordered by barriers and by observing each other's atomics, as in LDS (see check.cpp); blocks by
+// launch_traces.hpp.
 #pragma once
 
 #include "facts.hpp"
 
 namespace patchkit::gpu {
 
-// Before a global, flat or scalar access of these lanes, and behind one that may have seen a sign.
+// Called before a global, flat or scalar access of these lanes, and after one that may have observed a signal.
 void trace_access(const instruction * i, wave & w, const facts & f, u32 exec);
 void see_signs(const instruction * i, wave & w, const facts & f);
 

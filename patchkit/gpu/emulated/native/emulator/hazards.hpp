@@ -1,5 +1,5 @@
-// Hazards of the chip that no run on an emulator shows: what the machine code of a function says about them, without
-// executing it. A look at every path of the function, and at no value.
+// Static analysis of a function's machine code for hardware hazards that emulation does not show. It considers every
+// path of the function, but no values.
 #pragma once
 
 #include "architecture.hpp"
@@ -11,7 +11,7 @@
 
 namespace patchkit::gpu {
 
-// One instruction, bytes from the start of its function.
+// One instruction, by byte offset from the start of its function.
 struct spot {
     u32 offset = 0;
     std::string text;
@@ -30,11 +30,11 @@ inline constexpr const char * dual = "dual", *barrier = "barrier";
 struct function_look {
     std::vector<hazard> found;
     u64 instructions = 0;
-    u64 pairs = 0;        // dual instructions
-    u64 same_parity = 0;  // of them, those whose two halves read registers of one parity at the same place
+    u64 pairs = 0;        // dual-issue instructions
+    u64 same_parity = 0;  // those whose halves read registers of the same parity in the same operand position
 };
 
-// Code that LLVM does not decode is stepped over.
+// Skips code that LLVM cannot decode.
 function_look look_at(disassembler & reader, std::span<const std::byte> code, const architecture & arch);
 
 } // namespace patchkit::gpu

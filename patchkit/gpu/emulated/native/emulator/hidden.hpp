@@ -1,9 +1,9 @@
-// Two waves that touch one place in no order, the later one by a write that changes nothing: whether other values would
-// show it.
+// Unordered accesses of two waves to one place, where the later one is a write that changes nothing: determines whether
+// other values would reveal the race.
 //
-// When the launch is over, a block that showed such a pair runs once more, by itself, with other bits in what it loads
-// from memory of the device. What it stores there is put back behind it. A pair that comes again with a write that
-// changes something was hidden by its values; one that never does is in nobody's way.
+// After the launch, a block with such a pair is rerun alone with other values for what it loads from device memory; its
+// stores are undone afterwards. If the pair recurs with a write that changes something, its values had hidden a race.
+// If it never does, it is harmless.
 #pragma once
 
 #include "values.hpp"
@@ -28,21 +28,21 @@ class replay {
     replay(const replay &) = delete;
     replay & operator=(const replay &) = delete;
 
-    // So many instructions of a wave are enough: its block may wait for another one.
+    // Limit of instructions per wave, because its block may wait for another one.
     static constexpr u64 most_instructions = u64(1) << 23;
 
-    // A store of these bytes follows.
+    // Saves these bytes before a store.
     void keep(u64 place, u64 size);
-    // All that was stored is as before.
+    // Undoes all stores.
     void put_back();
 
-    // Instructions, by their numbers: the later one and the one before.
+    // Instruction numbers of the later and the earlier access.
     using pair = std::pair<u32, u32>;
     void saw(const pair & which, bool changes) { came[which] |= changes; }
-    // Those that came again, and whether by a write that changed something.
+    // Pairs that recurred, and whether by a write that changed something.
     std::map<pair, bool> came;
 
-    // What the load at hand gives instead, for the step behind it.
+    // Replaces the value of the current load, for the step after it.
     void begin_load(const instruction * i, wave & w, const facts & f, u32 exec);
     void end_load(wave & w, const facts & f);
 
@@ -50,7 +50,7 @@ class replay {
 
   private:
     const u32 variant;
-    std::unordered_map<u64, u32> old; // dwords by address / 4, before the first store
+    std::unordered_map<u64, u32> old; // old values of dwords by address / 4
     std::map<u64, lds_traces *> pages;
     alignas(256) u64 places[32];
     u32 lanes_at_hand = 0;

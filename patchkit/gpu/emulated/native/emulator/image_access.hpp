@@ -1,4 +1,4 @@
-// An instruction that goes to an image, as it is decoded.
+// A decoded image instruction.
 #pragma once
 
 #include "image.hpp"
@@ -13,8 +13,8 @@ struct image_access {
 
     what does      = what::load;
     int dimensions = 1;
-    bool has_layer = false; // behind the coordinates
-    u32 channels   = 1;     // a bit for each that is moved
+    bool has_layer = false; // after the coordinates
+    u32 channels   = 1;     // bit mask of transferred channels
     std::array<operand, 3> coordinates{};
     operand data{};
     operand description{};

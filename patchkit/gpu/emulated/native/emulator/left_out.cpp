@@ -5,7 +5,7 @@ namespace patchkit::gpu {
 namespace {
 
 struct entry {
-    std::string_view pattern; // a name; a star stands for any text
+    std::string_view pattern; // a name; a star matches any text
     std::string_view reason;
 };
 

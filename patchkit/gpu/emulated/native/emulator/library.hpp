@@ -1,4 +1,5 @@
-// What the runtime finds in the emulator's library by name, besides patchkit_make_emulator: reading code objects.
+// Functions of the emulator's library that the runtime looks up by name, besides patchkit_make_emulator: reading code
+// objects.
 #pragma once
 
 #include "code_object.hpp"
@@ -19,7 +20,7 @@ using find_code_object = void (*)(std::span<const std::byte> bundle, std::string
 
 } // namespace patchkit::gpu
 
-// code_object::load and find_in_bundle; results by reference, as C linkage can return neither of them.
+// code_object::load and find_in_bundle; results are returned by reference, because C linkage cannot return these types.
 extern "C" void patchkit_load_code_object(std::span<const std::byte> elf,
                                           std::unique_ptr<patchkit::gpu::code_object> & loaded);
 extern "C" void patchkit_find_code_object(std::span<const std::byte> bundle, std::string_view arch,

@@ -1,8 +1,8 @@
-// Blocks and waves of a launch on the cores of this machine.
+// Runs the blocks and waves of a launch on the CPU cores.
 //
-// A worker takes a block, and runs its waves one after the other, each until it ends, waits at a barrier or rests. A
-// block whose waves all rest waits for another one (a flag in memory, a grid-wide barrier): it is put aside, and the
-// worker takes the next.
+// A worker takes a block and runs its waves one after the other, each until it ends, waits at a barrier, or rests. If
+// all waves of a block rest, the block waits for another one (a flag in memory, a grid-wide barrier): it is put aside,
+// and the worker takes the next block.
 
 #include "check.hpp"
 #include "executor.hpp"
@@ -35,21 +35,22 @@ namespace {
 // it gets the fewest, and more while that goes on, so that looking at its registers is not what takes the time.
 constexpr u32 most_patience = 1u << 16, first_patience = 1u << 12, most_of_circling = 1u << 10, least_patience = 1u << 4;
 
-// Rounds of a block whose waves are long in loops until another block gets its turn.
+// Rounds of a block whose waves are in long loops until another block may run.
 constexpr u32 rests_until_others = 16;
 
-// A block that had its turn and did not end may wait for others, by a look at all that it has still to do (HeCBench's gc
-// and mis): each further turn is a quarter, of its rounds and then of the patience of its waves, 2^10 in the end.
+// Blocks that gave way before, and have not ended, often wait for others by checking in a loop over all their remaining
+// work (HeCBench's gc and mis). Each further turn gets a quarter of the rounds, then of the patience of its waves, down
+// to 2^10.
 u32 rounds_of(u32 turns) { return std::max(rests_until_others >> 2 * std::min(turns, 2u), 1u); }
 u32 patience_of(u32 turns) { return most_patience >> 2 * (std::clamp(turns, 2u, 5u) - 2); }
 
-// What a lane may push when a kernel's stack is not known before it runs (indirect calls, recursion), in bytes.
+// Stack per lane in bytes if a kernel's stack size is not known statically (indirect calls, recursion).
 constexpr u32 dynamic_stack = 16384;
 
-// A GPU refuses more before it starts.
+// A GPU rejects launches that need more.
 constexpr u32 most_lds = 65536, most_scratch = 1u << 20;
 
-// Memory that was never written reads as NaN and as -1: what depends on it does not look right by luck.
+// Uninitialised memory reads as NaN and as -1, so that results that depend on it do not look right by chance.
 constexpr int never_written = 0xff;
 
 struct machine;
@@ -59,9 +60,9 @@ struct machine;
 struct block {
     dimensions index;
     std::vector<std::byte *> waves;
-    u64 order = 0; // draws in which order its waves run; 0: by their numbers
+    u64 order = 0; // seed for the order of its waves; 0: by number
     u32 rests = 0;
-    u32 turns = 0; // that it gave to other blocks
+    u32 turns = 0; // times that it gave way to other blocks
     std::byte * lds = nullptr;
     std::unique_ptr<std::byte, decltype(&std::free)> memory{nullptr, &std::free};
     block_checks checked;
@@ -72,7 +73,7 @@ struct block {
 
 namespace {
 
-// What the queue of a real GPU holds of a launch, for kernels that ask it for their sizes (HSA platform system
+// The launch packet in the queue of a real GPU, for kernels that read their sizes from it (HSA platform system
 // architecture 1.2, "Architected Queuing Language packet").
 struct alignas(64) dispatch_packet {
     u16 header, setup;
@@ -83,51 +84,51 @@ struct alignas(64) dispatch_packet {
 };
 static_assert(sizeof(dispatch_packet) == 64);
 
-// What all blocks of a launch have in common.
+// State shared by all blocks of a launch.
 struct job {
     const launch * wanted;
     library * code;
     const instruction * entry;
     const register_set * touched; // see program; null: any
     u64 blocks;     // that run
-    u64 of_grid;    // that there are
-    u32 waves;      // of a block
-    u32 threads;    // of a block
+    u64 of_grid;    // in the grid
+    u32 waves;      // per block
+    u32 threads;    // per block
     u32 lds;        // bytes
     u32 scratch;    // bytes per lane
     u32 vgprs;
-    // Scalar loads of arguments are as wide as the compiler finds convenient and may reach beyond the last one, within
-    // the alignment of the whole.
+    // Scalar loads of arguments may be wider than needed and read past the last argument, within the alignment of the
+    // segment.
     std::vector<std::byte> arguments;
     memory_range argument_range;
     dispatch_packet packet;
-    // How each wave of every block begins: computed once, as a launch may have millions of small blocks.
+    // Initial scalar registers of every wave: computed once, because a launch may have millions of small blocks.
     std::array<u32, slot::count> scalar;
-    int given;     // user SGPRs that have a value
-    int block_ids; // SGPR from which on those of the block follow
+    int given;     // initialised user SGPRs
+    int block_ids; // first SGPR of the block's indices
     struct alignas(128) wave_start {
         u32x ids;
         u32 active;
     };
     std::vector<wave_start> starts;
-    u64 step;       // blocks are taken in this stride modulo their number: 1, or a shuffle
+    u64 step;       // blocks are taken with this stride modulo their number: 1, or random for a shuffle
     u64 first;
-    u64 order;      // of the waves of its blocks: 0, or what differs from block to block begins with
-    std::unique_ptr<launch_traces> traces; // null where nobody looks for them
-    std::unique_ptr<launch_record> record; // null where nothing is recorded
+    u64 order;      // order of waves: 0, or the seed from which those of the blocks are derived
+    std::unique_ptr<launch_traces> traces; // null if not tracked
+    std::unique_ptr<launch_record> record; // null if not recording
     std::atomic<u64> next{0};
     std::atomic<u64> executed{0};
     std::atomic<bool> failed{false};
-    std::atomic<bool> has_left_out{false}; // an access that is a finding
+    std::atomic<bool> has_left_out{false}; // an invalid access was skipped
     std::atomic<u64> ended{0};             // blocks
-    // Blocks that gave their turn to others, so often; and when so many did, whether all wait for ever is asked next, for
-    // which the workers stop.
+    // Times that blocks gave way to others, and the count at which to check next whether all wait forever, for which
+    // the workers stop.
     std::atomic<u64> turns{0};
     u64 ask_at = 256;
     std::atomic<bool> is_halted{false};
     std::exception_ptr failure;
     std::mutex mutex;
-    // Pairs of accesses that values hid, each with the block that showed it; guarded by `mutex`.
+    // Pairs of accesses hidden by equal values, each with the block that showed it; guarded by `mutex`.
     struct hidden_one {
         u64 block;
         replay::pair which;
@@ -138,14 +139,14 @@ struct job {
 
 size_t rounded(size_t size, size_t to) { return (size + to - 1) / to * to; }
 
-// Blocks of a launch that one multiprocessor holds at once, by registers and LDS.
+// Blocks of a launch that one multiprocessor holds at once, limited by registers and LDS.
 u64 held_by_one(const multiprocessors & of, u32 vgprs, u32 lds, u32 waves) {
     const u64 registers = rounded(std::max(vgprs, 1u), of.vgpr_granule);
     const u64 by_waves = of.simds * std::min<u64>(of.waves_per_simd, of.vgprs_per_simd / registers) / waves;
     return std::max<u64>(1, lds == 0 ? by_waves : std::min<u64>(by_waves, of.lds / lds));
 }
 
-// xorshift64*; the state is never 0.
+// xorshift64*; the state must not be 0.
 u64 draw(u64 & state) {
     state ^= state >> 12;
     state ^= state << 25;
@@ -153,8 +154,8 @@ u64 draw(u64 & state) {
     return state * 0x2545f4914f6cdd1d;
 }
 
-// COMPUTE_PGM_RSRC2 and kernel_code_properties, and what they stand for: LLVM's AMDGPU user guide, "Kernel Descriptor" and
-// "Initial Kernel Execution State".
+// Bits of COMPUTE_PGM_RSRC2 and kernel_code_properties: LLVM's AMDGPU user guide, "Kernel Descriptor" and "Initial
+// Kernel Execution State".
 namespace enables {
 constexpr u32 block_x = 1u << 7, block_y = 1u << 8, block_z = 1u << 9, block_info = 1u << 10; // rsrc2
 constexpr u32 private_buffer = 1u << 0, dispatch = 1u << 1, queue = 1u << 2, arguments = 1u << 3, dispatch_id = 1u << 4,
@@ -163,8 +164,8 @@ constexpr u32 private_buffer = 1u << 0, dispatch = 1u << 1, queue = 1u << 2, arg
 
 constexpr u32 most_user_sgprs = 16;
 
-// Trap registers that the GPU sets for a kernel, one bit each: ttmp9 is the block's x, ttmp7 its y and z, ttmp8 has the
-// number of the wave in its block (LLVM, llvm.amdgcn.workgroup.id.* and llvm.amdgcn.wave.id; ROCdbgapi,
+// Trap registers that the GPU initialises for a kernel, as a bit mask: ttmp9 is the block's x, ttmp7 its y and z, ttmp8
+// contains the wave's number in its block (LLVM, llvm.amdgcn.workgroup.id.* and llvm.amdgcn.wave.id; ROCdbgapi,
 // gfx12_architecture_t).
 u32 ttmps_of(const kernel_code & kernel, const architecture & arch) {
     if (!arch.has_numbers_in_ttmps) {
@@ -174,8 +175,8 @@ u32 ttmps_of(const kernel_code & kernel, const architecture & arch) {
     return 1u << 8 | u32((kernel.rsrc2 & enables::block_x) != 0) << 9 | u32(has_yz) << 7;
 }
 
-// What all blocks of a launch begin with alike: the scalar file but for the numbers of the block, and of each wave which
-// threads it has. Their numbers are in VGPR 0 as x | y << 10 | z << 20, as far as the kernel wants them, else 0.
+// Initial state shared by all blocks of a launch: the scalar registers except for block indices, and per wave its
+// active threads. Thread ids are in VGPR 0 as x | y << 10 | z << 20 as far as the kernel requests them, otherwise 0.
 void begin_waves(job & on, const architecture & arch, u64 queue, u64 dispatch) {
     u32 * scalar = on.scalar.data();
     std::memset(scalar, never_written, sizeof(on.scalar));
@@ -185,7 +186,7 @@ void begin_waves(job & on, const architecture & arch, u64 queue, u64 dispatch) {
     scalar[slot::shared_base + 1] = u32(shared_aperture >> 32);
     scalar[slot::private_base + 1] = u32(private_aperture >> 32);
 
-    // User SGPRs, then those of the block.
+    // User SGPRs, followed by those of the block.
     int next = 0;
     const kernel_code & kernel = *on.wanted->kernel;
     const auto give = [&](u32 bit, const auto & value) {
@@ -201,7 +202,7 @@ void begin_waves(job & on, const architecture & arch, u64 queue, u64 dispatch) {
     give(enables::private_size, on.scratch);
     on.given = next;
     on.block_ids = std::max(next, int((kernel.rsrc2 >> 1) & 31));
-    // Bits 0 to 24 are the number of the packet in its queue, bit 30 says that ttmp7 is set, bit 31 is a debugger's.
+    // Bits 0 to 24 are the packet's number in its queue, bit 30 indicates that ttmp7 is set, bit 31 is for debuggers.
     scalar[slot::ttmp + 8] = (u32(dispatch) & 0x1ffffff) | (ttmps_of(kernel, arch) >> 7 & 1) << 30;
 
     const dimensions & size = on.wanted->block;
@@ -215,7 +216,7 @@ void begin_waves(job & on, const architecture & arch, u64 queue, u64 dispatch) {
     }
 }
 
-// As the source has it: without what it returns and takes.
+// The name as in the source, without return type and parameters.
 std::string shown_name(const std::string & mangled) {
     int status = 0;
     const std::unique_ptr<char, decltype(&std::free)> made(abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status),
@@ -235,12 +236,12 @@ std::string shown_name(const std::string & mangled) {
     return name.starts_with("void ") ? name.substr(5) : name;
 }
 
-// Where a wave stands that does not run: at a barrier or s_sleep it goes on behind that.
+// Current instruction of a wave that is not running; at a barrier or s_sleep, `next` is already past it.
 const instruction * place_of(const wave & w) {
     return w.next - int(w.state == standing::at_barrier || w.state == standing::sleeping);
 }
 
-// What a wave does, by its standing.
+// State of a wave in words, by its standing.
 constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps", "spins", "has ended"};
 
 } // namespace
@@ -273,31 +274,31 @@ class worker final : public executor {
 
     void work(job & on);
 
-    // A block of a launch that is over, with other bits. False when it did not come to its end.
+    // Reruns a block after its launch, with other values. Returns false if it did not finish.
     bool run_again(job & on, u64 index, replay & again);
 
-    // One block whose waves have these registers, and leave theirs.
+    // Runs one block whose waves start with these registers, and stores their final ones.
     void run_one(job & on, std::span<wave_registers> waves);
 
-    // Whether a block that gave its turn to others does the same again and again, with nothing changed: see machine::ask.
+    // Whether a block that gave way to others repeats the same state forever: see machine::ask.
     bool spins(block & b, std::vector<watch> & seen);
 
-    // The job is over, or failed.
+    // Discards waiting blocks after the job ended or failed.
     void drop_waiting(job & on);
 
-    std::deque<std::unique_ptr<block>> waiting; // blocks of the current job that gave their turn to others
+    std::deque<std::unique_ptr<block>> waiting; // blocks of the current job that gave way to others
 
     machine & owner;
     const bool counts;
     job * current = nullptr;
-    // By the place of an instruction: of those that share one, each would have to look again and again.
+    // Indexed by the instruction's address; instructions that share an entry would have to search each time.
     std::vector<memory_range> ranges{remembered_ranges};
-    std::vector<size_t> remembered; // which of them say anything
+    std::vector<size_t> remembered; // indices of valid entries
     std::unique_ptr<std::byte, decltype(&std::free)> spare{nullptr, &std::free};
     std::optional<register_set> unknown; // at the start of each wave of the current job
     std::map<library *, std::vector<i64>> marks;
 
-    // Null when nobody wants counts.
+    // Null if instructions are not counted.
     i64 * marks_of(library & code) {
         if (!counts) {
             return nullptr;
@@ -320,7 +321,7 @@ class worker final : public executor {
     };
     standings run_round(block & b);
     void forget_ranges();
-    bool pass_barrier(block & b, const standings & now); // of waves that cannot go on; false when all have ended
+    bool pass_barrier(block & b, const standings & now); // releases waves that cannot continue otherwise; false if all have ended
     bool advance(block & b); // whether it has ended
     void set_up(const job & on, const block & b, wave & w, u32 number);
 };
@@ -329,7 +330,7 @@ namespace {
 
 worker & worker_of(const wave & w) { return static_cast<worker &>(*w.on); }
 
-// Threads that work on each job besides the one that offers it.
+// Threads that work on each job together with the thread that submits it.
 class pool {
   public:
     explicit pool(std::span<const std::unique_ptr<worker>> workers) : count(unsigned(workers.size())) {
@@ -457,7 +458,7 @@ struct machine final : emulator {
         std::memcpy(reinterpret_cast<void *>(start), wanted.kernarg.data(), wanted.kernarg.size());
         on.argument_range = {start, start + rounded(wanted.kernarg.size(), segment)};
         const dimensions &grid = wanted.grid, &block = wanted.block;
-        on.packet.setup = 3; // dimensions, as HIP has them
+        on.packet.setup = 3; // dimensions, as HIP sets them
         on.packet.block_x = u16(block.x);
         on.packet.block_y = u16(block.y);
         on.packet.block_z = u16(block.z);
@@ -481,19 +482,19 @@ struct machine final : emulator {
         if (wanted.order != nullptr && settings.looks_for.traces()) {
             on.traces = std::make_unique<launch_traces>(*wanted.order, on.of_grid);
             if (!traced.empty() && traced.back().first >= wanted.order->first) {
-                traced.clear(); // all traces were forgotten
+                traced.clear(); // all traces were discarded
             }
             traced.push_back({wanted.order->first, &code, wanted.code, kernel.name, wanted.called_from});
         }
         {
-            const std::lock_guard<std::mutex> guard(of_findings); // the host may copy meanwhile, and reveal
+            const std::lock_guard<std::mutex> guard(of_findings); // the host may copy, and so reveal, at the same time
             found_before = found.size();
             held_before = held.size();
         }
         const auto began = std::chrono::steady_clock::now();
         perform(on);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        // Also of a launch that failed: of those blocks that were begun.
+        // Also for a failed launch: the blocks that were started.
         count.waves += std::min<u64>(on.next, on.blocks) * on.waves;
         count.instructions += on.executed;
         count.left_out += on.record == nullptr ? on.of_grid - on.blocks : 0;
@@ -557,11 +558,11 @@ struct machine final : emulator {
     memory_map & memory;
     disassembler reader;
     const architecture & arch;
-    std::unique_ptr<observer> looks; // null: nothing does
-    std::mutex running; // launches, one after the other
+    std::unique_ptr<observer> looks; // null: no checks
+    std::mutex running; // serialises launches
 
     library & library_of(code_object & code, const kernel_code & kernel) {
-        // Kernels of one code object may have different float modes and registers.
+        // Kernels of one code object may differ in float mode and registers.
         const float_mode mode = mode_of(kernel);
         const u32 ttmps = ttmps_of(kernel, arch);
         const key_of_library key{&code, kernel.vgprs, ttmps, mode.flushes_f32, mode.is_ieee};
@@ -573,8 +574,8 @@ struct machine final : emulator {
     }
 
     float_mode mode_of(const kernel_code & kernel) const {
-        // COMPUTE_PGM_RSRC1 (LLVM's AMDGPU user guide): rounding in bits 12 to 15, subnormals in 16 to 19, clamp of
-        // NaN in 21 and IEEE mode in 23, where the GPU has it.
+        // COMPUTE_PGM_RSRC1 (LLVM's AMDGPU user guide): rounding in bits 12 to 15, denormals in 16 to 19, clamping of
+        // NaN in 21 and IEEE mode in 23, if the GPU has it.
         const u32 r = kernel.rsrc1;
         const u32 rounding = (r >> 12) & 15, subnormals_32 = (r >> 16) & 3, subnormals_64 = (r >> 18) & 3;
         const auto refuse = [&](const char * what) {
@@ -600,7 +601,7 @@ struct machine final : emulator {
     void add_finding(const instruction * i, const wave & w, const char * kind, const std::string & what,
                      const u32 * other, bool is_note = false) {
         const std::lock_guard<std::mutex> guard(of_findings);
-        // Notes of one place are told apart by how they begin.
+        // Notes at the same place are distinguished by their first word.
         const std::string told = is_note ? kind + (" note " + what.substr(0, what.find(' '))) : kind;
         const auto [place, is_new] = places_of_findings.emplace(key_of(i, w, told, other), found.size());
         if (!is_new) {
@@ -627,7 +628,7 @@ struct machine final : emulator {
         on.hidden.push_back({b.x + u64(grid.x) * (b.y + u64(grid.y) * b.z), {i->number, other}, std::move(made)});
     }
 
-    // Each block that showed a pair runs twice more, with other bits each time.
+    // Each block that showed a pair is rerun twice, with different values.
     void decide_hidden(job & on) {
         std::map<u64, std::vector<job::hidden_one *>> by_block;
         for (job::hidden_one & one : on.hidden) {
@@ -645,7 +646,7 @@ struct machine final : emulator {
             for (job::hidden_one * one : pairs) {
                 const auto found_again = came.find(one->which);
                 if (found_again != came.end() && !found_again->second) {
-                    continue; // the same under other values, too
+                    continue; // harmless with other values, too
                 }
                 one->what.is_note = found_again == came.end();
                 one->what.what += one->what.is_note
@@ -685,7 +686,7 @@ struct machine final : emulator {
         found[one.place].times = one.what.times;
     }
 
-    // Also of launches before.
+    // Includes earlier launches.
     bool find_tracing(u64 t, tracing & result) override {
         const traced_launch * of = launch_of(t);
         const program * p = of == nullptr ? nullptr : of->code->program_with(touch::instruction(t));
@@ -702,7 +703,7 @@ struct machine final : emulator {
     void add_conflict(const instruction * i, const wave & w, const char * kind, const std::string & what, u64 other) {
         const job & on = *worker_of(w).current;
         const traced_launch * of = launch_of(other);
-        // Other operations are told apart by what they are, not by when they ran.
+        // Other operations are distinguished by their kind, not by when they ran.
         const bool is_own = other >= touch::made(on.wanted->order->first, 0);
         const std::string by = is_own ? kind : kind + (of == nullptr ? what.substr(what.find("which ")) : of->kernel);
         const key_of_finding key{on.code, by, i->number, of == nullptr ? ~0u : touch::instruction(other)};
@@ -746,7 +747,7 @@ struct machine final : emulator {
 
     u64 workers_of(const job & on) const { return on.blocks > 1 ? workers.size() : 1; }
 
-    // The kernel and block of a wave, in words.
+    // Describes the kernel and block of a wave.
     static std::string heading(const wave & w) {
         const dimensions & b = w.owner->index;
         return "kernel " + shown_name(worker_of(w).current->wanted->kernel->name) + ", block (" + std::to_string(b.x) + ", " +
@@ -769,24 +770,24 @@ struct machine final : emulator {
     std::map<key_of_library, std::unique_ptr<library>> libraries;
     std::map<std::string, kernel_count> totals;
     std::vector<std::unique_ptr<worker>> workers;
-    std::unique_ptr<pool> helpers; // behind the workers, which they use
+    std::unique_ptr<pool> helpers; // in addition to the workers, which use them
     u64 launches = 0;
 
-    // Code, kind, number of the instruction and of the other one.
+    // Code object, kind, and the numbers of both instructions.
     using key_of_finding = std::tuple<library *, std::string, u32, u32>;
     struct held_finding {
         finding what;
         bool is_revealed;
-        size_t place; // among those that were found
+        size_t place; // index in the list of findings
     };
-    std::mutex of_findings; // what follows
+    std::mutex of_findings; // guards what follows
     std::vector<finding> found;
     std::map<key_of_finding, size_t> places_of_findings;
     std::vector<held_finding> held;
     std::map<key_of_finding, size_t> places_of_held;
-    std::map<key_of_finding, size_t> places_of_hidden; // that were looked at
+    std::map<key_of_finding, size_t> places_of_hidden; // already examined
     static constexpr size_t most_hidden = 512;
-    size_t found_before = 0, held_before = 0; // this launch
+    size_t found_before = 0, held_before = 0; // at the start of this launch
 
     // Blocks run side by side. Which one finds a fault of its own first differs from run to run (CI of 2026-11-25 was
     // red by it); which one has the lowest index does not. Of two blocks that race the second one finds it.
@@ -820,7 +821,7 @@ struct machine final : emulator {
         found.push_back(std::move(made));
     }
 
-    // Launches that left traces, by the first number that each drew.
+    // Launches that left traces, by their first number.
     struct traced_launch {
         u32 first;
         library * code;
@@ -830,7 +831,7 @@ struct machine final : emulator {
     };
     std::vector<traced_launch> traced;
 
-    // Null when it was no launch.
+    // Null if it was not a launch.
     const traced_launch * launch_of(u64 t) const {
         const auto behind = std::upper_bound(traced.begin(), traced.end(), touch::who(t),
                                              [](u32 who, const traced_launch & one) { return who < one.first; });
@@ -898,7 +899,7 @@ struct machine final : emulator {
         if (on.blocks < 2) {
             return;
         }
-        // A stride without a common divisor visits every block once.
+        // A stride coprime to the number of blocks visits every block once.
         on.first = draw(state) % on.blocks;
         do {
             on.step = draw(state) % on.blocks;
@@ -930,12 +931,12 @@ struct machine final : emulator {
         }
     }
 
-    // Whether the blocks that run can go on at all: called while no wave runs, with all blocks begun that can be. One
-    // operation runs at a time, so nothing but these waves and host code changes memory. Where every wave does the same
-    // again and again, and none changes memory or reads a clock, none of them ever will, in whatever order they run; what
-    // host code may write while a kernel runs (host and managed memory) none of them may read. Else it may go on.
+    // Checks whether the running blocks can make progress at all. Called while no wave runs, and all blocks that can
+    // start have started. Only one operation runs at a time, so only these waves and host code change memory. If every
+    // wave repeats the same state, and none changes memory, reads a clock, or reads memory that host code may write
+    // during a kernel (host and managed memory), then none will ever make progress, in any order. Otherwise they may.
     //
-    // Throws kernel_fault when it cannot.
+    // Throws kernel_fault if they cannot.
     void ask(job & on) {
         struct seen_block {
             block * of;
@@ -948,7 +949,7 @@ struct machine final : emulator {
                 all.emplace_back(one.get(), b.get());
             }
         }
-        // Those first of which a wave did not spin: most likely they go on.
+        // First the blocks with a wave that was not spinning, because these most likely make progress.
         const auto may_go_on = [](const block & b) {
             return std::any_of(b.waves.begin(), b.waves.end(), [](std::byte * w) {
                 return reinterpret_cast<const wave *>(w)->state == standing::resting;
@@ -1004,8 +1005,8 @@ struct machine final : emulator {
         throw kernel_fault(heading(w) + ": " + text, on.wanted->kernel->name, std::move(waves));
     }
 
-    // They begin with the first launch that needs them, and anew in a process that was forked: only the thread that
-    // forks goes on in it. What the others left cannot be destroyed there.
+    // Started by the first launch that needs them, and again in a forked process, in which only the forking thread
+    // exists. The remains of the other threads cannot be destroyed there.
     pool & helpers_of_process() {
         if (helpers != nullptr && !helpers->is_of_this_process()) {
             (void) helpers.release();
@@ -1058,7 +1059,8 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     wave_record * record = on.record == nullptr ? nullptr : &w.owner->recorded.waves[number];
     w.accesses = record == nullptr ? nullptr : &record->accesses;
     w.spans = record == nullptr || b.recorded.as == chosen_as::seen ? nullptr : &record->spans;
-    // Some KiB, of which a loop makes less than memset's string instruction, which takes a hundred cycles to begin.
+    // A loop over these few KiB is faster than memset's string instruction, which has a startup cost of a hundred
+    // cycles.
     for (u32 n = 0; n < on.vgprs; ++n) {
         w.vgpr(int(n)) = splat<u32x>(~0u);
     }
@@ -1067,10 +1069,10 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
     w.vgpr(0) = begun.ids;
     std::memcpy(w.scalar, on.scalar.data(), sizeof(w.scalar));
     w.scalar[slot::exec] = begun.active;
-    int next = on.block_ids; // the first SGPR behind what a wave is given
+    int next = on.block_ids; // the first SGPR after those initialised for all blocks
     const auto wants = [&kernel](u32 what) { return (kernel.rsrc2 & what) != 0; };
     if (owner.arch.has_numbers_in_ttmps) {
-        // What the kernel does not want is 0: one that wants y alone takes all of ttmp7 for it.
+        // What the kernel does not request is 0: a kernel that requests only y uses all of ttmp7 for it.
         const u32 y = wants(enables::block_y) ? b.index.y : 0, z = wants(enables::block_z) ? b.index.z : 0;
         w.scalar[slot::ttmp + 7] = (y & 0xffff) | z << 16;
         w.scalar[slot::ttmp + 8] |= number << 25;
@@ -1084,7 +1086,8 @@ void worker::set_up(const job & on, const block & b, wave & w, u32 number) {
             }
         }
         if (wants(enables::block_info)) {
-            // Whether it is the first wave, its number (Mesa, ac_nir: tg_size from GFX10.3 on), and how many there are.
+            // Whether it is the first wave, its number (Mesa, ac_nir: tg_size from GFX10.3 on), and the number of
+            // waves.
             w.scalar[next++] = u32(number == 0) << 31 | number << 20 | on.waves;
         }
     }
@@ -1104,7 +1107,7 @@ std::unique_ptr<block> worker::start(job & on, u64 number) {
         return start_at(on, on.record->index_of(number), number);
     }
     const u64 place = (on.first + number * on.step) % on.blocks;
-    // Of a sample the first and the last block are two, and the others lie between them at equal distances.
+    // A sample includes the first and the last block, and others evenly spaced in between.
     return start_at(on, on.blocks < 2 ? 0 : place * (on.of_grid - 1) / (on.blocks - 1), number);
 }
 
@@ -1161,7 +1164,7 @@ worker::standings worker::run_round(block & b) {
         wave & w = b.at((drawn % 2 == 0 ? first + n : first + count - n) % count);
         if (w.state != standing::at_barrier && w.state != standing::ended) {
             if (w.watched != nullptr) {
-                forget_ranges(); // so that what it reads is looked for
+                forget_ranges(); // so that its reads are looked up
             }
             w.state = standing::running;
             run_from(w.next, w);
@@ -1216,7 +1219,7 @@ u64 digest(u64 begun, const void * from, size_t size);
 } // namespace
 
 bool worker::spins(block & b, std::vector<watch> & seen) {
-    constexpr u64 most_rounds = u64(1) << 14, most_looks = 64; // at scratch, which may be large
+    constexpr u64 most_rounds = u64(1) << 14, most_looks = 64; // for comparing scratch, which may be large
     const auto each = [&b](auto of) {
         u64 result = 0;
         for (size_t n = 0; n < b.waves.size(); ++n) {
@@ -1233,8 +1236,8 @@ bool worker::spins(block & b, std::vector<watch> & seen) {
             b.at(n).watched = wanted ? &seen[n] : nullptr;
         }
     };
-    // In the state in which it was after some round, at powers of two of them (Brent). Scratch is looked at where all else
-    // is as it was.
+    // Cycle detection (Brent): the state is compared with that after some earlier round, at powers of two. Scratch is
+    // compared only if everything else is equal.
     u64 then = 0, scratch_then = 0, looks = 0;
     bool result = false;
     watch_waves(true);
@@ -1256,7 +1259,7 @@ bool worker::spins(block & b, std::vector<watch> & seen) {
         if (round != 0 && at == then) {
             result = each(scratch) == scratch_then;
             if (!result && ++looks == most_looks) {
-                break; // it counts there
+                break; // it is counting in the loop
             }
         }
         if (!result && std::has_single_bit(round + 1)) {
@@ -1291,7 +1294,7 @@ void worker::drop_waiting(job & on) {
 
 void worker::work(job & on) {
     current = &on;
-    forget_ranges(); // host code may have freed it
+    forget_ranges(); // host code may have freed memory
     idle.clear();
     unknown.reset();
     constexpr size_t most_waiting = 4096;
@@ -1302,7 +1305,8 @@ void worker::work(job & on) {
             executed += of.at(n).executed;
         }
     };
-    // Blocks begin by their numbers, so where no worker takes another one the first ones wait, more than any GPU holds.
+    // Blocks start in order of their numbers. When no worker takes another one, the first ones are waiting, and they
+    // are more than any GPU holds.
     const auto all_have_begun = [&on, most = most_waiting * owner.workers_of(on)] {
         return on.next >= on.blocks || (on.order == 0 && on.next - on.ended >= most);
     };
@@ -1366,7 +1370,7 @@ bool worker::run_again(job & on, u64 index, replay & again) {
         while (!has_ended && made->turns < most_turns) {
             has_ended = advance(*made);
         }
-    } catch (const std::exception &) { // its numbers led it where it never was: what came until then counts
+    } catch (const std::exception &) { // wrong values led to a fault; pairs found until then count
         has_ended = false;
     }
     again.put_back();
@@ -1429,13 +1433,13 @@ u64 digest(u64 result, const void * from, size_t size) {
     return result;
 }
 
-// All that decides what a wave does next, but for memory.
+// Everything that determines what a wave does next, except memory.
 u64 state_of(const wave & w, const instruction * next) {
     const u64 result = digest(u64(next) * 0x9e3779b97f4a7c15 + w.scc, w.scalar, slot::nowhere * sizeof(u32));
     return digest(result, &const_cast<wave &>(w).vgpr(0), sizeof(u32x) * worker_of(w).current->vgprs);
 }
 
-// Where a wave goes round in no loop that `spins` sees, so many instructions after an access was left out.
+// Instructions after a skipped access from which on a wave counts as endless, if `spins` detects no loop.
 constexpr u64 enough_instructions = u64(1) << 31;
 
 bool is_lost(wave & w) {
@@ -1515,7 +1519,7 @@ const instruction * worker::instruction_at(const instruction * i, wave & w, u64 
     if (found == to.offsets.end() || *found != u32(place - to.begin)) {
         fault(i, w, "it jumps into the middle of an instruction");
     }
-    // The function may be new: its instructions want counters, too.
+    // The function may be newly decoded, so its instructions need counters.
     w.marks = marks_of(*on.code);
     return to.steps + to.entries[size_t(found - to.offsets.begin())];
 }
@@ -1577,7 +1581,7 @@ u32 worker::hold_back(const instruction * i, wave & w, const char * kind, const 
 
 wave & worker::spare_wave() {
     if (spare == nullptr) {
-        constexpr size_t most_vgprs = 257; // and the one of dual instructions
+        constexpr size_t most_vgprs = 257; // including the one for dual-issue instructions
         spare.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(sizeof(wave) + most_vgprs * sizeof(u32x), 128))));
         if (spare == nullptr) {
             throw kernel_fault("out of memory to run instructions");
@@ -1601,7 +1605,7 @@ const image * worker::image_at(u64 number) { return owner.memory.find_image(numb
 
 bool worker::look_for_range(const instruction * i, wave & w, u64 address, u32 size) {
     memory_range found = owner.memory.find(address);
-    // Arguments and the packet are memory that kernels read, too.
+    // Kernels also read their arguments and the packet as memory.
     const job & on = *current;
     const memory_range packet{uintptr_t(&on.packet), uintptr_t(&on.packet) + sizeof(on.packet)};
     std::span<std::byte> constants;
@@ -1639,7 +1643,7 @@ void worker::find_range(const instruction * i, wave & w, u64 address, u32 size, 
         return;
     }
     if (w.watched != nullptr) {
-        w.watched->is_for_host = true; // nothing is known of who writes there
+        w.watched->is_for_host = true; // the writer of this memory is unknown
     }
     if (!(reads && owner.memory.is_readable(address, size))) {
         char text[32];

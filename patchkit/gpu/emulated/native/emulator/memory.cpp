@@ -1,9 +1,9 @@
 // Loads, stores and atomics: global and flat memory, LDS, scratch, and scalar loads. Semantics: RDNA3 and RDNA4 ISA
 // guides, chapters 8 to 12 and 16.
 //
-// Every access is held against the allocations; an LDS access against the LDS of the block. What is outside is a
-// fault, where hardware would read zeros, write elsewhere or stop, by luck. Memory of the device is the host's, so an
-// address is a pointer. Execution is in order: waits and caches have nothing to do.
+// Every access is checked against the allocations, and LDS accesses against the block's LDS. An access outside is a
+// fault; hardware would read zeros, write elsewhere or stop, depending on chance. Device memory is host memory, so an
+// address is a pointer. Execution is in order, so waits and cache instructions do nothing.
 
 #include "access.hpp"
 #include "executor.hpp"
@@ -30,11 +30,11 @@ template <class T> void write_at(u64 place, const T & value) {
     std::memcpy(reinterpret_cast<void *>(place), &value, sizeof(T));
 }
 
-// Where lanes read when none is active.
+// Read by all lanes if none is active.
 alignas(64) constexpr std::byte nothing_to_read[64]{};
 
-// ---- Places: where each lane goes, as an offset from one pointer of the host. Behind a scalar address and in LDS 32
-// bits are enough for the offsets, which halves the work on them.
+// ---- Addresses of all lanes as offsets from one host pointer. After a scalar address and in LDS, 32-bit offsets are
+// sufficient, which halves the work.
 
 template <class Offsets> struct places_from {
     using offset = std::remove_cvref_t<decltype(Offsets{}[0])>;
@@ -46,12 +46,12 @@ template <class Offsets> struct places_from {
     bool are_one() const { return !any(offsets != offsets[0]); }
     bool are_halves_alike() const { return __builtin_reduce_or(first_half(offsets) ^ second_half(offsets)) == 0; }
 
-    // Whether each lane goes to the bytes behind those of the lane before.
+    // Whether each lane accesses the bytes after those of the previous lane.
     template <int size> bool are_contiguous() const {
         return !any(offsets != convert<Offsets>(lane_numbers()) * offset(size) + offsets[0]);
     }
 
-    // As an array: single lanes of a vector are slow to get at where their number is known only at run time.
+    // As an array, because accessing a lane of a vector by a run-time index is slow.
     struct by_lane {
         u64 base;
         alignas(128) offset offsets[lanes];
@@ -64,9 +64,9 @@ template <class Offsets> struct places_from {
         return result;
     }
 
-    // Inactive lanes read what continues the row of the active ones, where they go side by side and all of it lies no
-    // further than `furthest`; else where the first active one does. Their result is not written, and lanes that agree
-    // are quicker.
+    // Redirects inactive lanes: to the continuation of the active lanes' row, if these are adjacent and all of it is
+    // within `furthest`; otherwise to the place of the first active lane. Their result is discarded; uniform access
+    // patterns are faster.
     void make_harmless(u32 exec, u32 size, offset furthest) {
         if (exec == ~0u) [[likely]] {
             return;
@@ -91,7 +91,7 @@ template <class Offsets> struct places_from {
 using near_places = places_from<u32x>;
 using far_places = places_from<u64x>;
 
-// Holds the addresses of active lanes against the allocations; inactive ones become harmless to read.
+// Checks the addresses of active lanes against the allocations, and makes inactive lanes safe to read.
 far_places checked(const instruction * i, wave & w, const u64x & addresses, u32 size) {
     const u32 exec = w.exec();
     if (lanes_outside(remembered_range(i, w), addresses, size, exec) != 0) [[unlikely]] {
@@ -126,17 +126,17 @@ near_places checked_lds(const instruction * i, wave & w, const u32x & addresses,
     return result;
 }
 
-// ---- Moving whole registers.
+// ---- Transfers of whole registers.
 
-using u32h = vector_of<u32, 16>; // of half a wave
+using u32h = vector_of<u32, 16>; // for half a wave
 
 u32x both_halves(const u32h & low, const u32h & high) {
     return __builtin_shufflevector(low, high, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20,
                                    21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
 }
 
-// 4 x 4 dwords in each of four quarters: row n of quarter k belongs to lane 4k + n, column n is dword n. Its own
-// inverse.
+// Transposes 4 x 4 dwords in each of four quarters: row n of quarter k belongs to lane 4k + n, column n is dword n. Its
+// own inverse.
 void transpose(u32h (&rows)[4]) {
     const auto pairs = [](const u32h & a, const u32h & b) {
         return __builtin_shufflevector(a, b, 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
@@ -158,8 +158,8 @@ void transpose(u32h (&rows)[4]) {
     rows[3] = other_fours(c, d);
 }
 
-// What each of 16 lanes reads at its place, the lanes from `first` on. Blocks of threads are often 16 wide, so that half
-// a wave goes to a row, or to one place, where the whole does not.
+// Loads for 16 lanes, starting at lane `first`. Blocks are often 16 threads wide, so that half a wave accesses a row,
+// or a single place, although the whole wave does not.
 template <class T, class Places> auto load_half(const Places & places, int first) {
     using result = vector_of<T, 16>;
     const auto offsets = first == 0 ? first_half(places.offsets) : second_half(places.offsets);
@@ -179,14 +179,14 @@ template <class T, class Places> auto load_half(const Places & places, int first
     }(std::make_integer_sequence<int, lanes / 2>());
 }
 
-// The same of both halves.
+// The same for both halves.
 template <class T, class Places> auto load_lanes(const Places & places) {
     using result = vector_of<T, 32>;
     const auto first = load_half<T>(places, 0);
     return from_halves<result>(first, places.are_halves_alike() ? first : load_half<T>(places, lanes / 2));
 }
 
-// Three or four dwords of each of 16 lanes, by dword.
+// Three or four dwords for each of 16 lanes, grouped by dword.
 template <int dwords, class Spread> void load_columns(const Spread & from, int first, u32h (&columns)[4]) {
     const auto row = [&](int lane) {
         u32q one{};
@@ -201,7 +201,7 @@ template <int dwords, class Spread> void load_columns(const Spread & from, int f
     transpose(columns);
 }
 
-// Four dwords of each of 16 lanes that lie side by side, by dword.
+// Four dwords for each of 16 adjacent lanes, grouped by dword.
 void load_row(u64 place, u32h (&columns)[4]) {
     u32h from[4];
     std::memcpy(from, reinterpret_cast<const void *>(place), sizeof(from));
@@ -254,8 +254,8 @@ template <int dwords, class Places> void load_dwords(wave & w, operand to, const
     }
 }
 
-// Stores the active lanes of `value` side by side. False where the CPU cannot leave the others alone: another thread may
-// write there.
+// Stores the active lanes of `value` to adjacent places. Returns false if the CPU has no masked store: the places of
+// inactive lanes must not be written, because another thread may write there.
 template <class V> bool store_row(u64 place, const V & value, u32 exec) {
     if (exec == ~0u) {
         write_at(place, value);
@@ -278,7 +278,7 @@ template <class V> bool store_row(u64 place, const V & value, u32 exec) {
     return false;
 }
 
-// In the order of the lanes: of several that go to one place the last one stays.
+// In lane order: if several lanes write the same place, the last one wins.
 template <int dwords, class Places> void store_dwords(wave & w, operand from, const Places & places) {
     const u32 exec = w.exec();
     if (exec == 0) {
@@ -317,7 +317,7 @@ template <int dwords, class Places> void store_dwords(wave & w, operand from, co
             write_at(to[lane], wide[lane]);
         }
     } else {
-        alignas(64) u32 rows[2][4][lanes / 2]; // half of the wave, lane % 4, the lanes with that remainder
+        alignas(64) u32 rows[2][4][lanes / 2]; // [half of the wave][lane % 4][lanes with that remainder]
         for (int half = 0; half < 2; ++half) {
             u32h columns[4]{};
             for (int n = 0; n < dwords; ++n) {
@@ -365,7 +365,8 @@ template <class T, into part, class Places> void store_part(wave & w, operand fr
     }
 }
 
-// A store of a wave that is watched: whether memory is different afterwards. By itself, as it would slow down all others.
+// A store of a watched wave, which records whether memory changes. Separate, because it would slow down all other
+// stores.
 template <class What, class Places>
 [[gnu::noinline]] void store_watched(wave & w, operand from, const Places & places) {
     const auto to = places.spread();
@@ -390,7 +391,7 @@ template <class What, class Places> void store_noting(wave & w, operand from, co
     }
 }
 
-// What an instruction moves: `size` bytes, from memory and into it. `write` is for scratch, which is the wave's own.
+// What an instruction transfers: `size` bytes, to and from memory. `write` is for scratch, which belongs to the wave.
 template <int n> struct Dwords {
     static constexpr u32 size = 4 * n;
     static constexpr into of = into::whole;
@@ -408,7 +409,7 @@ template <class T, into part = into::whole> struct Part {
     static void write(wave & w, operand from, const auto & places) { store_part<T, part>(w, from, places); }
 };
 
-// ---- Global and flat memory. Flat addresses may mean LDS or scratch.
+// ---- Global and flat memory. Flat addresses may select LDS or scratch.
 
 void check_scratch(const instruction * i, wave & w, int lane, u32 offset, u32 size) {
     if (offset > w.scratch_size || w.scratch_size - offset < size) {
@@ -421,7 +422,7 @@ u64 scratch_place(const wave & w, int lane, u32 offset) {
     return u64(w.scratch) + (u64(offset / 4) * lanes + u64(lane)) * 4 + offset % 4;
 }
 
-// A dword of scratch is followed by the other lanes' dwords, so larger accesses go through a copy.
+// Dwords of scratch are interleaved between lanes, so larger accesses use a copy.
 template <class What> void flat_lane_by_lane(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
     alignas(16) std::byte copies[lanes][16]{};
     const far_places places{u64(copies), convert<u64x>(lane_numbers()) * sizeof(copies[0])};
@@ -437,7 +438,7 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
             w.on->find_range(i, w, addresses[lane], What::size, lane);
         }
         if (is_store && high != private_aperture) {
-            note_change(w); // taken for one, whether or not it is
+            note_change(w); // conservative, even if nothing changes
         }
         for (u32 n = 0; n < What::size; ++n) {
             use(n, high == private_aperture  ? scratch_place(w, lane, offset + n)
@@ -463,7 +464,7 @@ template <class What> void flat_lane_by_lane(const instruction * i, wave & w, co
     }
 }
 
-// Aligned accesses of scratch within its bounds, dword by dword. False, and nothing is done, where a lane's is not.
+// Aligned scratch accesses within bounds, dword by dword. Returns false, without any effect, if a lane's access is not.
 template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u32x offsets, bool is_store) {
     const u32 exec = w.exec();
     constexpr u32 size = What::size, aligned_to = size < 4 ? size : 4;
@@ -489,7 +490,7 @@ template <class What> bool scratch_by_dwords(const instruction * i, wave & w, u3
     return true;
 }
 
-// Flat accesses of which some lanes mean scratch or LDS: at once where all of them mean the same.
+// Flat accesses with some lanes in scratch or LDS; executed at once if all lanes are in the same.
 template <class What> void flat_in_aperture(const instruction * i, wave & w, const u64x & addresses, bool is_store) {
     const u32 exec = w.exec();
     const u64x high = addresses >> 48 << 48;
@@ -509,11 +510,11 @@ bool is_in_aperture(const wave & w, const u64x & addresses) {
     return (lane_bits((addresses >> 48) != 0) & w.exec()) != 0;
 }
 
-// Whether all active lanes go to places in the allocation that was found here last, at most 4 GiB behind its start or
-// behind a scalar address in it.
+// Whether all active lanes access the allocation that this instruction accessed last, at most 4 GiB after its start or
+// after a scalar address in it.
 bool are_near(const instruction * i, const wave & w, u32 size, near_places & places) {
     const memory_range & range = remembered_range(i, w);
-    u32x further{}; // whether a lane goes beyond 32 bits
+    u32x further{}; // lanes whose offset exceeds 32 bits
     if (has(i->from[role::base])) {
         places.base = read_scalar_64(i, w, i->from[role::base]) + u64(i->immediate);
         if (!range.holds(places.base, size)) {
@@ -524,7 +525,7 @@ bool are_near(const instruction * i, const wave & w, u32 size, near_places & pla
         if (range.end - range.begin < size) {
             return false;
         }
-        // The difference of 64 bits by halves, which is quicker than by whole ones.
+        // The 64-bit difference in 32-bit halves, which is faster.
         const u64 by = u64(i->immediate) - range.begin;
         const operand at = i->from[role::address];
         const i32 behind = at.is(operand::vector) ? i32(sizeof(u32x)) : i32(sizeof(u32));
@@ -538,7 +539,7 @@ bool are_near(const instruction * i, const wave & w, u32 size, near_places & pla
     if ((lane_bits((places.offsets > furthest) | (further != 0)) & w.exec()) != 0) {
         return false;
     }
-    // Pages of the host may be watched where checks run: then no lane reads more than it asks for.
+    // With checks, host pages may be watched, so no lane may read more than it requested.
     places.make_harmless(w.exec(), size, w.checks == nullptr ? furthest : 0);
     return true;
 }
@@ -573,7 +574,7 @@ template <class What, bool is_flat> void store_global(const instruction * i, wav
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Atomics: a function of what is there and the data. Blocks run on several threads.
+// ---- Atomics: a function of the old value and the data. Blocks run on several threads.
 
 template <class T> T lane_value(wave & w, operand o, int lane, int further = 0) {
     const u32 * values = reinterpret_cast<const u32 *>(&vector_at(w, o, further));
@@ -593,7 +594,7 @@ template <class T> void put_lane(wave & w, operand o, int lane, T value) {
     }
 }
 
-// `f` gets what is there, the data and the second data (of cmpswap: what is compared with).
+// `f` gets the old value, the data, and the second data (the comparison value of cmpswap).
 template <class T, auto f, bool is_shared> T change(wave & w, u64 place, T value, T second) {
     using bits = std::conditional_t<sizeof(T) == 8, u64, u32>;
     const auto after = [&](bits old) { return std::bit_cast<bits>(T(f(std::bit_cast<T>(old), value, second))); };
@@ -629,7 +630,7 @@ void change_lane(const instruction * i, wave & w, int lane, u64 place, operand m
     }
 }
 
-// One lane after the other, where all places are in order.
+// Lane by lane, if all places are valid.
 template <class T, auto f, bool is_shared>
 void change_lanes(const instruction * i, wave & w, const near_places & places, operand more) {
     const auto at = places.spread();
@@ -714,10 +715,10 @@ constexpr auto halves_added = by([](u32 m, u32 v, u32) {
 
 constexpr auto subtracted_if_enough = by([](auto m, auto v, auto) { return m >= v ? m - v : m; });
 constexpr auto subtracted_to_zero = by([](auto m, auto v, auto) { return m >= v ? m - v : 0; });
-// ds_wrap: down, and at the bottom to where the second data says.
+// ds_wrap: decrement, wrapping around as the second data defines.
 constexpr auto wrapped_f = [](u32 m, u32 v, u32 above) { return m >= v ? m - v : m + above; };
 constexpr change_by<decltype(wrapped_f), true> wrapped{wrapped_f};
-// Stores the lower half where the upper bit is set (ds_condxchg32): each dword by itself.
+// Stores the lower half where the upper bit is set (ds_condxchg32), separately for each dword.
 constexpr auto exchanged_if_marked = by([](u64 m, u64 v, u64) {
     const u64 low = (v >> 31 & 1) != 0 ? v & 0x7fffffff : m & 0xffffffff;
     const u64 high = (v >> 63 & 1) != 0 ? v >> 32 & 0x7fffffff : m >> 32;
@@ -744,11 +745,11 @@ template <class What> void store_lds(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Two accesses, each with its offset in units: the low and the high half of the immediate.
+// Two accesses, with offsets in units in the low and the high half of the immediate.
 template <int dwords, int unit> void load_lds_2(const instruction * i, wave & w) {
     const near_places first = checked_lds(i, w, lds_addresses(i, w, 0, unit * 4 * dwords), 4 * dwords);
     const near_places second = checked_lds(i, w, lds_addresses(i, w, 1, unit * 4 * dwords), 4 * dwords);
-    // The address register may be one of those that are loaded into: both addresses were read above.
+    // The address register may be overwritten: both addresses were read above.
     load_dwords<dwords>(w, i->to[0], first);
     const operand behind{i->to[0].code + (int(sizeof(u32x)) * dwords << 3)};
     load_dwords<dwords>(w, behind, second);
@@ -778,8 +779,8 @@ template <class T, int unit> void exchange_lds_2(const instruction * i, wave & w
     PATCHKIT_NEXT(i, w);
 }
 
-// A counter in LDS that all active lanes add one to, or take one from, at once: each gets what was there before. M0 says
-// where it lies.
+// A counter in LDS that is incremented or decremented by the number of active lanes; each lane gets the old value. M0
+// contains its address.
 template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
     const u32 place = (w.scalar[slot::m0] & 0xffff) + u32(i->immediate), by = u32(std::popcount(w.exec()));
     if (w.exec() != 0) {
@@ -794,7 +795,7 @@ template <bool is_sum> void count_lanes(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Through the LDS hardware between lanes. Inactive lanes give 0.
+// ---- Between lanes, through the LDS hardware. Inactive lanes give 0.
 
 u32x active_values(const wave & w, const u32x & values) {
     const u32 exec = w.exec();
@@ -807,7 +808,7 @@ void bpermute(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-void bpermute_all(const instruction * i, wave & w) { // also of inactive lanes
+void bpermute_all(const instruction * i, wave & w) { // including inactive lanes
     const u32x from = (read_bits(i, w, i->from[address]) + u32(i->immediate)) >> 2;
     write_bits(w, vector_at(w, i->to[0]), picked(read_bits(i, w, i->from[data]), from));
     PATCHKIT_NEXT(i, w);
@@ -825,7 +826,7 @@ void permute(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// `extra`: the lanes that it reads.
+// `extra`: the source lanes.
 void swizzle(const instruction * i, wave & w) {
     const u32x & from = *static_cast<const u32x *>(i->extra);
     const u32x values = active_values(w, read_bits(i, w, i->from[address]));
@@ -833,7 +834,7 @@ void swizzle(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Scratch: each lane's own memory, dwords of the lanes side by side.
+// ---- Scratch: private memory of each lane, with dwords interleaved between lanes.
 
 template <class What, bool is_store> void scratch_access(const instruction * i, wave & w) {
     const u32x offsets = scratch_offsets(i, w);
@@ -854,7 +855,7 @@ template <class What, bool is_store> void scratch_access(const instruction * i, 
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Each lane its own dword: the place is the lane's number times four, behind M0 or a scalar address.
+// ---- One dword per lane, at the lane's number times four after M0 or a scalar address.
 
 template <bool is_store> void lds_by_lane(const instruction * i, wave & w) {
     const u32x offsets = lane_numbers() * 4 + ((w.scalar[slot::m0] & 0xffff) + u32(i->immediate));
@@ -878,13 +879,12 @@ template <bool is_store> void global_by_lane(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Buffers: memory as four scalar registers describe it (RDNA3 and RDNA4 ISA guides, "Buffer Resource Descriptor").
-// Beyond its end loads give 0 and stores do nothing, as hardware has it. Swizzled ones and those of typed formats are
-// refused.
+// ---- Buffers: memory described by four scalar registers (RDNA3 and RDNA4 ISA guides, "Buffer Resource Descriptor").
+// Past its end, loads give 0 and stores do nothing, as in hardware. Swizzled and typed buffers are rejected.
 
 struct buffer_place {
     u64x addresses;
-    u32 inside; // active lanes in its range, one bit each
+    u32 inside; // bit mask of active lanes in its range
 };
 
 buffer_place buffer_places(const instruction * i, wave & w, u32 size) {
@@ -955,7 +955,7 @@ template <class T, auto f> void atomic_buffer(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Parts of it beyond its end give 0: each dword by itself.
+// Dwords past the end give 0.
 template <class T, int count> void load_scalar_buffer(const instruction * i, wave & w) {
     u32 v[4];
     std::memcpy(v, place_of(i, w, i->from[address]), sizeof(v));
@@ -997,7 +997,7 @@ template <class T> void load_scalar_part(const instruction * i, wave & w) {
 definition made(std::string_view name, handler run, const memory_form & form) { return {name, run, {}, {}, 0, form}; }
 
 std::string_view kept_name(std::string name) {
-    static std::deque<std::string> names; // as long as the table
+    static std::deque<std::string> names; // must live as long as the table
     return names.emplace_back(std::move(name));
 }
 
@@ -1009,7 +1009,7 @@ template <class T, auto f> constexpr memory_form changing(route by, bool returns
     return {.by = by, .does = action::atomic, .size = sizeof(T), .returns = returns, .is_exchange = f.is_exchange};
 }
 
-// Global memory goes by buffers as well, under the same names.
+// Buffer instructions exist for global memory as well, under the same names.
 std::string_view buffer_name(std::string_view global) {
     return kept_name("buffer_" + std::string(global.substr(global.find('_') + 1)));
 }
@@ -1047,7 +1047,7 @@ template <class T, auto f> void add_atomics(definitions & to, std::string_view g
     }
 }
 
-// LDS at two offsets, which count units of so many times the size.
+// LDS at two offsets, which count units of a multiple of the size.
 template <int dwords, int unit> void add_pairs(definitions & to, std::string_view load, std::string_view store,
                                                std::string_view exchange) {
     using T = std::conditional_t<dwords == 1, u32, u64>;
@@ -1192,7 +1192,7 @@ definitions memory_instructions() {
     add_scalar_parts<int8_t>(all, "s_load_i8", "s_buffer_load_i8");
     add_scalar_parts<u16>(all, "s_load_u16", "s_buffer_load_u16");
     add_scalar_parts<i16>(all, "s_load_i16", "s_buffer_load_i16");
-    // Memory is one, and nothing is held back from it.
+    // There is only one memory, without caches that hold anything back.
     for (const std::string_view name : {"buffer_gl1_inv", "global_wb", "global_wbinv", "ds_nop"}) {
         all.push_back({name, nullptr, {}, {}});
     }
@@ -1202,7 +1202,7 @@ definitions memory_instructions() {
     return all;
 }
 
-// Patterns of ds_swizzle: within 4 lanes, rotations (bit 15 and 14), or and, or, xor within 32.
+// Patterns of ds_swizzle: within 4 lanes, rotations (bits 15 and 14), or and/or/xor masks within 32.
 static int swizzled(int lane, u32 pattern) {
     if ((pattern & 0xc000) == 0xc000) {
         const int by = int((pattern >> 5) & 31), kept = int(pattern & 31);

@@ -1,4 +1,4 @@
-// What a code object says about its kernels beside their descriptors: the map in its note, in MessagePack.
+// Kernel metadata of a code object besides the descriptors: the MessagePack map in its note.
 //
 // Sources: LLVM's "User Guide for AMDGPU Backend", sections "Code Object V3 Metadata" to "V5", and the
 // MessagePack specification.
@@ -11,8 +11,7 @@
 
 namespace patchkit::gpu {
 
-// One argument of a kernel as its metadata has it; hidden ones begin with "hidden_". Bytes from the start of the
-// kernarg segment.
+// One kernel argument; hidden ones begin with "hidden_". Offsets in bytes from the start of the kernarg segment.
 struct argument {
     std::string kind; // .value_kind: by_value, global_buffer, hidden_block_count_x, ...
     uint32_t offset;

@@ -1,4 +1,4 @@
-// Registers: as the text of an operand names them, and sets of them.
+// Registers as named in the text of operands, and register sets.
 #pragma once
 
 #include "wave.hpp"
@@ -11,7 +11,7 @@
 
 namespace patchkit::gpu {
 
-// Registers as the text of an operand names them; scalar ones by slot (wave.hpp). `is_high`: v1.h.
+// A register range named by an operand; scalar registers by slot (wave.hpp). `is_high`: upper half, as in v1.h.
 struct registers {
     bool is_vector;
     int first;
@@ -20,10 +20,10 @@ struct registers {
     bool is_half = false;
 };
 
-// Nothing when the text names none.
+// Empty if the text names no register.
 std::optional<registers> parse_registers(std::string_view text);
 
-// Halves of VGPRs and whole scalar slots, two bits each; of a slot the first counts.
+// A set of VGPR halves and whole scalar slots, with two bits each; for a slot only the first is used.
 class register_set {
   public:
     void add_half(int vgpr, bool is_high) { add(2 * vgpr + int(is_high)); }
@@ -50,26 +50,26 @@ class register_set {
     }
     bool is_empty() const { return hint == 0; }
 
-    // A bit for several registers each: sets without a common bit have no register in common.
+    // A Bloom-like hint with one bit for several registers: sets without a common bit are disjoint.
     u64 hints() const { return hint; }
     void join(const register_set & other) {
         set(all() | other.all());
         hint |= other.hint;
     }
 
-    // What the other has goes; renew_hints() is to follow.
+    // Removes the other set; requires renew_hints() afterwards.
     void cut(const register_set & other) { set(all() & ~other.all()); }
 
-    // After sets were cut.
+    // Recomputes hints after cut().
     void renew_hints();
 
-    // As the assembler writes the first one that both have: v3, v3.h, s7.
+    // The first common register in assembler syntax: v3, v3.h, s7.
     std::string first_of_both(const register_set & other) const;
 
   private:
     static constexpr int most_vgprs = 256;
     using words = vector_of<u64, 16>;
-    alignas(64) u64 bits[16]{}; // an array: single words of a vector are slow to get at
+    alignas(64) u64 bits[16]{}; // an array, because access to single words of a vector is slow
     u64 hint = 0;
 
     words all() const {
@@ -86,12 +86,12 @@ class register_set {
             }
         }
     }
-    // A bit at the even places for each register of which any half is there.
+    // Bits at even positions for registers of which any half is present.
     static u64 whole_registers(u64 word) { return (word | word >> 1) & 0x5555555555555555; }
 
     bool holds(int n) const { return (bits[n / 32] >> (2 * n % 64) & 3) != 0; }
 
-    // Registers with one hint are 64 apart.
+    // Registers that share a hint bit are 64 apart.
     void remove(int n) {
         bits[n / 32] &= ~(u64(3) << (2 * n % 64));
         u64 left = 0;

@@ -1,4 +1,4 @@
-// The table of instructions: by name all that is known of each.
+// The instruction table: everything that is known of each instruction, by name.
 #pragma once
 
 #include "wave.hpp"
@@ -9,98 +9,98 @@
 
 namespace patchkit::gpu {
 
-// What is known of an instruction besides its operands.
+// Properties of an instruction beyond its operands.
 namespace trait {
-constexpr u32 accumulates   = 1u << 0; // the destination is also the last source: v_fmac
+constexpr u32 accumulates   = 1u << 0; // the destination is also the last source, as in v_fmac
 constexpr u32 has_tolerance = 1u << 1; // its result is not defined to the bit
-constexpr u32 reads_vcc     = 1u << 2; // not written in the text; as the last source, if it has any
-constexpr u32 of_wave       = 1u << 3; // scalar: one value for the wave; it may read and write SCC
+constexpr u32 reads_vcc     = 1u << 2; // implicitly, not in the text; as the last source, if it has any
+constexpr u32 of_wave       = 1u << 3; // scalar: one value per wave; may read and write SCC
 constexpr u32 crosses_lanes = 1u << 4; // a lane's result depends on other lanes
-constexpr u32 moves_bits    = 1u << 5; // its results are bits of its sources, picked and put together
-constexpr u32 may_keep      = 1u << 6; // may leave its destination, or parts of it, as it was
-constexpr u32 swaps         = 1u << 7; // writes its source, too
-constexpr u32 moves_source  = 1u << 8; // M0 says which register is read, counted from the one that is named
-constexpr u32 moves_target  = 1u << 9; // the same of the one that is written
-constexpr u32 is_given      = 1u << 10; // its result is known whatever it reads
-// Where the wave goes on.
-constexpr u32 branches  = 1u << 11; // at a target that is in its code
-constexpr u32 decides   = 1u << 12; // by SCC or VCC
-constexpr u32 jumps     = 1u << 13; // at an address in registers
-constexpr u32 ends      = 1u << 14; // not behind it
-// Order.
-constexpr u32 is_barrier = 1u << 15; // of two instructions the first: what comes before it is what others may rely on
-constexpr u32 is_fence   = 1u << 16; // makes caches invalid: what was seen before comes before what follows
+constexpr u32 moves_bits    = 1u << 5; // its results are bits of its sources, rearranged
+constexpr u32 may_keep      = 1u << 6; // may leave its destination, or parts of it, unchanged
+constexpr u32 swaps         = 1u << 7; // also writes its source
+constexpr u32 moves_source  = 1u << 8; // M0 is an offset to the source register
+constexpr u32 moves_target  = 1u << 9; // M0 is an offset to the destination register
+constexpr u32 is_given      = 1u << 10; // its result does not depend on what it reads
+// Control flow.
+constexpr u32 branches  = 1u << 11; // to a target in the code
+constexpr u32 decides   = 1u << 12; // conditional on SCC or VCC
+constexpr u32 jumps     = 1u << 13; // to an address in registers
+constexpr u32 ends      = 1u << 14; // does not continue with the next instruction
+// Memory order.
+constexpr u32 is_barrier = 1u << 15; // the first of two instructions: other waves may rely on what comes before it
+constexpr u32 is_fence   = 1u << 16; // invalidates caches: what was observed before is ordered before what follows
 constexpr u32 only_waits = 1u << 17;
-// What program.cpp makes of its operands.
-constexpr u32 short_constant    = 1u << 18; // the last one is a constant of 16 bits with a sign
-constexpr u32 unsigned_constant = 1u << 19; // or without
-constexpr u32 is_matrix         = 1u << 20; // its immediate is how many registers its first source has
-// Which numbers.cpp looks at.
-constexpr u32 is_step    = 1u << 21; // of a longer computation: its result by itself means nothing
-constexpr u32 is_fixup   = 1u << 22; // of one, the last: its first source is the result of the steps
-constexpr u32 mixes      = 1u << 23; // f32 and halves, as modifiers say
-constexpr u32 mixes_low  = 1u << 24; // the same, with a half as result
+// How program.cpp decodes its operands.
+constexpr u32 short_constant    = 1u << 18; // the last one is a signed 16-bit constant
+constexpr u32 unsigned_constant = 1u << 19; // the last one is an unsigned 16-bit constant
+constexpr u32 is_matrix         = 1u << 20; // its immediate is the number of registers of its first source
+// For numbers.cpp.
+constexpr u32 is_step    = 1u << 21; // a step of a longer computation, meaningless by itself
+constexpr u32 is_fixup   = 1u << 22; // the last step of one: its first source is the result of the steps
+constexpr u32 mixes      = 1u << 23; // f32 and f16 operands, selected by modifiers
+constexpr u32 mixes_low  = 1u << 24; // the same, with an f16 result
 constexpr u32 mixes_high = 1u << 25;
 } // namespace trait
 
-// How an instruction says where in memory it goes: by which operands, in this order in its text.
+// How an instruction addresses memory: its operands, in the order of its text.
 enum class route : u8 {
     none,
     global,         // [result,] address, [data,] scalar address
     flat,           // [result,] address[, data]
     scratch,        // as global
     lds,            // [result,] address[, data[, more data]]
-    between_lanes,  // the same, by way of the LDS hardware and through no memory
-    lds_by_m0,      // result or data; M0, or the lane's number behind it, says where
-    global_by_lane, // result or data, scalar address; the lane's number behind it
+    between_lanes,  // the same, but through the LDS hardware between lanes, without memory
+    lds_by_m0,      // result or data; address from M0, or the lane's number times four after it
+    global_by_lane, // result or data, scalar address; plus the lane's number times four
     scalar,         // result, address, offset
-    scalar_buffer,  // result, description, offset
-    buffer,         // result or data, address, description, offset
-    image,          // result or data, address, description[, description of a sampler]
+    scalar_buffer,  // result, descriptor, offset
+    buffer,         // result or data, address, descriptor, offset
+    image,          // result or data, address, descriptor[, sampler descriptor]
 };
 
 enum class action : u8 { load, store, atomic };
 
-// Parts of a register. `high`: the upper half is meant; loads into a half keep the other.
+// Parts of a register. `high`: the upper half; loads into a half keep the other half.
 enum class into : u8 { whole, low, high };
 
-// What an instruction does with memory.
+// The memory access of an instruction.
 struct memory_form {
     route by    = route::none;
     action does = action::load;
-    u32 size    = 0; // bytes of one access of a lane
+    u32 size    = 0; // bytes per lane and access
     into part   = into::whole; // of the register
-    bool is_signed   = false; // what is loaded is extended by its sign
-    bool returns     = false; // of LDS: an atomic that gives what was there; of others the operands say it
-    bool is_exchange = false; // an atomic that puts its data there, whatever was there
-    bool is_sample   = false; // of an image, by a sampler
-    int accesses = 1; // of each lane
-    u32 unit     = 0; // of the offsets of several, in bytes
+    bool is_signed   = false; // the loaded value is sign-extended
+    bool returns     = false; // LDS: an atomic that returns the old value; for other memory the operands show it
+    bool is_exchange = false; // an atomic that stores its data unconditionally
+    bool is_sample   = false; // image access through a sampler
+    int accesses = 1; // per lane
+    u32 unit     = 0; // unit of the offsets in bytes, if there are several accesses
 };
 
-// Queues of the hardware that work goes into, for which counters tell how much is under way. RDNA3 counts LDS and
-// scalar loads together (LGKM_CNT), RDNA4 each by itself.
+// Hardware queues with counters for outstanding work. RDNA3 counts LDS and scalar loads together (LGKM_CNT), RDNA4
+// separately.
 namespace queue {
 constexpr u8 vector_load = 1, vector_store = 2, lds = 4, scalar = 8;
 }
 
-// What an instruction waits for: until no more is under way in these queues than some bits of its code say. All ones:
-// it does not wait. No bits: until nothing is.
+// A counter that an instruction waits for: until at most as much is outstanding in these queues as some bits of its
+// code say. All ones: no wait. No bits: until nothing is outstanding.
 struct counter {
     u8 queues;
     u8 first = 0, bits = 0;
 };
 
-// One instruction: what it computes, what it reads and writes, and all else that anything asks of it.
+// One instruction: what it computes, reads and writes, and all other properties.
 struct definition {
     std::string_view name; // without the suffix of the encoding (_e32, _e64, _dpp)
-    handler run;           // null: it does nothing here
+    handler run;           // null: nothing to execute
     std::vector<format> to;
     std::vector<format> from;
     u32 traits = 0;
     memory_form memory{};
     std::vector<counter> waits{};
-    u8 queues = 0; // that it goes into without going to memory
+    u8 queues = 0; // queues that it enters without accessing memory
 
     bool is(u32 trait) const { return (traits & trait) != 0; }
     bool goes_to_memory() const { return memory.by != route::none; }
@@ -125,7 +125,7 @@ template <auto f, class To, class... From> void run_vector_modal(const instructi
     PATCHKIT_NEXT(i, w);
 }
 
-// The same when the result depends on the modifiers, the function's first parameter.
+// The same, if the result depends on the modifiers, which are the function's first parameter.
 template <auto f, class To, class... From> definition modal(std::string_view name, u32 traits = 0) {
     return {name, run_vector_modal<f, To, From...>, {To::form}, {From::form...}, traits};
 }
@@ -160,7 +160,7 @@ template <auto f, class To, class... From> void run_scalar_scc(const instruction
     PATCHKIT_NEXT(i, w);
 }
 
-// A scalar instruction, and one that reads or writes SCC, its function's first parameter.
+// A scalar instruction, and one that reads or writes SCC, which is its function's first parameter.
 template <auto f, class To, class... From> definition scalar(std::string_view name, u32 traits = 0) {
     return {name, run_scalar<f, To, From...>, {To::form}, {From::form...}, traits};
 }
@@ -170,7 +170,7 @@ template <auto f, class To, class... From> definition scalar_scc(std::string_vie
 
 using definitions = std::vector<definition>;
 
-// One function per family, each in its file.
+// One function per instruction family, each in its own file.
 definitions scalar_instructions();
 definitions integer_instructions();
 definitions float_instructions();
@@ -182,14 +182,13 @@ definitions lane_instructions();
 definitions memory_instructions();
 definitions image_instructions();
 
-// The lane that each lane reads under a pattern of ds_swizzle.
+// The source lane of each lane for a pattern of ds_swizzle.
 u32x swizzle_sources(u32 pattern);
 
-// The name that the table has, by the one that LLVM writes: without the suffix of the encoding, and that of RDNA3 where
-// RDNA4 has another one.
+// The name in the table for a name as LLVM prints it: without encoding suffix, and RDNA3's name if RDNA4 has another.
 std::string base_name(std::string_view name);
 
-// The definition of an instruction by its name in the table; null when there is none.
+// The definition of an instruction by its name in the table, or null.
 const definition * find_definition(std::string_view name);
 
 } // namespace patchkit::gpu

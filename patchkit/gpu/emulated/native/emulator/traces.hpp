@@ -1,5 +1,5 @@
-// Who touched each dword of memory last: what races between blocks and the order of asynchronous work are told by.
-// Kernels leave traces in the emulator, copies and the like in the runtime.
+// The last accesses to each dword of memory, from which races between blocks and unordered asynchronous operations are
+// detected. Traces are recorded by the emulator for kernels, and by the runtime for copies and similar operations.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace patchkit::gpu {
 
-// One touch in one word, so that threads never see half of one: from the top who it was (a number that a block or a
-// copy drew; 28 bits), which bytes of the dword (4), whether by an atomic (1), whether several waves of the block did
-// so (1), which wave (5), between which of its barriers (3, see block_traces), and the number of the instruction (22).
+// An access packed into one word, so that it is read and written atomically. From the top: who (a number assigned to a
+// block or copy; 28 bits), accessed bytes of the dword (4), atomic (1), several waves of the block (1), wave (5),
+// barrier epoch (3, see block_traces), instruction number (22).
 namespace touch {
 constexpr int bytes_at = 32, who_at = 36, wave_at = 25, epoch_at = 22;
 constexpr uint64_t atomic_bit = uint64_t(1) << 31, several_bit = uint64_t(1) << 30;
@@ -31,14 +31,14 @@ constexpr uint64_t made(uint32_t who, uint32_t bytes) {
 }
 } // namespace touch
 
-// Of one allocation, by dwords from its start: the last one who wrote, another one who wrote other bytes of it, two
-// who read since, and what a kernel stored there last, if that was a whole dword.
+// Traces of one allocation by dword: the last writer, another writer of other bytes, two readers since, and the value
+// last stored by a kernel if that was a whole dword.
 struct traces {
     uintptr_t begin;
     size_t dwords;
     uint64_t *written, *written_too, *read, *read_too;
     uint32_t * stored;
-    // Of memory of the host: the first dword that a kernel touched, and the one behind the last.
+    // For host memory: the range of dwords accessed by kernels.
     std::atomic<size_t> lowest{~size_t(0)}, behind{0};
 
     void note(size_t first, size_t end) {
@@ -51,26 +51,26 @@ struct traces {
     }
 };
 
-// An operation that the program asked for, in words, and where it did.
+// An operation requested by the program: its description, and its call stack.
 struct other_work {
     std::string words;
     std::vector<void *> called_from;
 };
 
-// The operation that runs now, among all others.
+// The running operation's order relative to all others.
 struct operation_order {
     virtual ~operation_order() = default;
 
-    uint32_t first = 0; // it draws its numbers from here on
-    uint32_t floor = 0; // who drew a smaller number comes before it
-    std::atomic<uint32_t> * next = nullptr; // the number to be drawn next
+    uint32_t first = 0; // first number that it may use
+    uint32_t floor = 0; // operations with smaller numbers come before it
+    std::atomic<uint32_t> * next = nullptr; // the next free number
 
-    // Whether this one behind the floor, of another operation, comes before it all the same.
+    // Whether another operation with a number above the floor nevertheless comes before this one.
     virtual bool is_behind(uint32_t who) const = 0;
     virtual other_work work_of(uint32_t who) const = 0;
 };
 
-// Numbers that may be drawn; what begins behind `many_numbers` begins anew.
+// Available numbers; after `many_numbers`, numbering starts again.
 constexpr uint32_t most_numbers = (1u << 28) - 1, many_numbers = 1u << 27;
 
 } // namespace patchkit::gpu

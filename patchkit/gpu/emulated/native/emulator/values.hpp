@@ -1,4 +1,4 @@
-// Values of all 32 lanes of a wave, as vectors of the compiler: it makes of them what the CPU at hand has.
+// Values of all 32 lanes of a wave as compiler vectors, which map to the SIMD registers of the CPU.
 #pragma once
 
 #include "vectors.hpp"
@@ -34,7 +34,7 @@ using f32x = vector_of<f32, 32>;
 using f64x = vector_of<f64, 32>;
 using f16x = vector_of<_Float16, 32>;
 
-// Both halves of a register, low half of lane 0 first.
+// Both halves of a register, starting with the low half of lane 0.
 using u16p = vector_of<u16, 64>;
 using i16p = vector_of<i16, 64>;
 using u32p = vector_of<u32, 64>;
@@ -53,7 +53,7 @@ constexpr u32x lane_numbers() {
     return numbers;
 }
 
-// One bit per lane of what a comparison of vectors gives, and back.
+// Conversion between vector comparisons and bit masks of lanes.
 template <class Comparison> inline u32 lane_bits(const Comparison & compared) {
 #ifdef __clang__
     return as<u32>(convert<vector_of<bool, lanes>>(compared));
@@ -74,7 +74,7 @@ inline i32x lane_mask(u32 bits) {
 }
 inline i64x lane_mask_wide(u32 bits) { return convert<i64x>(lane_mask(bits)); }
 
-// Whether any lane of a comparison holds.
+// Whether a comparison is true for any lane.
 inline bool any(const i32x & compared) { return lane_bits(compared) != 0; }
 inline bool any(const i64x & compared) { return lane_bits(compared) != 0; }
 inline bool any(const i32p & compared) { return any(first_half(compared)) || any(second_half(compared)); }
@@ -85,14 +85,14 @@ inline u64x joined(const u32x & low, const u32x & high) {
 inline u32x low_of(const u64x & value) { return convert<u32x>(value); }
 inline u32x high_of(const u64x & value) { return convert<u32x>(value >> 32); }
 
-// What lane from[n] has, modulo 32, in lane n.
+// Lane n gets the value of lane from[n], modulo 32.
 inline u32x picked(const u32x & values, const u32x & from) {
 #ifdef __AVX512F__
     const auto * halves = reinterpret_cast<const __m512i *>(&values);
     const auto * places = reinterpret_cast<const __m512i *>(&from);
     alignas(128) __m512i found[2];
     for (int n = 0; n < 2; ++n) {
-        found[n] = _mm512_permutex2var_epi32(halves[0], places[n], halves[1]); // reads 5 bits of each
+        found[n] = _mm512_permutex2var_epi32(halves[0], places[n], halves[1]); // uses 5 bits of each index
     }
     return *reinterpret_cast<const u32x *>(found);
 #else
@@ -108,7 +108,7 @@ inline u32x picked(const u32x & values, const u32x & from) {
 #endif
 }
 
-// What lies at start[at[n]], in lane n.
+// Lane n gets start[at[n]].
 inline u64x gathered(const u64 * start, const u64x & at) {
 #ifdef __AVX512F__
     const auto * places = reinterpret_cast<const __m512i *>(&at);
@@ -129,33 +129,32 @@ inline u64x gathered(const u64 * start, const u64x & at) {
 #endif
 }
 
-// Between the half formats and f32, with round to nearest even; both ways keep NaN a NaN.
+// Conversion between f16 formats and f32, rounding to nearest even; NaN stays NaN.
 inline f32x widened(const u16x & half) { return convert<f32x>(as<f16x>(half)); }
 inline u16x narrowed(const f32x & value) { return as<u16x>(convert<f16x>(value)); }
 inline f32p widened(const u16p & half) { return convert<f32p>(as<f16p>(half)); }
 inline u16p narrowed(const f32p & value) { return as<u16p>(convert<f16p>(value)); }
 inline f32x widened_bf16(const u16x & half) { return as<f32x>(convert<u32x>(half) << 16); }
 
-// Bytes as floats (RDNA4): fp8 has 4 bits of exponent and no infinity, bf8 has 5 and is the upper byte of a half.
+// 8-bit floats (RDNA4): fp8 has 4 exponent bits and no infinity; bf8 has 5 and equals the upper byte of an f16.
 inline f32x widened_fp8(const u32x & byte) {
     const u32x sign = (byte & 0x80) << 24, magnitude = byte & 0x7f;
-    // As f32 without its sign, so much too small that one product puts it right, subnormals as well.
+    // Reinterpreted as f32 without sign; scaling by a power of two corrects the exponent, also of subnormals.
     const f32x value = as<f32x>(magnitude << 20) * 0x1p120f;
     return as<f32x>((magnitude == 0x7f ? splat<u32x>(0x7fc00000) : as<u32x>(value)) | sign);
 }
 inline f32x widened_bf8(const u32x & byte) { return widened(convert<u16x>((byte & 0xff) << 8)); }
 
-// a * b + c of halves with one rounding. The product of two halves is exact in f32, the sum is not, and rounding it
-// again to a half would be wrong where it lies near the middle of two halves: then the lost part decides, which an
-// odd last bit stands for (round to odd).
+// a * b + c in f16 with a single rounding. The product of two f16 is exact in f32, but the sum is not, and rounding it
+// again would be wrong close to the midpoint of two f16: then the sum is rounded to odd first.
 template <class F, class U, class I> inline F sum_to_be_narrowed(const F & product, const F & addend) {
     const F sum = product + addend;
     const U bits = as<U>(sum);
-    // A middle has zeros below the bits that a half keeps, and a half that is a subnormal keeps fewer.
+    // Midpoints have zeros below the bits that f16 keeps; subnormal f16 keep fewer bits.
     if (!any(I((bits & 0xfff) == 0))) {
         return sum;
     }
-    const F other = sum - product; // TwoSum: what is lost, exactly
+    const F other = sum - product; // TwoSum: the exact rounding error
     const F lost = (product - (sum - other)) + (addend - other);
     const U is_same_sign = (as<U>(lost) ^ bits) >> 31;
     const U towards_lost = is_same_sign == 0 ? bits + 1 : bits - 1; // differs in the last bit, which is 0 in bits

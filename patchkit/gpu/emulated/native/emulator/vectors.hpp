@@ -1,5 +1,5 @@
-// Vectors of the compiler. The SDK's clang compiles the emulator for users; any C++ compiler does for its tests, so what
-// clang has built in and the compiler at hand has not is here, element by element.
+// Compiler vectors. Users compile the emulator with the SDK's clang, tests with any C++ compiler; clang builtins that
+// the compiler lacks are implemented here element by element.
 #pragma once
 
 #include <array>
@@ -25,7 +25,7 @@ template <class T, int n> using vector_of = typename vector_type<T, n>::type;
 template <class V> using element_of = std::remove_cvref_t<decltype(std::declval<V &>()[0])>;
 template <class V> constexpr int size_of = int(sizeof(V) / sizeof(element_of<V>));
 
-// The same value in each element.
+// A vector with the same value in each element.
 template <class V> constexpr V splat(element_of<V> value) {
 #ifdef __clang__
     return V(value);
@@ -38,7 +38,7 @@ template <class V> constexpr V splat(element_of<V> value) {
 #endif
 }
 
-// The halves of a vector, and a vector of two halves.
+// Halves of a vector, and concatenation of two.
 template <class V> using half_vector = vector_of<element_of<V>, size_of<V> / 2>;
 template <class V> half_vector<V> first_half(const V & whole) {
     return std::bit_cast<std::array<half_vector<V>, 2>>(whole)[0];
@@ -73,7 +73,7 @@ template <class V> half_vector<V> odd_elements(const V & whole) {
 #endif
 }
 
-// ---- By the names and meanings that clang has built in; of a compiler that has them, its own.
+// ---- Functions with the names and semantics of clang's builtins, which are used if available.
 
 #if !__has_builtin(__builtin_bitreverse32)
 constexpr uint32_t __builtin_bitreverse32(uint32_t bits) {

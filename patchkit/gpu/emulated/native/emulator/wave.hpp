@@ -1,8 +1,8 @@
-// One wave, one instruction as it is executed, and how operands are read and written.
+// One wave, one decoded instruction, and how operands are read and written.
 //
-// An instruction is decoded once per kernel: its operands are offsets from the wave, its handler a function that
-// ends by calling the next one. VALU results are written where EXEC has a bit; 16-bit results leave the other half of
-// the register alone.
+// An instruction is decoded once per kernel: its operands are offsets from the wave, its handler is a function that
+// ends by tail-calling the next one. VALU results are written for lanes enabled in EXEC; 16-bit results leave the other
+// half of the register unchanged.
 #pragma once
 
 #include "emulator.hpp"
@@ -21,9 +21,9 @@ struct watch;
 
 using handler = void (*)(const instruction *, wave &);
 
-// Where an operand is: bytes from the wave for registers, from the instruction for constants.
+// Location of an operand: byte offset from the wave for registers, from the instruction for constants.
 struct operand {
-    static constexpr i32 vector = 1;   // one value per lane; else one for all
+    static constexpr i32 vector = 1;   // one value per lane; otherwise one for all lanes
     static constexpr i32 high   = 2;   // the upper 16 bits
     static constexpr i32 constant = 4;
 
@@ -33,15 +33,15 @@ struct operand {
     i32 offset() const { return code >> 3; }
 };
 
-// What a modifier does to the operands of one instruction; those of source n are shifted left by n.
+// Modifiers of the operands of one instruction; those of source n are shifted left by n.
 namespace modifier {
-constexpr u32 abs_0 = 1u << 0, neg_0 = 1u << 3; // neg: of the low half in packed instructions
+constexpr u32 abs_0 = 1u << 0, neg_0 = 1u << 3; // neg applies to the low half in packed instructions
 constexpr u32 clamp = 1u << 6, times_2 = 1u << 7, times_4 = 1u << 8, half = 1u << 9;
-constexpr u32 op_sel_0 = 1u << 10;    // 4 bits, the last is the destination's
+constexpr u32 op_sel_0 = 1u << 10;    // 4 bits, the last one for the destination
 constexpr u32 op_sel_hi_0 = 1u << 14; // 3 bits
 constexpr u32 neg_hi_0 = 1u << 17;    // 3 bits
-constexpr u32 flush_f32 = 1u << 20;   // the kernel's float mode: subnormal f32 are zero
-constexpr u32 ieee = 1u << 21;        // the kernel's float mode: min and max answer a signaling NaN with a NaN
+constexpr u32 flush_f32 = 1u << 20;   // float mode of the kernel: f32 subnormals are flushed to zero
+constexpr u32 ieee = 1u << 21;        // float mode of the kernel: min and max return NaN for a signaling NaN
 constexpr u32 output = clamp | times_2 | times_4 | half;
 } // namespace modifier
 
@@ -50,57 +50,57 @@ struct instruction {
     operand to[2];
     operand from[4];
     u32 modifiers;
-    u32 number;   // of the instruction in its program; steps that belong to one have the same
+    u32 number;   // index of the instruction in its program; all steps of one instruction have the same
     i64 immediate;
     union {
         const instruction * target; // of a branch
-        const void * extra;         // what a handler needs besides
+        const void * extra;         // other data for the handler
     };
 };
 
-// Slots of the scalar file, as the encoding numbers them (RDNA3 ISA guide, "SGPRs"), and behind them what is no
-// register: results that nobody wants, and a place for one vector while a dual instruction is taken apart.
+// Slots of the scalar register file, numbered as in the encoding (RDNA3 ISA guide, "SGPRs"), followed by slots that are
+// not registers: discarded results, and one vector for splitting dual-issue (VOPD) instructions.
 namespace slot {
 constexpr int vcc = 106, ttmp = 108, null = 124, m0 = 125, exec = 126, shared_base = 128, private_base = 130,
               nowhere = 132, saved_exec = 134, count = 160;
 } // namespace slot
 
-// High halves of the addresses behind which a flat access means LDS or scratch; no process has memory there.
+// High halves of addresses from which on a flat access means LDS or scratch; no process has memory there.
 constexpr u64 shared_aperture = 0x0001'0000'0000'0000, private_aperture = 0x0002'0000'0000'0000;
 
 enum class standing : u32 {
     running,
     at_barrier,
-    resting,  // long in a loop: others may run
-    sleeping, // s_sleep: it waits for others
-    circling, // round and round in a loop, with nothing in its registers changed: the same
+    resting,  // in a long loop; other waves may run
+    sleeping, // in s_sleep, waiting for others
+    circling, // spinning: repeating a loop without changes to its registers
     ended,
 };
 
 struct alignas(128) wave {
-    const instruction * next; // where it goes on
+    const instruction * next; // the next instruction
     standing state;
     bool scc;
-    u32 patience;      // taken branches backwards until others may run
-    u32 entered;       // number of the instruction at which straight code was entered
-    u64 executed;      // instructions, up to there
-    i64 * marks;       // see leave(); null when nobody wants counts
+    u32 patience;      // taken backward branches until other waves may run
+    u32 entered;       // index of the instruction at which the current straight-line code was entered
+    u64 executed;      // instructions executed up to there
+    i64 * marks;       // see leave(); null if instructions are not counted
     std::byte * lds;
     u32 lds_size;
     u32 scratch_size;   // bytes per lane
     u32 * scratch;      // [dword][lane]
     u32 mode;
-    u32 given;          // patience, when it went on
+    u32 given;          // patience at its last start
     block * owner;
     executor * on; // see executor.hpp
     const memory_range * ranges; // see remembered_range()
     u32 number; // in its block
     u32 state_then; // when it last rested, see rest()
-    wave_checks * checks; // see check_state.hpp; null when nothing is looked for
-    watch * watched; // see executor.hpp; null but while the machine asks whether the kernel can go on
-    std::vector<u32> *spans, *accesses; // see recording.hpp; null when they are not recorded
+    wave_checks * checks; // see check_state.hpp; null if no checks run
+    watch * watched; // see executor.hpp; only set while the machine checks whether the kernel can make progress
+    std::vector<u32> *spans, *accesses; // see recording.hpp; null if not recording
     alignas(64) u32 scalar[slot::count];
-    // VGPRs follow, [register][lane], and one more for dual instructions.
+    // VGPRs follow, [register][lane], with an extra one for dual-issue instructions.
 
     u32 exec() const { return scalar[slot::exec]; }
     u32x & vgpr(int n) { return reinterpret_cast<u32x *>(this + 1)[n]; }
@@ -111,7 +111,7 @@ static_assert(sizeof(wave) % alignof(u32x) == 0, "VGPRs lie behind it");
 constexpr i32 offset_of_scalar(int n) { return i32(offsetof(wave, scalar)) + 4 * n; }
 constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x)) * n; }
 
-// Ends a handler. Where the compiler cannot promise that the call takes no room on the stack, the one who began makes it.
+// Ends a handler. If the compiler cannot guarantee a tail call, the loop in run_from makes the call instead.
 #ifdef __clang__
 #define PATCHKIT_GO_ON(at, w) [[clang::musttail]] return (at)->run(at, w)
 #else
@@ -119,7 +119,7 @@ constexpr i32 offset_of_vgpr(int n) { return i32(sizeof(wave)) + i32(sizeof(u32x
 #endif
 #define PATCHKIT_NEXT(i, w) PATCHKIT_GO_ON((i) + 1, w)
 
-// From there on, until the wave stops.
+// Runs from an instruction until the wave stops.
 inline void run_from(const instruction * at, wave & w) {
 #ifdef __clang__
     at->run(at, w);
@@ -141,7 +141,7 @@ inline u32 read_scalar(const instruction * i, const wave & w, operand o) {
     return *static_cast<const u32 *>(place_of(i, w, o));
 }
 
-// The two registers of a pair need not be aligned to 8 bytes.
+// A register pair need not be aligned to 8 bytes.
 inline u64 read_scalar_64(const instruction * i, const wave & w, operand o) {
     u64 value;
     std::memcpy(&value, place_of(i, w, o), sizeof(value));
@@ -199,7 +199,7 @@ inline void write_bits_16(wave & w, operand o, const u16x & value) {
     write_bits(w, to, o.is(operand::high) ? (to & 0xffff) | (wide << 16) : (to & 0xffff0000) | wide);
 }
 
-// Abs, then neg, of sign bits.
+// Applies abs, then neg, to sign bits.
 template <class V> inline V with_sign_modifiers(V bits, u32 modifiers, int n, V sign) {
     if ((modifiers & (modifier::abs_0 << n)) != 0) {
         bits &= ~sign;
@@ -216,18 +216,18 @@ u32x with_input_modifiers(u32x bits, u32 modifiers, int n);
 f32x with_output_modifiers(f32x value, u32 modifiers);
 f64x with_output_modifiers(f64x value, u32 modifiers);
 
-// How the constants of an operand are written, and how many registers it has. `whole`: the instruction takes it as it is,
-// `whole_halves`: the same, of two halves.
+// How constants of an operand are encoded, and how many registers it has. `whole`: taken as it is; `whole_halves`: the
+// same for two halves.
 enum class format : u8 {
     b16, b32, b64, f16, f32, f64, bf16, int_pairs, half_pairs, bf16_pairs, lanes, scalar, scalar_64, whole, whole_halves
 };
 
-// Kinds of operands. `read` gives source n of an instruction, `write` takes its result.
+// Operand kinds. `read` returns source n of an instruction, `write` stores its result.
 struct U32 {
     static constexpr format form = format::b32;
     template <int n> static u32x read(const instruction * i, const wave & w) {
         u32x bits = read_bits(i, w, i->from[n]);
-        // Integers have no such modifiers; moves of floats have.
+        // Integers have no such modifiers, except for moves of floats.
         if ((i->modifiers & ((modifier::abs_0 | modifier::neg_0) << n)) != 0) [[unlikely]] {
             bits = with_sign_modifiers(bits, i->modifiers, n, splat<u32x>(0x80000000));
         }
@@ -302,9 +302,9 @@ struct I16 {
     static void write(const instruction * i, wave & w, const i16x & value) { U16::write(i, w, as<u16x>(value)); }
 };
 
-// A half as the f32 of the same value; results are rounded to a half once. Sums, differences, products and quotients
-// of two halves, and square roots, come out right that way (f32 has more than twice the bits and two), fused ones do
-// not: H16 is for those.
+// f16 as the f32 of the same value; results are rounded to f16 once. This is exact for sums, differences, products,
+// quotients and square roots, because f32 has more than twice the bits of f16 plus two, but not for fused operations;
+// these use H16.
 struct F16 {
     static constexpr format form = format::f16;
     template <int n> static f32x read(const instruction * i, const wave & w) { return widened(U16::read<n>(i, w)); }
@@ -316,7 +316,7 @@ struct F16 {
     }
 };
 
-// A half as its bits.
+// f16 as bits.
 struct H16 : U16 {
     static constexpr format form = format::f16;
     static void write(const instruction * i, wave & w, u16x value) {
@@ -327,7 +327,7 @@ struct H16 : U16 {
     }
 };
 
-// The halves of source n of a packed instruction, as op_sel and op_sel_hi pick them.
+// The halves of source n of a packed instruction, selected by op_sel and op_sel_hi.
 template <int n> inline u32x packed(const instruction * i, const wave & w) {
     u32x bits = read_bits(i, w, i->from[n]);
     const bool low = (i->modifiers & (modifier::op_sel_0 << n)) != 0;
@@ -372,7 +372,7 @@ struct PairsF16 {
     }
 };
 
-// The same for results that were rounded already.
+// The same for results that are already rounded.
 struct PairsH16 {
     static constexpr format form = format::half_pairs;
     template <int n> static u16p read(const instruction * i, const wave & w) { return as<u16p>(packed<n>(i, w)); }
@@ -384,8 +384,8 @@ struct PairsH16 {
     }
 };
 
-// Min and max of halves as bits, for single and for packed ones: which of two counts, not a value that is computed.
-// -0 is less than +0; of a NaN and a number the number counts, but for a signaling NaN in IEEE mode.
+// Min and max of f16 as bits, for single and packed instructions; they select an operand and compute nothing. -0 is
+// less than +0; with one NaN the number is selected, except for a signaling NaN in IEEE mode.
 template <class U> struct half_types;
 template <> struct half_types<u16x> {
     using wide = f32x;
@@ -414,7 +414,7 @@ template <bool is_min, class U> U half_of_two(u32 modifiers, const U & a, const 
     return result;
 }
 
-// One bit per lane in a scalar register.
+// A bit mask with one bit per lane, in scalar registers.
 struct Lanes {
     static constexpr format form = format::lanes;
     template <int n> static u32 read(const instruction * i, const wave & w) { return read_scalar(i, w, i->from[n]); }
@@ -427,7 +427,7 @@ struct S32 {
     static void write(const instruction * i, wave & w, u32 value) { write_scalar(w, i->to[0], value); }
 };
 
-// A half in the low bits of a scalar register.
+// f16 in the low bits of a scalar register.
 struct S16 : S32 {
     static constexpr format form = format::f16;
 };
