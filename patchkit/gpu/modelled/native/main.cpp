@@ -1,9 +1,9 @@
-// How long a GPU would take for a launch that the emulated GPU recorded.
+// Time that a GPU would take for a launch recorded by the emulated GPU.
 //
 //   timing MACHINE MOST COLD WORKING TRACE
 //
-// MACHINE: the file of machine.hpp; MOST: instructions to be simulated; COLD and WORKING: see wgp.hpp. Answers a line of
-// JSON.
+// MACHINE: file described in machine.hpp; MOST: instructions to simulate; COLD and WORKING: see wgp.hpp. Prints one
+// line of JSON.
 
 #include "wgp.hpp"
 
@@ -71,7 +71,7 @@ int main(int argc, char ** argv) {
         const circumstances in{std::strtod(argv[3], nullptr), std::strtod(argv[4], nullptr)};
         const trace read = read_trace(argv[5]);
         machine at = m;
-        result r = simulate(read, at, in, most / 4); // how busy it is says how fast it may run
+        result r = simulate(read, at, in, most / 4); // utilisation determines the clock
         at.clock_mhz = m.clock_mhz - m.clock_less_valu * r.valu - m.clock_less_wmma * r.wmma - m.clock_less_lds * r.lds -
                        m.clock_less_dram * r.dram;
         r = simulate(read, at, in, most);

@@ -93,7 +93,7 @@ class words_behind {
 
     std::vector<uint32_t> many(size_t count) {
         std::vector<uint32_t> result;
-        constexpr size_t piece = 1 << 20; // a count that is wrong fails at the end of the file
+        constexpr size_t piece = 1 << 20; // so that a wrong count fails at the end of the file, not with a huge allocation
         while (result.size() < count) {
             const size_t at = result.size(), next = std::min(piece, count - at);
             result.resize(at + next);

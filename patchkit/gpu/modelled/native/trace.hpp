@@ -1,4 +1,4 @@
-// What the emulated GPU recorded of a launch (emulator/recording.hpp), read back.
+// Reads launches recorded by the emulated GPU (emulator/recording.hpp).
 #pragma once
 
 #include <array>
@@ -15,7 +15,7 @@ struct bad_trace : std::runtime_error {
 
 enum class space : uint8_t { none, global, flat, lds, scratch, scalar };
 
-// Queues of work under way, one bit each, as emulator/check.hpp numbers them.
+// Queues of outstanding work, one bit each, numbered as in emulator/check.hpp.
 namespace queue {
 constexpr uint32_t vector_load = 1, vector_store = 2, lds = 4, scalar = 8;
 }
@@ -24,17 +24,17 @@ struct wait {
     uint32_t queues = 0, left = 0;
 };
 
-// Registers by number: VGPRs from 0, scalar slots from 256.
+// Register numbers: VGPRs from 0, scalar slots from 256.
 constexpr int first_scalar = 256, most_registers = 512;
 
 struct instruction {
     space where = space::none;
     bool is_store = false;
-    uint32_t size = 0; // bytes of each lane
+    uint32_t size = 0; // per lane
     uint64_t offset = 0; // of its code, in bytes
     uint32_t queues = 0;
     std::array<wait, 2> waits;
-    // Lines that it touches in some blocks behind those that were seen, and how many of these the blocks that were seen touch.
+    // Lines accessed in some blocks after the seen ones, and how many of these the seen blocks access.
     uint64_t later_lines = 0, known_lines = 0;
     std::vector<uint16_t> reads, writes;
     std::string text;
@@ -48,10 +48,10 @@ struct trace {
     std::string kernel;
     std::array<uint64_t, 3> grid{}, block{};
     uint32_t vgprs = 0, lds = 0, scratch = 0;
-    std::vector<instruction> instructions; // by number; empty texts are those that did not run
-    std::vector<uint64_t> sampled; // the numbers of these blocks
+    std::vector<instruction> instructions; // by number; those that did not run have empty texts
+    std::vector<uint64_t> sampled; // block numbers
     std::vector<std::vector<wave_trace>> blocks;
-    std::vector<std::vector<uint64_t>> seen; // lines of 128 bytes of each block, sorted
+    std::vector<std::vector<uint64_t>> seen; // sorted lines of 128 bytes, per block
 
     uint64_t count() const { return grid[0] * grid[1] * grid[2]; }
 };

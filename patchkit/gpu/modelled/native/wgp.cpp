@@ -12,12 +12,12 @@ namespace patchkit::timing {
 
 namespace {
 
-constexpr int simds = 4, cus = 2; // of a WGP
+constexpr int simds = 4, cus = 2; // per WGP
 constexpr double line_bytes = 128;
-constexpr double l1_ways = 16; // AMD's white paper of RDNA (2019)
-constexpr uint64_t scratch_lines = uint64_t(1) << 49; // and beyond (emulator/recording.cpp)
+constexpr double l1_ways = 16; // AMD's RDNA white paper (2019)
+constexpr uint64_t scratch_lines = uint64_t(1) << 49; // scratch addresses (emulator/recording.cpp)
 
-// What issues an instruction. Those of a SIMD first, then those of a CU and of the WGP.
+// Execution units. Those per SIMD first, then per CU and per WGP.
 enum class unit : uint8_t { valu, transcendental, scalar, none, lds, memory };
 
 struct decoded {
@@ -30,7 +30,7 @@ struct decoded {
 
 bool holds(std::string_view text, std::string_view part) { return text.find(part) != text.npos; }
 
-// Which unit, and how long, by the instruction's name as LLVM writes it.
+// Unit and duration of an instruction, by LLVM's name.
 decoded decode(const instruction & i, const machine & m) {
     decoded d;
     d.from = &i;
@@ -43,7 +43,7 @@ decoded decode(const instruction & i, const machine & m) {
         d.busy = i.where == space::scalar ? m.scalar : 0;
         return d;
     }
-    if (name.starts_with("ds_")) { // bpermute, swizzle: through the banks without an address
+    if (name.starts_with("ds_")) { // bpermute, swizzle: use the banks without an address
         d.on = unit::lds;
         d.busy = m.lds_least;
         return d;
@@ -89,14 +89,14 @@ decoded decode(const instruction & i, const machine & m) {
     return d;
 }
 
-// The instructions of a WGP: lines of 64 bytes, and those behind one that is asked for.
+// Instruction cache of a WGP: lines of 64 bytes, with prefetch of the following ones.
 class code_cache {
   public:
     explicit code_cache(const machine & m)
         : m(m), ahead(uint64_t(std::clamp(m.code_ahead, 0.0, most_ahead))),
           sets(std::max<size_t>(1, size_t(m.code_bytes / line / ways))), held(sets * ways) {}
 
-    // When the code at an offset is there.
+    // When the code at an offset is available.
     double fetch(uint64_t offset, double at) {
         const uint64_t first = offset / line;
         const double there = one(first, at);
@@ -115,7 +115,7 @@ class code_cache {
         double there = 0;
     };
     static constexpr size_t ways = 4;
-    static constexpr double most_ahead = 64; // so that a file's figure costs no more than time
+    static constexpr double most_ahead = 64; // limit, so that a file's value cannot cost more than time
     const machine & m;
     uint64_t ahead;
     size_t sets;
@@ -138,19 +138,18 @@ class code_cache {
     }
 };
 
-// Lines, 64 to a set, that forgets the one of a set that was not used for longest. RDNA2 has four sets of 32
-// (amdgpu-userland's notes on its caches), RDNA3 twice the bytes. Neighbours are in neighbouring sets: rows a multiple of
-// 512 bytes apart share one.
+// LRU cache of lines with 64 ways. RDNA2 has four sets of 32 (amdgpu-userland's notes on its caches), RDNA3 twice the
+// bytes. Adjacent lines are in adjacent sets, so rows a multiple of 512 bytes apart share one.
 class cache {
   public:
     struct entry {
         uint64_t line = ~uint64_t(0);
-        double there = 0; // when it has come
+        double there = 0; // time of arrival
     };
 
     explicit cache(double bytes) : sets(std::max<size_t>(1, size_t(bytes / line_bytes) / ways)), held(sets * ways) {}
 
-    // A line's entry and whether it was held; it is afterwards.
+    // A line's entry, and whether it was present; it is present afterwards.
     std::pair<entry &, bool> touch(uint64_t line) {
         entry * set = &held[line % sets * ways];
         for (size_t n = 0; n < ways; ++n) {
@@ -170,16 +169,16 @@ class cache {
     std::vector<entry> held;
 };
 
-// A number for each of some lines.
+// Maps some lines to numbers.
 class line_numbers {
   public:
-    // 0 where there is none.
+    // 0 if there is none.
     uint32_t of(uint64_t line) const {
         const slot & found = slots[place_of(line)];
         return found.line == line + 1 ? found.number : 0;
     }
 
-    // Of a line that has none.
+    // The line must not have a number yet.
     void add(uint64_t line, uint32_t number) {
         if (2 * ++count > slots.size()) {
             std::vector<slot> old(slots.size() * 2);
@@ -195,7 +194,7 @@ class line_numbers {
 
   private:
     struct slot {
-        uint64_t line = 0; // and one more
+        uint64_t line = 0; // line plus one
         uint32_t number = 0;
     };
     std::vector<slot> slots = std::vector<slot>(64);
@@ -211,13 +210,12 @@ class line_numbers {
     }
 };
 
-// A cache that several WGPs share, as one of them finds it: parts (sets, or what belongs to a channel of the memory), each of
-// which forgets what was not used for longest. The other WGPs are not played; they want as much of it. So a line has a
-// weight: one that nobody else wants counts as often as there are WGPs, one that some share as often as there are others
-// like it.
+// An LRU cache shared by several WGPs, as seen by one of them, in parts (sets, or what belongs to a memory channel).
+// The other WGPs are not simulated, but use as much of it. So a line has a weight: a line used only by this WGP counts
+// as often as there are WGPs; one shared by some counts as often as there are others like it.
 class shared_cache {
   public:
-    // Neighbouring `bytes_of_part` are in one part.
+    // Adjacent `bytes_of_part` are in one part.
     shared_cache(double bytes, double how_many, double bytes_of_part)
         : lines_of_part(uint64_t(std::max(1.0, bytes_of_part / line_bytes))), parts(size_t(std::max(1.0, how_many))),
           most(bytes / line_bytes / double(parts.size())) {}
@@ -225,10 +223,10 @@ class shared_cache {
     struct entry {
         uint64_t name;
         double weight;
-        double there; // when it has come
+        double there; // time of arrival
     };
 
-    // A line's entry and whether it was held; it is afterwards. `place`: where it lies; `name`: what tells it from others.
+    // A line's entry, and whether it was present; it is present afterwards. `place`: its address; `name`: its identity.
     std::pair<entry &, bool> touch(uint64_t place, uint64_t name, double weight) {
         part & of = part_of(place);
         const auto [found, is_new] = of.known.try_emplace(name);
@@ -258,13 +256,13 @@ class shared_cache {
 
   private:
     struct part {
-        std::list<entry> order; // the one used last comes first
+        std::list<entry> order; // most recently used first
         std::unordered_map<uint64_t, std::list<entry>::iterator> known;
         double used = 0;
     };
     uint64_t lines_of_part;
     std::vector<part> parts;
-    double most; // lines of each
+    double most; // lines per part
 
     part & part_of(uint64_t place) { return parts[place / lines_of_part % parts.size()]; }
 };
@@ -282,26 +280,26 @@ struct running_wave {
     size_t span = 0, access = 0;
     uint32_t at = 0; // instruction
     uint64_t age = 0; // smaller is older
-    uint64_t line = ~uint64_t(0); // of code that it has at hand
+    uint64_t line = ~uint64_t(0); // current line of code
     int simd = 0;
-    double ready = 0; // when it may issue the next one, as far as it alone is concerned
+    double ready = 0; // earliest time to issue the next one, considering only this wave
     std::vector<pending> under_way;
-    std::array<float, most_registers> registers{}; // when each has its value
+    std::array<float, most_registers> registers{}; // time at which each has its value
 };
 
 struct running_block {
-    uint64_t number; // of those that were started
+    uint64_t number; // in order of start
     std::vector<running_wave> waves;
     size_t ended = 0;
     std::vector<running_wave *> waiting;
 };
 
-// A path to memory that all WGPs share: on average this one has its share, but what it did not use for a while it may
-// use at once, as fast as its own port is, as the others do not ask at the same moment.
+// A path to memory shared by all WGPs. On average this WGP gets its share, but it can catch up on unused time at the
+// speed of its own port, because the others do not use it at the same moment.
 struct channel {
-    static constexpr double port = 128;     // bytes per cycle of a WGP: 64 of each CU (RDNA3 ISA guide)
-    static constexpr double memory = 20000; // cycles that are made up for
-    double per_cycle; // its share
+    static constexpr double port = 128;     // bytes per cycle of a WGP: 64 per CU (RDNA3 ISA guide)
+    static constexpr double memory = 20000; // cycles of unused time that can be caught up
+    double per_cycle; // share of this WGP
     double port_free = 0, owed = 0, busy = 0;
 
     double send(double at, double bytes) {
@@ -328,7 +326,7 @@ class simulation {
         for (const instruction & one : of.instructions) {
             code.push_back(decode(one, m));
         }
-        const double per_cycle = 1e3 / m.clock_mhz / active; // of a GB/s, for this WGP
+        const double per_cycle = 1e3 / m.clock_mhz / active; // for one GB/s, for this WGP
         to_l1.per_cycle = m.l1_bytes_per_cycle / active;
         to_l2.per_cycle = m.l2_bytes_per_cycle / active;
         to_mall.per_cycle = m.mall_gb_s * per_cycle;
@@ -344,7 +342,7 @@ class simulation {
         const auto waves = double(of.blocks[0].size());
         const uint64_t at_once = std::min<uint64_t>(own, uint64_t(r.resident));
         r.waves_per_simd = double(at_once) * waves / simds;
-        // Whole rounds, so that the end of the last is like the end of the launch.
+        // Whole rounds, so that the end of the last one resembles the end of the launch.
         const double each = std::max(1.0, instructions_of_blocks() / double(played.size()));
         const uint64_t rounds = std::clamp<uint64_t>(uint64_t(double(most) / each / double(at_once)), 1, 4);
         wanted = std::min<uint64_t>(own, rounds * at_once);
@@ -356,7 +354,7 @@ class simulation {
         const double end = last;
         r.cycles = end;
         if (wanted < own) {
-            // How much longer each block more takes: from the first that ended to the last.
+            // Additional time per block: from the first that ended to the last.
             std::sort(ends.begin(), ends.end());
             const size_t skip = ends.size() > at_once ? size_t(at_once) - 1 : 0;
             const double per_block = ends.size() > at_once
@@ -393,21 +391,21 @@ class simulation {
     const double active; // WGPs that have blocks
     const uint64_t own; // blocks of the busiest one
     const double arrays; // shader arrays
-    const size_t channels; // of the memory
-    std::vector<size_t> played; // of the sampled ones
+    const size_t channels; // memory channels
+    std::vector<size_t> played; // sampled blocks to simulate
     std::vector<decoded> code;
     std::array<cache, cus> l0;
     cache constants;
     code_cache instructions;
     shared_cache l1, l2, mall;
     channel to_l1, to_l2, to_mall, to_dram;
-    // Of lines that more than one of the blocks wants that were seen: how many WGPs want each.
+    // For lines accessed by several of the seen blocks: the number of WGPs that access each.
     line_numbers sharers;
-    double engaged = 1; // part of the memory's channels
+    double engaged = 1; // fraction of the memory channels in use
     uint64_t together = 1; // blocks that this WGP holds at a time
     double owed_l2 = 0, owed_mall = 0, owed_dram = 0, owed_cold = 0;
-    // Of what each instruction asks for, the part that was asked for in the round before, mean of all rounds; and whether the
-    // part of L2 and of the memory-side cache that belongs to a channel keeps it that long.
+    // Per instruction, the fraction of its accesses that were also made in the previous round, averaged over all
+    // rounds; and per channel, whether its parts of L2 and of the memory-side cache keep data that long.
     std::vector<double> again, owed_again;
     std::vector<bool> l2_keeps, mall_keeps;   // by channel
     std::vector<double> free_mall, free_dram; // the same
@@ -422,7 +420,7 @@ class simulation {
     std::vector<double> ends;
     std::vector<std::unique_ptr<running_block>> alive;
 
-    // Of several waves that may issue at a time, the oldest does.
+    // If several waves can issue, the oldest one does.
     using turn = std::pair<double, running_wave *>;
     struct later {
         bool operator()(const turn & a, const turn & b) const {
@@ -446,8 +444,8 @@ class simulation {
         return std::clamp(blocks, 1.0, most_blocks * 2);
     }
 
-    // The first blocks are spread evenly. Later ones go to whoever has room first, and a WGP whose blocks end together
-    // takes several, the sooner the fewer it holds: of what is left for the last round the busiest has more than its share.
+    // The first blocks are distributed evenly. Later ones go to the WGP that has room first, and a WGP whose blocks end
+    // together takes several, especially if it holds few: the busiest one gets more than its share of the last round.
     uint64_t blocks_of_busiest(double blocks, double resident) const {
         const double at_once = m.wgps * resident, rounds = std::floor(blocks / at_once);
         if (rounds < 1) {
@@ -475,7 +473,7 @@ class simulation {
         return sum;
     }
 
-    // Where some blocks have no work, those that end at once: an eighth of the longest one's instructions and less.
+    // If some blocks have no work: those with at most an eighth of the longest one's instructions.
     void choose_blocks(double working) {
         double longest = 0;
         for (const auto & block : of.blocks) {
@@ -492,20 +490,20 @@ class simulation {
     }
 
     void find_shared_lines(double working) {
-        // Lines, and behind each in the last bits the WGP of a block that wants it: blocks begin on one after the other.
+        // Lines, with the WGP of a block that accesses them in the last bits: blocks are assigned round-robin.
         constexpr int wgp_bits = 10;
         std::vector<uint64_t> all;
         const auto held = std::min(of.seen.size(), size_t(resident() * m.wgps));
         for (size_t n = 0; n < held; ++n) {
             for (const uint64_t line : of.seen[n]) {
-                if (line < scratch_lines) { // blocks that ran one after the other have the same scratch memory, and share nothing
+                if (line < scratch_lines) { // blocks that ran in sequence use the same scratch addresses, but share nothing
                     all.push_back(line << wgp_bits | n % size_t(active));
                 }
             }
         }
         std::sort(all.begin(), all.end());
         std::vector<double> borne(size_t(std::min(active, double(1 << wgp_bits)))); // lines, by WGP
-        // A channel of the memory and its part of L2 have their share of the bandwidth, and no other's.
+        // Each memory channel, and its part of L2, has only its own share of the bandwidth.
         std::vector<double> asked(channels), far(channels);
         std::vector<uint64_t> lines;
         for (size_t n = 0; n < all.size();) {
@@ -530,19 +528,20 @@ class simulation {
         engaged = part_of_channels(far);
         to_l2.per_cycle *= part_of_channels(asked);
         to_mall.per_cycle *= engaged;
-        // Attention whose blocks take one head after the other wants half of each page (docs/records/timing-model.md),
-        // and from three quarters on it is taken for whole: a grid a little larger than the GPU is no stream of pieces.
+        // Attention whose blocks process one head after the other accesses half of each page
+        // (docs/records/timing-model.md). From three quarters on, pages count as whole: a grid slightly larger than the
+        // GPU does not access fragments.
         const double whole = std::clamp(4 * part_of_pages(lines) - 2, 0.0, 1.0);
         to_dram.per_cycle *= engaged * (m.dram_pieces_gb_s / m.dram_gb_s * (1 - whole) + whole);
-        // Blocks that want more of the memory than others get more of it, as these have theirs sooner; and so does a WGP that
-        // has more blocks than the mean, as the others' end before.
+        // Blocks that access more memory than others get a larger share of it, because the others finish earlier; so
+        // does a WGP with more blocks than the average.
         const double want = (working < 1 ? 1 : std::min(part_of_mean(borne, held), active)) * double(own) / (count / active);
         to_mall.per_cycle *= want;
         to_dram.per_cycle *= want;
         find_what_comes_again(far);
     }
 
-    // What a block of the sampled ones' WGPs wants, over the mean of all `held` blocks.
+    // Memory demand of a block of the sampled WGPs, relative to the average of all `held` blocks.
     double part_of_mean(const std::vector<double> & borne, size_t held) const {
         double sum = 0, own = 0;
         for (const double one : borne) {
@@ -555,10 +554,11 @@ class simulation {
         return own > 0 && std::isfinite(own) ? own / double(of.sampled.size()) / sum * double(held) : 1;
     }
 
-    // `lines`: of each channel, those that the blocks of a round want. Blocks behind the first round were looked at: of the
-    // touches of the whole launch by an instruction, `old` go to lines of the first. If each round wants as many lines as
-    // that, they are 1 / old times as many in all, and what is more than these was there in the round before. Blocks do not
-    // begin together: between two uses of a line are those of one round and half of what the next one has that is new.
+    // `lines`: per channel, those accessed by the blocks of a round. From blocks after the first round it is known
+    // which fraction `old` of an instruction's accesses in the whole launch is to lines of the first round. If each
+    // round accesses as many lines, there are 1 / old times as many in total, and all further accesses are to lines of
+    // the previous round. Blocks do not start together: between two uses of a line, the lines of one round and half of
+    // the next round's new ones are accessed.
     void find_what_comes_again(const std::vector<double> & lines) {
         const double seen = double(of.seen.size()), all = double(of.count());
         if (seen < resident() * m.wgps || all <= seen) {
@@ -585,7 +585,7 @@ class simulation {
         return size_t(double(line) * line_bytes / std::max(line_bytes, m.channel_bytes)) % channels;
     }
 
-    // Of the pages that DRAM has open, one in each channel, the part that is wanted: mean of these lines.
+    // Fraction of the open DRAM pages (one per channel) that is accessed, averaged over these lines.
     double part_of_pages(const std::vector<uint64_t> & lines) const {
         const auto page = uint64_t(std::max(1.0, m.channels) * std::max(line_bytes, m.dram_page_bytes) / line_bytes);
         double squares = 0;
@@ -600,7 +600,7 @@ class simulation {
         return lines.empty() ? 1 : squares / double(lines.size()) / double(page);
     }
 
-    // As many of them as would do the same work if all of these had the same to do.
+    // The number of equally loaded channels that would do the same work in the same time.
     static double part_of_channels(const std::vector<double> & lines) {
         double sum = 0, squares = 0;
         for (const double one : lines) {
@@ -638,7 +638,7 @@ class simulation {
         }
     }
 
-    // Runs a wave as long as no other one comes before it.
+    // Runs a wave until another one is earlier.
     void go_on(running_wave & w) {
         for (;;) {
             const decoded & d = code[w.at];
@@ -646,12 +646,12 @@ class simulation {
             for (const uint16_t r : d.from->reads) {
                 at = std::max<double>(at, w.registers[r]);
             }
-            if (d.is_wmma) { // it may not begin while what it overwrites is on the way
+            if (d.is_wmma) { // it cannot start while its destination is pending
                 for (const uint16_t r : d.from->writes) {
                     at = std::max<double>(at, w.registers[r]);
                 }
             }
-            if (d.waits) { // what was waited for is forgotten here, so the time must be kept
+            if (d.waits) { // the wait's result is discarded here, so its time must be kept
                 at = w.ready = std::max(at, time_of_waits(w, *d.from));
             }
             at = std::max(at, free_at(w, d));
@@ -677,7 +677,7 @@ class simulation {
         return 0;
     }
 
-    // Instructions that wait in front of the LDS or the vector memory for a moment, in cycles: the wave goes on.
+    // Cycles that instructions may queue for LDS or vector memory before the wave stalls.
     static constexpr double lds_queue = 16, memory_queue = 32;
 
     static double time_of_waits(running_wave & w, const instruction & i) {
@@ -703,9 +703,9 @@ class simulation {
         return until;
     }
 
-    // False when the wave does not go on by itself.
+    // Returns false if the wave cannot continue by itself.
     bool issue(running_wave & w, const decoded & d, double at) {
-        // Hints and waits are taken beside other instructions.
+        // Hints and waits issue together with other instructions.
         const double ready = at + (d.on == unit::none ? 0 : 1);
         auto & free = free_simd[size_t(w.simd)];
         switch (d.on) {
@@ -728,7 +728,7 @@ class simulation {
             case unit::none: break;
         }
         if (d.has_access) {
-            if (d.where != space::scalar && !d.from->is_store) { // what comes back takes the ports of the registers
+            if (d.where != space::scalar && !d.from->is_store) { // returning data uses the register ports
                 const double ports = m.load_register * double(d.from->writes.size());
                 free[0] = std::max(free[0], at) + ports;
                 busy_valu += ports;
@@ -781,7 +781,7 @@ class simulation {
         return free_lds + m.lds_latency;
     }
 
-    // Answers come in the order of the questions, but for scalar loads.
+    // Results return in order, except for scalar loads.
     static void add_pending(running_wave & w, uint32_t queue, double until) {
         if (queue != timing::queue::scalar) {
             for (const pending & p : w.under_way) {
@@ -821,7 +821,7 @@ class simulation {
         }
         const auto cu = size_t(w.simd / 2);
         double & free = free_memory[cu];
-        // One line after the other, hit or not; an instruction without active lanes takes its turn, too.
+        // One line at a time, hit or miss; an instruction without active lanes also takes a slot.
         const double busy = std::max(1.0, count * m.l0_line);
         free = std::max(free, at) + busy;
         busy_l0 += busy;
@@ -841,15 +841,16 @@ class simulation {
         add_pending(w, d.from->queues & ~(d.where == space::flat ? timing::queue::lds : 0), done);
     }
 
-    // When a line has come that L0 asks for, or is stored. Where several WGPs want one, it comes for all of them once, and each
-    // bears its part of the bandwidth. But each waits as long as the first: who finds lines that the others asked for catches
-    // up with them, until it is the first.
+    // Time at which a line requested by L0 arrives, or is stored. A line used by several WGPs is transferred once for
+    // all, and each bears its part of the bandwidth. But each waits as long as the first one: a WGP that finds lines
+    // requested by others catches up with them, until it is the first.
     double from_l1(const running_wave & w, const decoded & d, uint64_t line, double at) {
         bytes_l1 += line_bytes;
         const double wgps = sharers.of(line);
         const bool is_common = wgps > 0, is_scratch = line >= scratch_lines;
-        // The blocks of later rounds do with lines of other names what those of the first do; what of these comes again, see
-        // find_what_comes_again. But the scratch memory of a wave is that of the one that was there before.
+        // Blocks of later rounds access other lines in the same way as those of the first; for which of these are
+        // accessed again, see find_what_comes_again. But a wave's scratch memory is that of the wave that ran there
+        // before.
         const uint64_t number = w.of->number, set = is_scratch ? number % together : is_common ? number / together : number;
         const uint64_t name = line ^ (2 * set + (is_common ? 1 : 0) + 1) << 40;
         const double part = 1 / std::max(1.0, wgps), part_of_array = 1 / std::max(1.0, wgps / arrays);
@@ -865,7 +866,7 @@ class simulation {
         return std::max(done, held.there);
     }
 
-    // `part` of such lines are asked for beyond L2 by this WGP, `part_of_array` from its L1.
+    // `part` of such lines are requested beyond L2 by this WGP, `part_of_array` from its L1.
     double from_l2(const decoded & d, uint64_t line, uint64_t name, double part, double part_of_array, double at) {
         double done = at + cycles_of_ns(m.l2_latency_ns);
         for (owed_l2 += part_of_array; owed_l2 >= 1; owed_l2 -= 1) {
@@ -879,7 +880,8 @@ class simulation {
         return std::max(done, held.there);
     }
 
-    // Whether the round before had asked for what this instruction wants: of each instruction as often as its part says.
+    // Whether the previous round requested what this instruction accesses; true for the known fraction of each
+    // instruction's accesses.
     bool was_there_before(const decoded & d) {
         const auto i = size_t(d.from - of.instructions.data());
         if (d.from->is_store || (owed_again[i] += again[i]) < 1) {
@@ -898,7 +900,7 @@ class simulation {
             is_near = is_near || owed_cold < 1;
             owed_cold -= is_near ? 0 : 1;
         }
-        // A channel gives one line after the other, also where all others are idle.
+        // A channel transfers one line after the other, even if all others are idle.
         double & free = (is_near ? free_mall : free_dram)[channel];
         free = std::max(free, at) + cycles_of_ns(line_bytes / (is_near ? m.mall_gb_s : m.dram_gb_s) * double(channels));
         const double latency = cycles_of_ns(is_near ? m.mall_latency_ns : m.dram_latency_ns);
@@ -931,7 +933,7 @@ class simulation {
 
     void end_wave(running_wave & w, double at) {
         running_block & b = *w.of;
-        for (const pending & p : w.under_way) { // stores are on their way: the block ends with them
+        for (const pending & p : w.under_way) { // pending stores: the block ends when they have completed
             at = std::max(at, p.queue == timing::queue::vector_store ? p.until : at);
         }
         b.ended += 1;

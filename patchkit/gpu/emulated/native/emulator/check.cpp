@@ -14,7 +14,7 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Queues whose work is done in the order in which it began, if nothing else is in them.
+// Queues that complete in order, if nothing else is in them.
 bool is_in_order(u8 queues) { return queues == queue::vector_load || queues == queue::lds; }
 
 // ---- Waits
@@ -27,7 +27,7 @@ void use_of_pending(const instruction * i, wave & w, const facts & f) {
             continue;
         }
         const bool reads = to.meets(f.reads);
-        // What comes later into the same register, by a queue that keeps its order, also arrives later.
+        // A later load into the same register, through an in-order queue, also arrives later.
         if (!reads && one.queues == f.queues && is_in_order(f.queues)) {
             continue;
         }
@@ -39,7 +39,7 @@ void use_of_pending(const instruction * i, wave & w, const facts & f) {
     }
 }
 
-// Those of the first `count` that are in no queue any more are done.
+// Removes those of the first `count` that are no longer in any queue.
 void forget_done(wave_checks & c, size_t count) {
     const auto end = c.queue.begin() + std::ptrdiff_t(count);
     if (!c.overlaps) {
@@ -72,7 +72,7 @@ void wait_for(wave_checks & c, const wait & wanted) {
         count += is_meant;
         is_ordered &= !is_meant | is_in_order(one.queues);
     }
-    // Of work that is done in any order nothing is known until all of it is.
+    // Of work that completes out of order nothing is known until all of it has completed.
     if (count <= wanted.left || (wanted.left != 0 && !is_ordered)) {
         return;
     }
@@ -85,10 +85,10 @@ void wait_for(wave_checks & c, const wait & wanted) {
     forget_done(c, looked_at);
 }
 
-// So many the counters can tell; a wave that begins more stops until one of them is done.
+// Limit of the counters; a wave waits before more is outstanding.
 constexpr size_t most_under_way = 64;
 
-// A flat instruction counts in both queues, but its data come by the one of the memory that its lanes go to.
+// A flat instruction counts in both queues, but its data arrive through the queue of the memory that its lanes access.
 u8 queues_of(const instruction * i, const wave & w, const facts & f) {
     if (f.where != space::flat) {
         return f.queues;
@@ -98,7 +98,8 @@ u8 queues_of(const instruction * i, const wave & w, const facts & f) {
     return is_shared == 0 ? f.queues & u8(~queue::lds) : is_shared == exec ? u8(queue::lds) : f.queues;
 }
 
-// The two halves of a WGP have a cache each: what a wave stored is seen by all others of its block when it waited.
+// Each half of a WGP has its own cache: after the wave has waited, its stores are visible to all other waves of the
+// block.
 void begin_store(const instruction * i, const wave & w, wave_checks & c, const facts & f) {
     const bool is_seen = !f.is_atomic && (f.where == space::global || f.where == space::flat);
     const u64x addresses = is_seen ? global_addresses(i + 1, w) : splat<u64x>(0);
@@ -113,7 +114,7 @@ void begin(const instruction * i, const wave & w, wave_checks & c, const facts &
     if ((f.queues & queue::vector_store) != 0 && checks_of(w).is_spread) {
         begin_store(i, w, c, f);
     }
-    // Stores to memory fill no register.
+    // Stores to memory write no register.
     const u8 queues = queues_of(i, w, f) & u8(~queue::vector_store);
     if (queues == 0) {
         return;
@@ -153,7 +154,7 @@ const char * what_is_constant(const wave & w, u64 address) {
     return w.on->is_of_code(address) ? "code or constants" : "the arguments of the kernel";
 }
 
-// Lanes whose access lies in no allocation, and a finding of the first of them.
+// Lanes whose access is outside of any allocation; reports the first of them.
 u32 outside_of_allocations(const instruction * i, wave & w, const facts & f, const u64x & addresses, u32 exec) {
     const u32 unsure = lanes_outside(remembered_range(i, w), addresses, f.size, exec);
     u32 outside = 0;
@@ -206,7 +207,7 @@ u32 misaligned(const instruction * i, wave & w, const facts & f, const u64x & pl
     return wrong;
 }
 
-// Lanes that must not do what the instruction behind the check would do.
+// Lanes for which the instruction after the check must be skipped.
 u32 bad_lanes(const instruction * i, wave & w, const facts & f) {
     const instruction * checked = i + 1;
     const u32 exec = w.exec();
@@ -250,7 +251,7 @@ u32 bad_lanes(const instruction * i, wave & w, const facts & f) {
 
 // ---- Races between the waves of a block
 
-// Whether a store would leave LDS, or memory, as it is.
+// Whether a store would leave LDS or memory unchanged.
 bool changes_nothing(wave & w, const facts & f, operand data, int lane, const std::byte * place) {
     if (f.is_atomic) {
         return false;
@@ -268,18 +269,18 @@ bool changes_nothing(wave & w, const facts & f, operand data, int lane, const st
 
 u64 place_of_dword(u32 n) { return 4 * u64(n); }
 
-// What is known of one access of one lane.
+// One access of one lane.
 struct touching {
     const instruction * i;
     wave & w;
     const facts & f;
     u32 dword;
-    u32 at;       // byte
+    u32 at;       // byte address
     bool is_same; // a store that changes nothing
     lds_traces & traces;
 };
 
-// A wave touches a cell: a dword, or a byte of one.
+// Tracks the access of a wave to a cell: a dword, or a byte of one.
 void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & read, u32 & readers) {
     const auto & [i, w, f, n, at, is_same, t] = now;
     const u32 epoch = b.epoch, me = epoch << 6 | w.number;
@@ -293,7 +294,7 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
         return verb_of(f) + ("byte " + std::to_string(at)) + " of LDS, which " + who + what + " without a barrier in between";
     };
     const auto conflict = [&](const char * what, u32 waves, u32 by) {
-        if (is_same) { // waves that write the same to one place are in nobody's way, if they always do
+        if (is_same) { // waves that always write equal values to one place are harmless
             if (b.is_new_hidden(i->number, by)) {
                 w.on->note_hidden(i, w, words(what, waves), by);
             }
@@ -303,7 +304,7 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
     };
     const bool was_atomic = t.atomic[n] == epoch;
     const u32 flagging = t.flagged[n] == epoch ? t.flagging[n] : 0;
-    // Who holds a lock gives it back by a plain store.
+    // A lock is released by a plain store.
     const bool is_atomic = f.is_atomic || (f.is_store && (flagging >> w.number & 1) != 0);
     const u32 writer = written >> 4 & 63;
     if (f.is_atomic) {
@@ -336,27 +337,27 @@ void touch_cell(const touching & now, block_checks & b, u32 & written, u32 & rea
         } else if (others != 0) {
             conflict(" read", others, reader);
         }
-        // Who looks at a place and goes on to an atomic there is done with its look.
+        // A look that is followed by an atomic on the same place needs no order.
         if (f.is_atomic && read >> 10 == epoch) {
             readers &= ~(1u << w.number);
             read = readers == 0 ? 0 : read;
         }
-        // A plain store is not forgotten for an atomic of the same wave: others may not have seen it.
+        // A plain store stays recorded even if the same wave does an atomic: others may not have observed it.
         if (!(is_atomic && written >> 4 == me && !was_atomic)) {
             written = me << 4 | 15;
             t.written_by[n] = i->number;
             t.atomic[n] = is_atomic ? epoch : 0;
         }
-    } else if (!f.acquires) { // who writes a flag next need not wait for whoever looked at it
+    } else if (!f.acquires) { // a wave that writes a flag need not be ordered after readers of the old value
         readers = (read >> 10 == epoch ? readers : 0) | 1u << w.number;
-        u32 & last = t.dwords.read[n]; // also where bytes are told apart
+        u32 & last = t.dwords.read[n]; // also when tracking by byte
         t.read_before[n] = last >> 4 == me ? t.read_before[n] : t.read_by[n];
         last = read = me << 4 | 15;
         t.read_by[n] = i->number;
     }
 }
 
-// From now on in this epoch the bytes of a dword are told apart.
+// Tracks this dword by byte for the rest of the epoch.
 void spread(block_checks & b, lds_traces & t, u32 n) {
     t.mixed[n] = b.last_odd = b.epoch;
     for (u32 k = 0; k < 4; ++k) {
@@ -368,7 +369,7 @@ void spread(block_checks & b, lds_traces & t, u32 n) {
     }
 }
 
-// A wave touches `bytes` of a dword of LDS.
+// Tracks the access of a wave to `bytes` of a dword of LDS.
 void touch(const touching & now, block_checks & b, u32 bytes) {
     const u32 n = now.dword;
     lds_traces & t = now.traces;
@@ -380,7 +381,8 @@ void touch(const touching & now, block_checks & b, u32 bytes) {
         touch_cell(now, b, t.dwords.written[n], t.dwords.read[n], t.dwords.readers[n]);
         return;
     }
-    // Read again by the same instruction of the wave that read last, nothing changes: loops over such parts are common.
+    // Fast path: another read by the same instruction of the last reader changes nothing; common in loops over such
+    // parts.
     const u32 mine = (b.epoch << 6 | now.w.number) << 4 | 15;
     const bool is_again = !now.f.is_store && !now.f.is_atomic && !now.f.acquires && t.dwords.read[n] == mine &&
                           t.read_by[n] == now.i->number;
@@ -395,8 +397,8 @@ void touch(const touching & now, block_checks & b, u32 bytes) {
     }
 }
 
-// The same for whole dwords as long as nobody else touched them in this epoch, or others only read what this wave reads.
-// False when that is not so; then nothing was noted.
+// Fast path for whole dwords that no other wave accessed in this epoch, or that are only read. Returns false, without
+// recording anything, if that is not the case.
 template <int words> bool touch_alone(block_checks & b, u32 first, u32 wave, bool is_store, u32 number) {
     using group = vector_of<u32, words>;
     const auto load = [&](const std::vector<u32> & from) {
@@ -474,7 +476,7 @@ void note_lds(const instruction * i, wave & w, const facts & f, const u32x & off
         if (f.is_atomic) {
             redeem_looks(b, place, f.size, w.number);
         }
-        if (place == before) { // as the lane before, whose place nobody else has
+        if (place == before) { // the same place as the previous lane, which no other lane has
             continue;
         }
         if (is_simple && (place | f.size) % 4 == 0 &&
@@ -515,7 +517,7 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
         std::memcpy(kept.offsets, &offsets, sizeof(kept.offsets));
         return;
     }
-    for (const lds_read & one : b.reads) { // as they were done, by waves that had met no other
+    for (const lds_read & one : b.reads) { // in program order, by waves that had observed no others
         u32x places;
         std::memcpy(&places, one.offsets, sizeof(places));
         note_lds(one.i, *one.w, *one.f, places, one.exec, {}, b.last_odd != b.epoch);
@@ -528,7 +530,7 @@ void trace_lds(const instruction * i, wave & w, const facts & f, const u32x & of
     note_lds(i, w, f, offsets, exec, data, is_simple());
 }
 
-// A block runs once more: memory of the device is looked at as LDS is, and put back behind it.
+// While a block is rerun: device memory is tracked like LDS, and restored afterwards.
 void trace_again(const instruction * i, wave & w, const facts & f, u32 exec) {
     block_checks & b = checks_of(w);
     replay & again = *b.again;
@@ -579,7 +581,7 @@ void trace(const instruction * i, wave & w, const facts & f, u32 exec) {
     }
 }
 
-// ---- Stores that a barrier came too early for
+// ---- Stores that were not waited for before a barrier
 
 constexpr size_t most_hanging = 1 << 16;
 
@@ -594,7 +596,7 @@ template <class F> void each_dword(const u64x & addresses, u32 size, u32 exec, F
     }
 }
 
-// A wave comes to a barrier: what it waited for hangs no longer.
+// The wave reaches a barrier: stores that it waited for are no longer pending.
 void leave_stores(const wave & w) {
     block_checks & b = checks_of(w);
     stores_under_way & stores = w.checks->stores;
@@ -653,7 +655,7 @@ void check_pending(const instruction * i, wave & w) {
     }
 }
 
-// Registers with unknown bits, or SCC is one.
+// Whether registers have uninitialised bits, or SCC is.
 bool may_be_unknown(const wave_checks & c, const facts & f) {
     return c.wanted.uninitialised && (c.unknown.scc || f.is_moved || c.unknown.registers.meets(f.touched));
 }
@@ -668,7 +670,7 @@ void check_registers(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Lanes go on that were left out where the wave came to a barrier.
+// Lanes continue that were disabled when the wave reached a barrier.
 void come_back(wave & w) {
     wave_checks & c = *w.checks;
     const u32 lanes_there = c.started & ~c.skipped;
@@ -678,7 +680,7 @@ void come_back(wave & w) {
     c.skipped = 0;
 }
 
-// Where numbers are looked at.
+// Where floats are checked.
 void check_floats(const instruction * i, wave & w) {
     check_numbers(i, w, facts_at(i));
     check_registers(i, w);
@@ -702,7 +704,7 @@ void check_access(const instruction * i, wave & w) {
         begin(i, w, c, f);
     }
     u32 bad = 0;
-    if (f.where != space::none) { // also where it is not asked for: it would end the program
+    if (f.where != space::none) { // even if the check is off, because it would end the program
         if (f.where == space::scalar) {
             const u64 place = scalar_address(i + 1, w) & (f.size < 4 ? ~u64(0) : ~u64(3));
             if (!remembered_range(i, w).holds(place, f.size) && !w.on->look_for_range(i, w, place, f.size)) {
@@ -714,7 +716,7 @@ void check_access(const instruction * i, wave & w) {
                 if (c.wanted.uninitialised) {
                     follow_access(i, w, f, ~0u);
                 }
-                PATCHKIT_GO_ON(i + 3, w); // what it would load into keeps what it has
+                PATCHKIT_GO_ON(i + 3, w); // the destination of the load keeps its value
             }
             trace_access(i, w, f, 1);
         } else {
@@ -723,7 +725,7 @@ void check_access(const instruction * i, wave & w) {
         if (bad != 0) [[unlikely]] {
             w.on->note_left_out();
         }
-        if ((c.skipped & w.exec()) != 0 && f.where != space::scratch) [[unlikely]] { // spills are of all lanes
+        if ((c.skipped & w.exec()) != 0 && f.where != space::scratch) [[unlikely]] { // spills use all lanes
             come_back(w);
         }
     }
@@ -784,7 +786,7 @@ void check_store_wait(const instruction * i, wave & w) {
 }
 
 void check_fence(const instruction * i, wave & w) {
-    w.checks->met |= w.checks->seen; // below what it saw
+    w.checks->met |= w.checks->seen; // up to what it observed
     pass_fence(w);
     PATCHKIT_NEXT(i, w);
 }
@@ -855,9 +857,9 @@ bool checker::tries(const facts & known) const {
     return (wanted.uninitialised || wanted.numbers) && computes && !known.is_given && !known.is_branch;
 }
 
-// With -fsanitize=array-bounds or local-bounds, and -fsanitize-minimal-runtime, the compiler calls one of these with the
-// lanes that are about to leave an array by its index, or what their pointer was made of. Nobody else knows where one
-// `__shared__` variable ends and the next begins.
+// With -fsanitize=array-bounds or local-bounds and -fsanitize-minimal-runtime, the compiler calls one of these
+// functions with the lanes that are about to access memory outside of an array, or of the object their pointer is based
+// on. Nothing else shows where one `__shared__` variable ends and the next begins.
 void check_call(const instruction * i, wave & w, std::string_view callee) {
     const bool is_index = callee == "__ubsan_handle_out_of_bounds_minimal";
     if (!is_index && callee != "__ubsan_handle_local_out_of_bounds_minimal") {
@@ -866,11 +868,12 @@ void check_call(const instruction * i, wave & w, std::string_view callee) {
     if (w.checks != nullptr && w.checks->wanted.memory && w.exec() != 0) {
         w.on->report(i, w, kinds::memory,
                "lane " + std::to_string(std::countr_zero(w.exec())) +
-                   (is_index ? " uses an index out of the bounds of its array" : " goes past the end of the variable that its address is based on"));
+                   (is_index ? " uses an index out of the bounds of its array"
+                         : " goes past the end of the variable that its address is based on"));
     }
 }
 
-// Waves of the block wait at barriers: whether at one, and whether others left.
+// Waves of the block wait at barriers: checks that it is the same one, and whether others have ended.
 static void check_meeting(const std::vector<wave *> & waves) {
     const wave * first = nullptr;
     const wave * ended = nullptr;
@@ -915,7 +918,7 @@ static void check_meeting(const std::vector<wave *> & waves) {
                                 " does not reach, because it has ended; not portable");
 }
 
-// The wave has ended: lanes that were left out at a barrier did not come back.
+// The wave has ended: lanes that were disabled at a barrier did not continue.
 static void check_ended(wave & w) {
     wave_checks & c = *w.checks;
     if (c.skipped != 0) {
@@ -926,10 +929,10 @@ static void check_ended(wave & w) {
     }
 }
 
-// Tells the looks that no wave redeemed.
+// Reports looks that were not followed by an atomic of the same wave.
 static void tell_looks(block_checks & b, const std::vector<wave *> & waves) {
     for (const held_look & one : b.looks) {
-        // Another wave went on from the same load, which this one found no reason to.
+        // Another wave continued from the same load with an atomic, so this one only found no reason to.
         if (b.first_looks.contains(one.look)) {
             continue;
         }

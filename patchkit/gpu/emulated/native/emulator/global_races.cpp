@@ -17,7 +17,8 @@ void pass_store_wait(wave & w) {
     b.unwaited &= ~(1u << w.number);
 }
 
-// Behind it comes what others did. Compilers leave out the wait before it where a wave stored nothing.
+// After a fence, other waves' accesses are ordered before the next ones. Compilers omit the wait before it if the wave
+// stored nothing.
 void pass_fence(wave & w) {
     block_traces & b = checks_of(w).memory;
     if (b.all != nullptr) {
@@ -30,7 +31,7 @@ namespace {
 
 constexpr size_t most_noticed = 4096, most_atomics = 1 << 16;
 
-// ---- What one instruction of one wave touches
+// ---- The accesses of one instruction of one wave
 
 struct toucher {
     const instruction * i;
@@ -38,11 +39,11 @@ struct toucher {
     const facts & f;
     block_traces & b;
     launch_traces & all;
-    u64 own, own_before; // touches of the block under its numbers, of no bytes
+    u64 own, own_before; // touches of the block under its current and previous number, without bytes
     u64 floor, first;
-    u64 of_wave; // of which wave and epoch
+    u64 of_wave; // with wave and epoch
     bool is_store;
-    bool may_see; // a sign
+    bool may_see; // a signal
 
     toucher(const instruction * i, wave & w, const facts & f, block_traces & b)
         : i(i), w(w), f(f), b(b), all(*b.all), own(touch::made(b.who, 0)), own_before(touch::made(b.previous, 0)),
@@ -50,27 +51,27 @@ struct toucher {
           of_wave(u64(w.number) << touch::wave_at | u64(b.epoch & touch::epoch_mask) << touch::epoch_at),
           is_store(f.is_store), may_see(f.is_flag || f.acquires) {}
 
-    // Also under a number that the block had long ago: waves draw one after the other.
+    // Includes earlier numbers of the block: waves get numbers in turn.
     bool is_mine(u64 t) const { return is_own(t) || touch::who(t) - b.run <= b.who - b.run; }
     bool is_free(u64 t) const { return t < floor || is_mine(t); }
-    // Nor did another wave since the last barrier.
+    // Also not touched by another wave since the last barrier.
     bool is_clear(u64 t) const { return t < floor || (is_mine(t) && !is_of_others(t)); }
-    // Nobody else wrote there of whom it is not known that they come before.
+    // All writes by others are known to come before.
     bool is_kept(u64 t) const { return t < floor || ((t >> touch::bytes_at & 15) == 15 && is_mine(t)); }
     u64 trace(u32 bytes) const {
         return own | u64(bytes) << touch::bytes_at | of_wave | (i->number & touch::instruction_mask);
     }
     bool is_alike(u64 t) const { return ((t ^ of_wave) & touch::of_wave_mask) == 0; }
-    // By a wave of the block since its last barrier, and not by this one alone.
+    // By a wave of the block since its last barrier, and not only by this one.
     bool is_recent(u64 t) const { return touch::epoch(t) == b.epoch && touch::who(t) >= b.since && is_mine(t); }
     bool is_of_others(u64 t) const { return !is_alike(t) && is_recent(t); }
-    // Whether this read says nothing that was not said.
+    // Whether recording this read would add nothing.
     bool is_told(u64 before, u64 bytes) const {
         return is_own(before) && (before & bytes) == bytes &&
                (is_alike(before) || (touch::is_several(before) && touch::epoch(before) == b.epoch));
     }
-    // What to note of a read where the block's last one is known. Parts of a dword that belong to different waves, or
-    // to different epochs, count as of none.
+    // The touch to record for a read if the block's last one is known. Parts of a dword that belong to different waves
+    // or epochs count as belonging to none.
     u64 joined_read(u64 before, u64 now) const {
         constexpr u64 bytes = u64(15) << touch::bytes_at;
         if (is_of_others(before)) {
@@ -91,8 +92,8 @@ struct toucher {
 u64 get(const u64 & from) { return __atomic_load_n(&from, __ATOMIC_RELAXED); }
 void put(u64 & to, u64 value) { __atomic_store_n(&to, value, __ATOMIC_RELAXED); }
 
-// ---- Whole dwords that nobody else is in the way of: the usual case, without branches by dword. False when that is
-// not so; then nothing was noted.
+// ---- Whole dwords without possible conflicts: the usual case, without a branch per dword. Returns false, without
+// recording anything, if that is not the case.
 
 template <int n> using group = vector_of<u64, n>;
 
@@ -115,7 +116,7 @@ template <int n> group<n> is_mine(const toucher & t, const group<n> & touches) {
     return is_own<n>(t, touches) | group<n>(((touches >> touch::who_at) - run) <= splat<group<n>>(t.b.who - run));
 }
 
-// Of touches of the block: those by other waves since the last barrier.
+// For touches of the block: whether they are by other waves since the last barrier.
 template <int n> group<n> is_of_others(const toucher & t, const group<n> & touches) {
     const u64 since = t.b.since;
     return group<n>((touches >> touch::epoch_at & touch::epoch_mask) == u64(t.b.epoch)) &
@@ -127,7 +128,7 @@ template <int n> group<n> is_whole(const group<n> & touches) {
     return group<n>((touches >> touch::bytes_at & 15) == 15);
 }
 
-// `values`: what is stored.
+// `values`: the stored values.
 template <int n> bool touch_group(const toucher & t, const traces & to, size_t at, const u32 * values) {
     const group<n> written = load<n>(to.written + at), read = load<n>(to.read + at);
     const group<n> is_kept = is_mine<n>(t, written) & is_whole<n>(written) & ~is_of_others<n>(t, written);
@@ -168,14 +169,14 @@ template <int n> bool touch_group(const toucher & t, const traces & to, size_t a
     return true;
 }
 
-// ---- One dword, whoever was there.
+// ---- One dword, in the general case.
 
 struct dword {
     const traces & to;
     size_t at;
-    u64 place;   // of the access, which may begin before
-    u32 bytes;   // that are touched
-    u32 value;   // to be stored, in its place in the dword
+    u64 place;   // address of the access, which may start before the dword
+    u32 bytes;   // accessed bytes
+    u32 value;   // value to store, at its position in the dword
     const memory_range & range;
 
     u64 address() const { return to.begin + 4 * at; }
@@ -212,12 +213,13 @@ std::string words_of(const toucher & t, const dword & d, const char * did, u64 o
            ": the two are not ordered";
 }
 
-// The other one may be about to store the same. On a busy machine its thread waits for its turn: 256 yields were over
-// before that on 2026-11-25 (two cores, seven processes), and blocks that store the same halves were told to race.
+// The other block may be about to store the same value. On a busy machine, its thread waits to be scheduled: 256 yields
+// were not enough on 2026-11-25 (two cores, seven processes), and blocks that store the same f16 values were reported
+// to race.
 bool comes_to_memory(const dword & d) {
     using namespace std::chrono_literals;
-    // Of the process. Where it is used up, a hundred dwords raced in earnest, and that was told: who waited for
-    // good reason gives back what it took.
+    // Budget per process. If it is used up, a hundred dwords had real races, which were reported. Waiting that was
+    // justified is refunded.
     static std::atomic<int> patience = 20000; // ms
     for (int n = 0; n < 100; ++n) {
         if (is_in_memory(d)) {
@@ -266,16 +268,16 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
         return;
     }
     if (!t.is_store) {
-        // Many look at what others change by atomics before they do so themselves.
+        // Many kernels read by a plain load what others change by atomics before they do an atomic themselves.
         if (!t.may_see && !was_atomic && !t.all.knows(t.b.block, who, false)) {
             conflict(t, d, did, other);
         }
         return;
     }
-    // A flag that was set by a store and is looked at by atomics; a lock that is given back by a store.
+    // A flag that was set by a store and is read by atomics; a lock that is released by a store.
     const bool is_flag = t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(who);
     const bool is_lock = was_atomic && t.b.was_atomic(d.place);
-    // Who saw a value there and writes the next one, as in a chain of blocks.
+    // The block observed a value there and writes the next one, as in a chain of blocks.
     const auto seen = t.b.flags.find(d.address());
     const bool is_next = seen != t.b.flags.end() && seen->second == who;
     if (is_flag || is_lock || is_next || t.all.knows(t.b.block, who, false)) {
@@ -315,7 +317,7 @@ std::string words_of_waves(const toucher & t, const dword & d, const char * did,
 }
 
 void conflict_of_waves(const toucher & t, const dword & d, const char * did, u64 other) {
-    if (t.is_store && !t.f.is_atomic && is_in_memory(d)) { // waves that write the same are in nobody's way, if they always do
+    if (t.is_store && !t.f.is_atomic && is_in_memory(d)) { // waves that always write equal values are harmless
         if (checks_of(t.w).is_new_hidden(t.i->number, touch::instruction(other))) {
             t.w.on->note_hidden(t.i, t.w, words_of_waves(t, d, did, other), touch::instruction(other));
         }
@@ -324,7 +326,7 @@ void conflict_of_waves(const toucher & t, const dword & d, const char * did, u64
     }
 }
 
-// It is told when the waves that looked, one bit each, did not go on to an atomic there.
+// Reported if the waves that looked (bit mask) do not continue with an atomic there.
 void hold_look(const toucher & t, const dword & d, const char * did, u64 other, u32 readers, u32 look, bool is_any) {
     if (t.w.checks->wanted.races) {
         hold_look(checks_of(t.w), {d.address(), readers, look, t.i, t.w.number, words_of_waves(t, d, did, other), other,
@@ -332,7 +334,7 @@ void hold_look(const toucher & t, const dword & d, const char * did, u64 other, 
     }
 }
 
-// Whether what a wave touched comes before what this one does now, by signs that it saw.
+// Whether a wave's access comes before what this one does now, by signals that it observed.
 bool is_met(const toucher & t, u64 other) {
     const u32 n = touch::wave(other);
     const wave_checks & c = *t.w.checks;
@@ -346,7 +348,7 @@ void meet_writing_wave(const toucher & t, const dword & d, u64 other) {
     wave_checks & c = *t.w.checks;
     const u32 writer = 1u << touch::wave(other);
     const bool was_atomic = touch::is_atomic(other);
-    // A sign says what was done behind a wait for the stores before it. Waves that share a cache need not wait.
+    // A signal covers what was done before a wait for earlier stores. Waves that share a cache need not wait.
     const auto see = [&](bool at_once) {
         const block_checks & b = checks_of(t.w);
         c.see(touch::wave(other), b.waves[touch::wave(other)], b.is_spread ? touch::who(other) : ~0u, at_once);
@@ -370,8 +372,8 @@ void meet_writing_wave(const toucher & t, const dword & d, u64 other) {
         }
         return;
     }
-    // As between blocks: a flag that was set by a store and is looked at by atomics, a lock that is given back, and
-    // the next value of what it saw.
+    // As between blocks: a flag set by a store and read by atomics, a lock that is released, and the next value after
+    // the observed one.
     if (t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(touch::who(other))) {
         see(false);
         return;
@@ -387,7 +389,7 @@ void meet_reading_wave(const toucher & t, const dword & d, u64 & place) {
     const u64 other = get(place);
     const bool meets = (touch::bytes(other) & d.bytes) != 0 && t.is_of_others(other);
     const bool is_several = touch::is_several(other);
-    // Reads are done when a sign is given under the same number.
+    // Reads are complete when a signal is given under the same number.
     const bool is_before = is_several ? t.w.checks->met != 0 : (t.w.checks->met >> touch::wave(other) & 1) != 0;
     if (meets && !is_before) {
         if (t.f.is_atomic) {
@@ -399,7 +401,7 @@ void meet_reading_wave(const toucher & t, const dword & d, u64 & place) {
             conflict_of_waves(t, d, " read", other);
         }
     }
-    // Who looks at a place and goes on to an atomic there is done with its look.
+    // A look that is followed by an atomic on the same place needs no order.
     if (t.f.is_atomic && t.is_recent(other) && (is_several || touch::wave(other) == t.w.number)) {
         put(place, other & ~(touch::epoch_mask << touch::epoch_at));
     }
@@ -416,11 +418,11 @@ void note_writer(const toucher & t, const dword & d) {
         const bool is_own = touch::who(before) == t.b.who;
         u64 wanted = now;
         if (is_own && t.f.is_atomic && !touch::is_atomic(before)) {
-            return; // a plain store is not forgotten for an atomic
+            return; // a plain store stays recorded despite an atomic
         }
         if (is_own) {
             const u64 more = before & ~now & u64(15) << touch::bytes_at;
-            // A part of another wave, or of another epoch: which of them, is kept beside it if there is room.
+            // A part of another wave or epoch; recorded separately if there is room.
             if (more != 0 && !t.is_alike(before)) {
                 u64 & too = d.to.written_too[d.at];
                 if (const u64 there = get(too); t.is_free(there)) {
@@ -456,14 +458,14 @@ void note_reader(const toucher & t, const dword & d) {
         return is_free;
     };
     if (!takes(first, one) && !takes(second, two) && !t.is_of_launch(one) && !t.is_of_launch(two)) {
-        put(second, now); // of three operations the latest one
+        put(second, now); // of three operations, the last two
     }
 }
 
 void touch_dword(const toucher & t, const dword & d) {
     const u64 written = get(d.to.written[d.at]);
     meet_writer(t, d, written);
-    // What a scalar load sees of its own block is told by itself.
+    // Scalar loads of stores of the same block are handled separately.
     const bool has_waves = t.b.epoch != block_traces::untracked && t.f.where != space::scalar;
     if (has_waves) {
         meet_writing_wave(t, d, written);
@@ -483,12 +485,12 @@ void touch_dword(const toucher & t, const dword & d) {
             meet_reading_wave(t, d, d.to.read_too[d.at]);
         }
         note_writer(t, d);
-    } else if (!t.may_see) { // who writes a flag need not wait for who looked at it
+    } else if (!t.may_see) { // a block that writes a flag need not wait for its readers
         note_reader(t, d);
     }
 }
 
-// A lane's access, which may begin and end within dwords.
+// The access of one lane, which may start and end within dwords.
 void touch_lane(const toucher & t, const memory_range & range, u64 place, const u32 * values, int lane, int shift) {
     const traces & to = *range.traced;
     const u64 end = place + t.f.size;
@@ -510,7 +512,7 @@ void touch_lane(const toucher & t, const memory_range & range, u64 place, const 
     }
 }
 
-// Of an atomic or a flag, with the order that it makes.
+// Records an atomic or a flag, and the order that it establishes.
 void meet(const toucher & t, u64 place) {
     if (t.f.is_atomic) {
         if (t.b.atomics.size() < most_atomics) {
@@ -528,8 +530,8 @@ void meet(const toucher & t, u64 place) {
     }
 }
 
-// Scalar loads have a cache of their own, which knows nothing of what vector instructions store. Many look at what is
-// changed by atomics before they do so themselves.
+// The scalar cache is not coherent with vector stores. Many kernels read what is changed by atomics before they do an
+// atomic themselves.
 void look_for_own_stores(const toucher & t, const memory_range & range, u64 place) {
     for (u64 at = place / 4 * 4; at < place + t.f.size; at += 4) {
         const u64 written = get(range.traced->written[(at - range.traced->begin) / 4]);
@@ -545,18 +547,18 @@ void look_for_own_stores(const toucher & t, const memory_range & range, u64 plac
     }
 }
 
-// Of memory of the host the runtime is to know which part a kernel touched.
+// For host memory, the runtime needs to know which part was accessed by a kernel.
 void note_touched(const memory_range & range, u64 place, u64 size) {
     if (range.is_host) [[unlikely]] {
         range.traced->note((place - range.traced->begin) / 4, (place + size + 3 - range.traced->begin) / 4);
     }
 }
 
-// Lanes that touch whole dwords side by side.
+// Lanes that access adjacent whole dwords.
 template <int words> bool touch_row(const toucher & t, const memory_range & range, u64 place, operand data) {
     for (int n = 0; n < words; ++n) {
         alignas(128) u32 row[lanes];
-        if (t.is_store) { // dwords lie lane by lane
+        if (t.is_store) { // the data is ordered by lane
             const u32 * values = reinterpret_cast<const u32 *>(&vector_at(t.w, data));
             for (int k = 0; k < lanes; ++k) {
                 const int at = n * lanes + k;
@@ -570,7 +572,7 @@ template <int words> bool touch_row(const toucher & t, const memory_range & rang
     return true;
 }
 
-// One reader more, if that needs no look at the order of operations.
+// Adds a reader, if this needs no comparison of operation order.
 bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
     const u64 read = get(to.read[at]), bytes = now & u64(15) << touch::bytes_at;
     const auto note = [&](u64 & place, u64 there) {
@@ -591,8 +593,8 @@ bool read_quickly(const toucher & t, const traces & to, size_t at, u64 now) {
     return true;
 }
 
-// Loads from one allocation, wherever each lane goes: first what is there, for all lanes at once, then the notes. False
-// when somebody may be in the way; then nothing was noted.
+// Scattered loads from one allocation: first checks for conflicts of all lanes at once, then records them. Returns
+// false, without recording anything, if there may be a conflict.
 bool read_scattered(const toucher & t, const memory_range & range, const u64x & addresses, u32 exec) {
     const u32 size = t.f.size;
     const u64x starts = addresses - range.traced->begin;
@@ -603,7 +605,7 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
         return false;
     }
     const traces & to = *range.traced;
-    // Lanes that do nothing look where one does that does.
+    // Inactive lanes use the place of an active one.
     const u64x dwords = (exec == ~0u ? starts : lane_mask_wide(exec) ? starts : splat<u64x>(starts[std::countr_zero(exec)])) >> 2;
     const u64x parts = size < 4 ? splat<u64x>((u64(1) << size) - 1) << (starts & 3) : splat<u64x>(15);
     const u64x bytes = parts << touch::bytes_at;
@@ -637,7 +639,7 @@ bool read_scattered(const toucher & t, const memory_range & range, const u64x & 
         if (fresh == 0) {
             continue;
         }
-        // Lanes with parts of one dword change what the next one finds.
+        // Lanes that access parts of one dword affect each other.
         const bool is_simple =
             size >= 4 && (lane_bits((is_mine<lanes>(t, before) & is_of_others<lanes>(t, before)) != 0) & fresh) == 0;
         for (u32 left = size < 4 ? exec : fresh; left != 0; left &= left - 1) {
@@ -792,7 +794,7 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
         }
     }
     if (b.needs_number || (f.is_store && b.has_waited)) {
-        if (b.is_touching) { // what it did until now was done before this
+        if (b.is_touching) { // what it did so far comes before this
             const bool is_first = !b.has_waited && b.all->is_first_of_block(b.who);
             b.previous = b.who;
             b.who = b.all->draw(b.block, is_first);
@@ -807,7 +809,7 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
     b.is_touching = true;
     b.looked_at.clear();
     touch_lanes(toucher(i, w, f, b), addresses, exec, checked->from[role::data], f.is_store);
-    // Whoever sees what is stored next finds the trace of it.
+    // A thread that observes the following store also observes this trace.
     std::atomic_thread_fence(std::memory_order_release);
 }
 
@@ -822,7 +824,7 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
         if (b.all->has_meetings() && b.noticed_at.size() < most_noticed) {
             b.noticed_at.insert(place);
         }
-        const instruction * before = i - 2; // it found the allocation
+        const instruction * before = i - 2; // the step that found the allocation
         if (!remembered_range(before, w).holds(place, f.size) && !w.on->look_for_range(before, w, place, f.size)) {
             continue;
         }

@@ -30,9 +30,10 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Branches backwards until other waves get their turn: a kernel that waits for another wave without s_sleep goes on. A
-// wave begins with few and gets more while it gets on. One whose registers are as they were when it last rested waits:
-// it gets the fewest, and more while that goes on, so that looking at its registers is not what takes the time.
+// Backward branches until other waves may run, so that a kernel that waits for another wave without s_sleep makes
+// progress. A wave starts with few and gets more as it makes progress. A wave whose registers have not changed since it
+// last rested is waiting: it gets the fewest, and more the longer this lasts, so that comparing its registers does not
+// dominate the time.
 constexpr u32 most_patience = 1u << 16, first_patience = 1u << 12, most_of_circling = 1u << 10, least_patience = 1u << 4;
 
 // Rounds of a block whose waves are in long loops until another block may run.
@@ -789,8 +790,8 @@ struct machine final : emulator {
     static constexpr size_t most_hidden = 512;
     size_t found_before = 0, held_before = 0; // at the start of this launch
 
-    // Blocks run side by side. Which one finds a fault of its own first differs from run to run (CI of 2026-11-25 was
-    // red by it); which one has the lowest index does not. Of two blocks that race the second one finds it.
+    // Blocks run in parallel, so which one first finds a fault of its own differs from run to run (this failed the CI
+    // of 2026-11-25), but the lowest block index does not. In a race of two blocks, the later one finds it.
     static void find_again(finding & known, bool is_of_launch, const wave & w, const std::string & what) {
         known.times += 1;
         const dimensions &now = w.owner->index, &then = known.block;

@@ -24,7 +24,7 @@ struct not_understood {
 u16 half_bits(double value) { return as<u16>(_Float16(value)); }
 
 u64 float_constant(double value, format form) {
-    // 1 / (2 pi), which is written with fewer digits than it has.
+    // 1 / (2 pi), which LLVM prints with reduced precision.
     if (std::fabs(value - 0.15915494309189532) < 1e-4) {
         switch (form) {
             case format::f16: case format::half_pairs: case format::bf16_pairs: return 0x3118;
@@ -37,12 +37,12 @@ u64 float_constant(double value, format form) {
         case format::f16: case format::half_pairs: case format::bf16_pairs: return half_bits(value);
         case format::bf16: return as<u32>(f32(value)) >> 16;
         case format::f64: case format::b64: case format::scalar_64: return as<u64>(value);
-        default: return as<u32>(f32(value)); // also of 16-bit integers
+        default: return as<u32>(f32(value)); // also for 16-bit integers
     }
 }
 
 u64 literal_constant(u64 value, format form) {
-    // The one literal of an instruction has 32 bits: of an f64 the upper ones.
+    // An instruction's literal has 32 bits; for f64 these are the upper ones.
     return form == format::f64 ? value << 32 : value;
 }
 
@@ -61,23 +61,23 @@ std::optional<u64> parse_constant(std::string_view text, format form) {
     }
     if (digits.find('.') != std::string_view::npos || digits.find('e') != std::string_view::npos) {
         double value = 0;
-        std::from_chars(text.data(), text.data() + text.size(), value); // whatever the program's locale is
+        std::from_chars(text.data(), text.data() + text.size(), value); // independent of the program's locale
         return float_constant(value, form);
     }
-    return u64(std::strtoll(std::string(text).c_str(), nullptr, 10)); // the sign goes to bit 63
+    return u64(std::strtoll(std::string(text).c_str(), nullptr, 10)); // the sign is extended to bit 63
 }
 
 } // namespace
 
 namespace {
 
-// ---- DPP: a source that comes from other lanes.
+// ---- DPP: a source from other lanes.
 
 struct lane_pattern {
     u32x from;
-    u32 have_source; // lanes that have one
-    u32 written;     // lanes that row_mask and bank_mask allow
-    bool zeroes;     // bound_ctrl: lanes without a source get 0, else they keep what they have
+    u32 have_source; // lanes with a source
+    u32 written;     // lanes enabled by row_mask and bank_mask
+    bool zeroes;     // bound_ctrl: lanes without a source get 0; otherwise they keep their old value
     bool reads_inactive;
 };
 
@@ -141,13 +141,13 @@ void restore_exec(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// The second result of a dual instruction, written to its place once the first has been.
+// Moves the second result of a dual-issue instruction to its destination, after the first was written.
 void move_spare(const instruction * i, wave & w) {
     write_bits(w, vector_at(w, i->to[0]), vector_at(w, i->from[0]));
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- What cannot be run is an error only when it is reached.
+// ---- Instructions that cannot be executed cause an error only when they are reached.
 
 struct reason {
     std::string text;
@@ -155,7 +155,7 @@ struct reason {
 
 void refuse_to_run(const instruction * i, wave & w) { w.on->fault(i, w, static_cast<const reason *>(i->extra)->text); }
 
-// Behind an instruction that is run by itself.
+// After an instruction in a trial run.
 void stop(const instruction *, wave &) {}
 
 void run_off(const instruction * i, wave & w) { w.on->fault(i, w, "the code ends here without s_endpgm or a jump"); }
@@ -210,10 +210,10 @@ class decoder {
     disassembler & reader;
     float_mode mode;
     int vgprs;
-    const observer * looks; // null: nothing does
+    const observer * looks; // null: no checks
     const architecture & arch;
     u32 ttmps; // see library
-    std::vector<const facts *> & all_known; // by number, where they are kept
+    std::vector<const facts *> & all_known; // by number, if facts are kept
     const std::byte * here = nullptr;
     const std::byte * behind = nullptr;
     u32 number = 0;
@@ -221,13 +221,13 @@ class decoder {
     std::vector<u64> constants;
     std::unordered_map<u64, i32> constant_places;
     std::vector<std::pair<size_t, const std::byte *>> jumps; // step, target
-    // Instructions that are also run by themselves (facts::alone), and where that is.
+    // Instructions that are also run separately (facts::alone), and their steps.
     std::vector<std::pair<facts *, std::vector<instruction>>> alone;
     std::vector<std::pair<facts *, size_t>> alone_at;
     register_set touched;
-    bool touches_any = false; // it calls functions, or M0 says which register is meant
+    bool touches_any = false; // it calls functions, or uses register indices in M0
 
-    // Things that live as long as the process: a few bytes per odd instruction.
+    // Objects that live as long as the process: a few bytes per unusual instruction.
     template <class T> static const T * kept(T value) { return new T(std::move(value)); }
 
     instruction & add(handler run) {
@@ -249,7 +249,7 @@ class decoder {
         if (is_new) {
             constants.push_back(value);
         }
-        // The distance from the instruction is filled in at the end.
+        // The offset from the instruction is filled in at the end.
         return {found->second << 3 | operand::constant};
     }
 
@@ -271,7 +271,7 @@ class decoder {
         return made;
     }
 
-    // A kernel may read the trap registers that the GPU set for it. Only a trap handler can write them.
+    // A kernel may read the trap registers that the GPU initialises for it. Only a trap handler can write them.
     void check_trap_registers(const registers & r, bool is_written) const {
         for (int n = r.first; n < r.first + r.count; ++n) {
             const int which = n - slot::ttmp;
@@ -295,7 +295,7 @@ class decoder {
         return register_operand(o.named[0], true);
     }
 
-    // Source `n`; sets its sign modifiers.
+    // Decodes source `n`, and sets its sign modifiers.
     operand from_operand(instruction & made, const parsed_operand & o, int n, format form) {
         made.modifiers |= (o.is_negated ? modifier::neg_0 << n : 0) | (o.is_absolute ? modifier::abs_0 << n : 0);
         if (const auto value = parse_constant(o.text, form)) {
@@ -337,7 +337,7 @@ class decoder {
         if (s.has("clamp")) {
             made.modifiers |= modifier::clamp;
         }
-        // Output modifiers do nothing in IEEE mode, and where results may be subnormal.
+        // Output modifiers have no effect in IEEE mode, or if denormals are enabled.
         if (!mode.is_ieee && mode.flushes_f32) {
             made.modifiers |= s.has("mul") ? (*s.modifier("mul") == "2" ? modifier::times_2 : modifier::times_4) : 0;
             made.modifiers |= s.has("div") ? modifier::half : 0;
@@ -349,7 +349,7 @@ class decoder {
         made.modifiers |= bit_list(s, "neg_hi", 0) * modifier::neg_hi_0;
     }
 
-    // 16-bit operands that are no VGPR have their half in op_sel alone.
+    // 16-bit operands other than VGPRs encode their half only in op_sel.
     void pick_halves(instruction & made, const definition & d) {
         if (std::any_of(d.from.begin(), d.from.end(), is_pairs)) {
             return;
@@ -362,7 +362,7 @@ class decoder {
         }
     }
 
-    // A line with the steps that look at it.
+    // A line with the observing steps around it.
     void add_observed(const std::vector<parsed_instruction> & parts) {
         if (looks == nullptr) {
             add_line(parts);
@@ -375,7 +375,7 @@ class decoder {
         const handler before = looks->before(known), after = looks->behind(known);
         facts * kept_facts = nullptr;
         if (before != nullptr || looks->keeps_facts()) {
-            kept_facts = new facts(known); // kept, as above
+            kept_facts = new facts(known); // never freed, as above
             all_known.resize(number + 1);
             all_known.back() = kept_facts;
         }
@@ -395,8 +395,7 @@ class decoder {
         }
     }
 
-    // Whether caches are made invalid behind this instruction, before anything but waits: an atomic load that orders
-    // what follows it.
+    // Whether a cache invalidation follows this instruction with only waits in between: an acquire load.
     bool is_followed_by_invalidation() {
         constexpr int most_waits = 4;
         const std::byte * at = behind;
@@ -426,7 +425,7 @@ class decoder {
         if (second != first + 1 || steps.size() != first + 2) {
             throw not_understood{"a dual-issue (VOPD) instruction of this form is not emulated"};
         }
-        // Both read before either writes.
+        // Both halves read their sources before either writes.
         const auto reads = [](const instruction & reader, const instruction & writer) {
             return std::any_of(std::begin(reader.from), std::end(reader.from), [&](operand from) {
                 return from.is(operand::vector) && (from.code >> 3) == (writer.to[0].code >> 3);
@@ -439,7 +438,7 @@ class decoder {
             std::swap(steps[first], steps[second]);
             return;
         }
-        // Each reads what the other writes: the first one's result waits in a register of ours.
+        // If each reads what the other writes, the first result goes to a spare register.
         const operand wanted = steps[first].to[0], spare{offset_of_vgpr(vgprs) << 3 | operand::vector};
         steps[first].to[0] = spare;
         instruction & made = add(move_spare);
@@ -454,7 +453,7 @@ class decoder {
         }
         const definition & d = *p.row;
         if (d.run == nullptr) {
-            return; // it does nothing here
+            return; // nothing to execute
         }
         if (d.goes_to_memory()) {
             add_memory(p);
@@ -478,7 +477,7 @@ class decoder {
         }
     }
 
-    // Of the registers of the hardware and of the messages with an answer, those that tell the time.
+    // Of the hardware registers, and of messages with a reply, those that return the time.
     void add_clock(const parsed_instruction & p) {
         if (p.operands.size() != 2) {
             throw not_understood{"its operands are not as expected"};
@@ -494,7 +493,7 @@ class decoder {
         steps.push_back(made);
     }
 
-    // See read_clock_bits. 0 when the text names another register.
+    // See read_clock_bits. 0 if the text names another register.
     static i32 clock_bits(std::string_view text) {
         static const std::pair<std::string_view, int> clocks[] = {
             {"hwreg(HW_REG_SHADER_CYCLES", 0},
@@ -544,7 +543,7 @@ class decoder {
         const bool accumulates = d.is(trait::accumulates), reads_vcc = d.is(trait::reads_vcc);
         const size_t written = d.from.size() - (accumulates ? 1 : 0) - (reads_vcc ? 1 : 0);
         for (size_t n = 0; n < written; ++n) {
-            // A dual v_cndmask does not write its VCC.
+            // A dual-issue v_cndmask does not print its VCC operand.
             if (d.from[n] == format::lanes && next >= p.operands.size()) {
                 made.from[n] = register_operand({false, slot::vcc, 1}, false);
                 continue;
@@ -565,7 +564,7 @@ class decoder {
             made.immediate = std::strtol(byte->c_str(), nullptr, 10);
         }
         if (d.is(trait::of_wave)) {
-            made.modifiers &= modifier::flush_f32 | modifier::ieee; // scalar instructions have the kernel's modes only
+            made.modifiers &= modifier::flush_f32 | modifier::ieee; // scalar instructions only have the kernel's modes
         }
         if (d.is(trait::short_constant | trait::unsigned_constant)) {
             const u64 value = *parse_constant(p.operands.back().text, format::scalar);
@@ -587,15 +586,15 @@ class decoder {
             made.from[0] = {spare.code | (made.from[0].code & operand::high)};
         }
         steps.push_back(made);
-        // Lanes that the pattern leaves out have no bit in the result, as those that are not active have none. One that
-        // has no result is v_cmpx: EXEC is what it left.
+        // Lanes disabled by DPP have no bit in the result, like inactive ones. An instruction without result is v_cmpx,
+        // which writes EXEC.
         if (dpp != nullptr && !d.to.empty()) {
             add(restore_exec);
         }
     }
 
-    // Where M0 says which register is meant: how many there are beyond the one that is named. Of the destination above
-    // bit 16 where both are moved.
+    // For register indices in M0: the number of registers after the named one. The value for the destination is above
+    // bit 16 if both are indexed.
     i64 registers_beyond(const parsed_instruction & p) const {
         const definition & d = *p.row;
         const auto beyond = [&](size_t n) -> i64 {
@@ -652,7 +651,7 @@ class decoder {
         return register_operand(o.named[0], false);
     }
 
-    // Registers that hold one value each: v[3:4], v3, or [v3, v[5:6]].
+    // Registers with one value each: v[3:4], v3, or [v3, v[5:6]].
     std::vector<operand> one_by_one(const parsed_operand & o) {
         std::vector<operand> all;
         for (const registers & part : o.named) {
@@ -702,7 +701,8 @@ class decoder {
             how.channels = s.has("dmask") ? u32(offset_of(s, "dmask")) & 15 : 1;
         }
         const std::vector<operand> address = one_by_one(p.operands[1]), data = one_by_one(p.operands[0]);
-        // Derivatives lie before the coordinates, in halves of two directions each: images have one level here.
+        // Derivatives precede the coordinates, two per dimension; they are ignored, because images have a single level
+        // here.
         const size_t before = p.name == "image_sample_d"       ? size_t(2 * how.dimensions)
                               : p.name == "image_sample_d_g16" ? size_t(how.dimensions == 3 ? 4 : 2)
                                                                : 0;
@@ -721,14 +721,14 @@ class decoder {
         add(p.row->run).extra = kept(how);
     }
 
-    // See access.hpp for what goes where.
+    // See access.hpp for the roles of operands.
     void add_memory(const parsed_instruction & p) {
         const statement & s = p.text;
         const memory_form & form = p.row->memory;
         if (s.has("gds") || s.has("lds")) {
             throw not_understood{"GDS and loads straight to LDS are not emulated"};
         }
-        if (form.size == 0) { // as many bytes as its description and its channels say
+        if (form.size == 0) { // the size follows from the descriptor and channels
             add_image(p);
             return;
         }
@@ -767,7 +767,7 @@ class decoder {
         steps.push_back(made);
     }
 
-    // What is added to the address of all lanes.
+    // The offset added to the address of all lanes.
     void add_offset(instruction & made, const parsed_operand & o, route by) {
         if (by == route::buffer) {
             if (o.text != "0" && o.text != "null") {
@@ -780,7 +780,7 @@ class decoder {
         }
     }
 
-    // Constants and steps into one piece of memory, so that the distance between them fits.
+    // Copies constants and steps into one block of memory, so that their distance fits into the operand encoding.
     void finish() {
         const size_t before = (constants.size() * sizeof(u64) + 63) / 64 * 64;
         const size_t size = before + steps.size() * sizeof(instruction);
@@ -881,7 +881,7 @@ std::string why_refused(disassembler & reader, std::span<const std::byte> code, 
     const instruction & first = made.steps[made.entries[0]];
     const bool is_refused = first.run == refuse_to_run && made.entries[0] != made.entries.back();
     const std::string why = is_refused ? static_cast<const reason *>(first.extra)->text : "";
-    return why.starts_with("the branch leaves") ? "" : why; // it is alone here
+    return why.starts_with("the branch leaves") ? "" : why; // a single instruction has no function
 }
 
 bool has_tolerance(std::string_view name) {

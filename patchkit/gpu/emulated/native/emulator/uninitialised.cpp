@@ -1,13 +1,13 @@
-// Values that nobody gave, from where they are read to where they decide something.
+// Follows uninitialised values from where they are read to where they matter.
 //
-// Registers, LDS, scratch and device memory begin without a value. A bit without one may be read, moved and computed
-// with: compilers and people do so and mask it away. It is a finding when it decides an address, a branch, or what
-// the host gets.
+// Registers, LDS, scratch and device memory start uninitialised. Uninitialised bits may be read, moved and computed
+// with: compilers and people do that and mask them out later. It is a finding if they decide an address, a branch, or
+// what the host reads.
 //
-// What a result owes to bits without a value is not derived from rules for each instruction: the instruction is run by
-// itself, on registers where these bits are one thing and then another, and the bits of its results that differ are the
-// ones without a value. What is masked away, multiplied by zero or not selected does not differ, so it is no finding
-// either. What happens to come out alike under all that is tried is missed.
+// The dependence of a result on uninitialised bits is not derived from rules per instruction. Instead, the instruction
+// is run separately with different values for these bits, and result bits that differ are uninitialised. What is masked
+// out, multiplied by zero or not selected does not differ, so it is no finding. A dependence that shows with none of
+// the tried values is missed.
 #include "uninitialised.hpp"
 
 #include "access.hpp"
@@ -19,15 +19,15 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Where bits came from is the number of an instruction: the load, or who first used a register that was never written.
-// With this they are what something computed of such bits, and not the bits as they were moved about.
+// The origin of bits is an instruction number: the load, or the first use of a register that was never written. With
+// this flag, they were computed from such bits, and are not just copies.
 constexpr u32 computed = 1u << 31;
 constexpr u32 nowhere = ~computed; // no instruction: a register that was never written
 
 int vgpr_of(operand o) { return (o.offset() - offset_of_vgpr(0)) / i32(sizeof(u32x)); }
 int slot_of(operand o) { return (o.offset() - offset_of_scalar(0)) / 4; }
 
-// ---- What is known of registers
+// ---- State of registers
 
 void set_vgpr(wave_checks & c, int n, const u32x & unknown, u32 from) {
     unknown_bits & v = c.unknown;
@@ -53,7 +53,7 @@ void set_slot(wave_checks & c, int n, u32 unknown, u32 from) {
 
 void renew(wave_checks & c) { c.renew_hints(); }
 
-// The registers of these that have unknown bits in lanes that count, and where the first one's came from.
+// Registers of a set with uninitialised bits in relevant lanes, and the origin of the first.
 struct sources {
     bool any = false;
     u32 from = nowhere; // without `computed`
@@ -90,17 +90,17 @@ void forget(wave_checks & c, const register_set & these) {
     renew(c);
 }
 
-// Who is at fault: the load that brought it, if there was one.
+// Reports the origin: the load that read the value, if there was one.
 void tell(const instruction * i, wave & w, const std::string & what, u32 from) {
     from &= ~computed;
     w.on->report(i, w, kinds::uninitialised, from == nowhere ? what + ": a register that was never written" : what,
                  from == nowhere || from == i->number ? nullptr : &from);
 }
 
-// ---- Trying an instruction
+// ---- Trial runs of an instruction
 
-// What unknown bits are taken for: least and most, large floats and halves of either sign, and what differs by lane.
-// Then what the other sources are, which decides comparisons for equality.
+// Values to try for uninitialised bits: minimum and maximum, large floats (f32 and f16) of either sign, and values that
+// differ between lanes. Then the values of the other sources, which decides comparisons for equality.
 constexpr u32 guesses[] = {0, ~0u, 0x7f7f7bff, 0xfbfffbff, 0x3fc03e00};
 constexpr int fixed_guesses = std::size(guesses), most_guesses = fixed_guesses + 3;
 
@@ -114,7 +114,7 @@ guess guess_of(int n, const instruction * alone, const wave & w) {
         return {splat<u32x>(guesses[n]), guesses[n]};
     }
     if (n == fixed_guesses) {
-        // The sources of a matrix instruction are the same in both halves of the lanes.
+        // The sources of a matrix instruction are equal in both halves of the wave.
         return {((lane_numbers() & 15) + 1) * 0x9e3779b9, 0x9e3779b9};
     }
     const operand o = alone->from[n - fixed_guesses - 1];
@@ -138,9 +138,9 @@ class trial {
     void run(u32 from) {
         unknown_bits & v = c.unknown;
         if (!run_once(nullptr)) {
-            return; // it will be a fault in earnest
+            return; // the real execution will fault
         }
-        // What it writes, of what it touches: where that is known before.
+        // The registers that it writes, if known in advance.
         int compared[256], compared_count = 0;
         for (int n = 0; n < count; ++n) {
             if (f.is_moved || f.writes.holds_vgpr(vgprs[n])) {
@@ -155,7 +155,7 @@ class trial {
                 slots[slot_count++] = n;
             }
         });
-        slots[slot_count++] = slot::exec; // which lanes go on
+        slots[slot_count++] = slot::exec; // which lanes are active
         u32 scalars[slot::count], scalars_differ[slot::count];
         for (int k = 0; k < slot_count; ++k) {
             scalars[slots[k]] = spare.scalar[slots[k]];
@@ -212,8 +212,8 @@ class trial {
     int vgprs[256];
     u32x first[256], differs[256];
 
-    // By way of bytes: a wave has registers behind it. False when it is not possible that way: a register number beyond
-    // the last, halves of a matrix that differ.
+    // Copies bytes, because a wave's registers follow it in memory. Returns false if a trial run is not possible: a
+    // register number out of range, or halves of a matrix that differ.
     bool run_once(const guess * taken, bool flips_scc = false) {
         const unknown_bits & v = c.unknown;
         std::memcpy(static_cast<void *>(&spare), &w, sizeof(wave));
@@ -264,13 +264,13 @@ register_set unknown_at_start(int vgprs, int given, int ids, int ids_end, const 
 void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
     wave_checks & c = *w.checks;
     unknown_bits & v = c.unknown;
-    const u32x active = as<u32x>(lane_mask(w.exec())); // lanes that never are have nothing to miss
+    const u32x active = as<u32x>(lane_mask(w.exec())); // lanes that are never active need no values
     v.registers = at_start;
     if (v.vgprs.size() != size_t(vgprs)) {
         v.vgprs.assign(size_t(vgprs), u32x{});
         v.vgprs_from.assign(size_t(vgprs), nowhere);
     }
-    // What is not in the set is left as it is: nothing looks at it, or it is zero.
+    // Registers outside of the set keep their values: they are not examined, or are zero.
     v.vgprs[0] = u32x{};
     at_start.each_vgpr([&](int n) {
         v.vgprs[size_t(n)] = active;
@@ -286,7 +286,7 @@ void begin_unknown(wave & w, int vgprs, const register_set & at_start) {
     c.renew_hints();
 }
 
-// Of a VALU instruction that moves bits: what chooses among them.
+// For a VALU instruction that moves bits: the sources that select among them.
 static register_set masks_of(const facts & f) {
     register_set result;
     if (!f.is_scalar) {
@@ -295,7 +295,7 @@ static register_set masks_of(const facts & f) {
     return result;
 }
 
-// A whole register has a value now, in these lanes; renew() is to follow.
+// Marks a whole register as initialised in these lanes; requires renew() afterwards.
 static void give_value(wave_checks & c, int n, const i32x & in) {
     unknown_bits & v = c.unknown;
     if (v.registers.holds_vgpr(n)) {
@@ -307,8 +307,8 @@ static void give_value(wave_checks & c, int n, const i32x & in) {
     }
 }
 
-// Most of those that come here: all that it reads has a value in the lanes that count, and now so has all that it
-// writes. False when that is not so; then nothing was done.
+// Fast path for most calls: everything that it reads is initialised in the relevant lanes, and so is what it writes.
+// Returns false, without any effect, if that is not the case.
 static bool gives_values(wave_checks & c, const facts & f, u32 which) {
     unknown_bits & v = c.unknown;
     if (!f.is_whole || f.is_moved || f.is_jump || f.is_given || (v.scc && f.is_scalar)) {
@@ -344,7 +344,7 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     }
     const u32 which = f.is_lanewise ? w.exec() : ~0u;
     sources from = unknown_in(c, f.reads, which);
-    if (f.is_moved) { // v_movrels reads another register than it names, and M0
+    if (f.is_moved) { // v_movrels also reads M0 and another register than the named one
         register_set read = f.reads;
         const int moved = vgpr_of(f.alone->from[0]) + int(w.scalar[slot::m0]);
         if (f.alone->from[0].is(operand::vector) && moved < int(c.unknown.vgprs.size())) {
@@ -368,10 +368,10 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
     if (!from.any && !c.unknown.registers.meets(f.writes) && !f.is_moved) {
         return;
     }
-    if (!from.any) { // part of what it writes to stays as it was
+    if (!from.any) { // a part of its destination is unchanged
         from = unknown_in(c, f.writes, ~0u);
     }
-    // A choice by what is unknown is more than a move.
+    // A selection by uninitialised bits is more than a move.
     const bool is_chosen = c.unknown.scc || unknown_in(c, masks_of(f), ~0u).any;
     const u32 number = from.from == nowhere ? i->number : from.from;
     trial(i, w, f).run(number | (from.is_computed || !f.moves_bits || is_chosen ? computed : 0));
@@ -380,7 +380,7 @@ void follow_computation(const instruction * i, wave & w, const facts & f) {
 void follow_branch(const instruction * i, wave & w, const facts & f) {
     wave_checks & c = *w.checks;
     unknown_bits & v = c.unknown;
-    if (!f.reads.is_empty()) { // VCC: decided if any known bit is set
+    if (!f.reads.is_empty()) { // VCC: decided if any initialised bit is set
         const u32 unknown = v.scalars[slot::vcc];
         if (unknown != 0 && (w.scalar[slot::vcc] & ~unknown) == 0) {
             tell(i, w, "decides a branch by an uninitialised value", v.scalars_from[slot::vcc]);
@@ -398,13 +398,13 @@ void follow_branch(const instruction * i, wave & w, const facts & f) {
 
 namespace {
 
-// The bytes beside those of each lane's access that say what is known of them. Null where all is.
+// For each lane's access, the bytes that describe which bits are initialised. Null: all are.
 struct beside {
     std::byte * at[lanes]{};
-    u32 scratch[lanes]; // offset, where a lane goes to scratch
+    u32 scratch[lanes]; // offset, if a lane accesses scratch
     u32 is_scratch = 0;
     u32 is_lds = 0;
-    u32 is_host = 0; // lanes that go to memory of the host's, which gets what they write
+    u32 is_host = 0; // lanes that access host memory, so that the host reads what they write
     u32x * rows = nullptr;
 
     std::byte * byte(int lane, u32 n) const {
@@ -464,7 +464,7 @@ void find_beside(const instruction * i, wave & w, const facts & f, const u64x & 
     }
 }
 
-// Of access `n` of an instruction that has several.
+// For access `n` of an instruction with several.
 void find_beside(const instruction * i, wave & w, const facts & f, int n, u32 exec, beside & to) {
     const instruction * checked = i + 1;
     to.rows = w.checks->unknown.scratch_known.data();
@@ -500,7 +500,7 @@ void find_beside(const instruction * i, wave & w, const facts & f, int n, u32 ex
     }
 }
 
-// What is unknown of dword n of a lane's access, which may be a part of one.
+// Uninitialised bits of dword n of a lane's access, which may be a part of one.
 u32 unknown_of(const beside & places, int lane, u32 n, u32 size) {
     u32 known = 0;
     const u32 bytes = std::min<u32>(4, size - n);
@@ -521,7 +521,7 @@ template <class T> u32 lanes_with_unknown(const beside & places, u32 exec) {
     return result;
 }
 
-// Lanes whose access has bits without a value.
+// Lanes whose access has uninitialised bits.
 u32 lanes_with_unknown(const beside & places, u32 exec, u32 size) {
     if (places.is_scratch == 0) {
         switch (size) {
@@ -634,7 +634,7 @@ void follow_store(const instruction * i, wave & w, const facts & f, u32 exec, co
             const u32 bits = f.size - n < 4 ? (1u << (8 * (f.size - n))) - 1 : ~0u;
             u32 unknown = c.unknown.vgprs[size_t(first) + n / 4][lane] >> shift & bits;
             if (is_of_device(f, lane, places) && from.is_computed && unknown != 0) {
-                unknown = bits; // whoever loads it again is not told that it was computed
+                unknown = bits; // a later load does not know that they were computed
             }
             some |= unknown;
             all &= unknown | ~bits;
@@ -642,14 +642,15 @@ void follow_store(const instruction * i, wave & w, const facts & f, u32 exec, co
                 *places.byte(lane, k) = std::byte(~(unknown >> (8 * (k - n))));
             }
         }
-        // What was only moved is a finding when nothing of it is known: the rest is padding, or what is used of it is.
+        // A mere copy is a finding only if it is completely uninitialised; otherwise the rest may be padding, or
+        // unused.
         if (some != 0 && (from.is_computed || all == ~0u)) {
             leave_unknown(i, w, f, lane, places, from.from);
         }
     }
 }
 
-// What was there goes to the result, and what is there then depends on it and on the data.
+// The old value becomes the result, and the new value depends on the old one and on the data.
 void follow_atomic(const instruction * i, wave & w, const facts & f, u32 exec, const beside & places, int nth) {
     wave_checks & c = *w.checks;
     const instruction * checked = i + 1;
@@ -724,7 +725,7 @@ template <class T> bool is_all_known(const std::byte * known, const u32 * offset
         std::memcpy(&one, known + offsets[lane], sizeof(T));
         all = T(all & one);
     };
-    if (exec == ~0u) { // no lane waits for the number of the one before
+    if (exec == ~0u) { // no lane depends on the index of the previous one
         for (int lane = 0; lane < lanes; ++lane) {
             look(lane);
         }
@@ -743,7 +744,7 @@ template <class T> void make_all_known(std::byte * known, const u32 * offsets, u
     }
 }
 
-// Of all lanes, so many bytes of each.
+// For all lanes, with that many bytes each.
 bool is_row_known(const std::byte * at, u32 size) {
     using chunk = vector_of<u64, 4>;
     static_assert(sizeof(chunk) == lanes);
@@ -756,8 +757,8 @@ bool is_row_known(const std::byte * at, u32 size) {
     return __builtin_reduce_and(all) == ~u64(0);
 }
 
-// Most accesses: all lanes go to one allocation, or to LDS, and what they read is known. What they store counts as known
-// from then on. False when that is not so; then nothing was done.
+// Fast path for most accesses: all lanes access one allocation, or LDS, and what they read is initialised. What they
+// store counts as initialised from then on. Returns false, without any effect, if that is not the case.
 bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
     const instruction * checked = i + 1;
     std::byte * known = nullptr;
@@ -806,7 +807,7 @@ bool is_known_access(const instruction * i, wave & w, const facts & f, u32 exec,
     }
 }
 
-// The same where the registers that they write from are known, too; those that are loaded are, behind it.
+// The same if the stored registers are initialised as well; loaded registers are initialised afterwards.
 bool is_simple_access(const instruction * i, wave & w, const facts & f, u32 exec, int n) {
     wave_checks & c = *w.checks;
     if (f.is_atomic) {
@@ -842,7 +843,7 @@ void follow_access(const instruction * i, wave & w, const facts & f, u32 left_ou
             forget(c, f.address);
         }
     }
-    // What is left out is a finding by itself: what its registers keep is not one more.
+    // A skipped access is a finding of its own: the unchanged destination registers are not another one.
     if (left_out != 0 && c.unknown.registers.meets(f.writes)) {
         c.unknown.registers.both(f.writes).each_vgpr([&](int n) {
             const u32x & unknown = c.unknown.vgprs[size_t(n)];
