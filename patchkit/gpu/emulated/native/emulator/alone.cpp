@@ -1,12 +1,12 @@
-// Runs pieces of machine code by themselves, on one block each: the tests of single instructions.
+// Runs pieces of machine code, each in one block; used by tests of single instructions.
 //
 //   alone LIBLLVM ARCH < pieces
 //
-// A piece is lines of words: "run NAME", then any of "code HEX", "lds BYTES", "scratch BYTES", "mode HEX", "buffer
-// BYTES" (zeroed memory; its address lies in 8 bytes that s[80:81] points at), "exec HEX", "vcc HEX", "m0 HEX",
-// "scc 0|1", "s N HEX", "v N HEX" (all lanes) or "v N HEX HEX ..." (32), "wave" (what follows is about the next wave
-// of the block), and "go". Answers: "left NAME" with the same words for what is not 0 ("wave" before each, "v" always with 32 values), or
-// "fault NAME" and a line of text, each ended by "end".
+// A piece consists of lines: "run NAME", then any of "code HEX", "lds BYTES", "scratch BYTES", "mode HEX", "buffer
+// BYTES" (zeroed memory; its address is stored in 8 bytes that s[80:81] point to), "exec HEX", "vcc HEX", "m0 HEX",
+// "scc 0|1", "s N HEX", "v N HEX" (all lanes) or "v N HEX HEX ..." (32), "wave" (the following lines apply to the next
+// wave of the block), and "go". Output: "left NAME" with the same words for what is not 0 ("wave" before each wave, "v"
+// always with 32 values), or "fault NAME" and a line of text, each followed by "end".
 
 #include "emulator.hpp"
 

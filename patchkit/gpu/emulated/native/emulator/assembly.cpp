@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view text) {
     return text;
 }
 
-// Parts between separators that stand outside of brackets and bars.
+// Splits at separators outside of brackets and bars.
 std::vector<std::string_view> split(std::string_view text, char separator) {
     std::vector<std::string_view> parts;
     int depth = 0;
@@ -90,7 +90,7 @@ disassembler::disassembler(const std::string & path, const std::string & arch) {
         find<void (*)()>(library, (std::string("LLVMInitializeAMDGPU") + part).c_str())();
     }
     using create = void * (*)(const char *, const char *, const char *, void *, int, void *, void *);
-    // 16-bit operands are written as halves of registers (v0.l); the GPUs that have them so decode the same code.
+    // Prints 16-bit operands as register halves (v0.l); GPUs with that syntax use the same encoding.
     context = find<create>(library, "LLVMCreateDisasmCPUFeatures")("amdgcn-amd-amdhsa", arch.c_str(), "+real-true16",
                                                                   nullptr, 0, nullptr, nullptr);
     if (context == nullptr) {
@@ -115,13 +115,13 @@ line disassembler::one(std::span<const std::byte> code, uint64_t address) {
     size_t used = decode(context, bytes, given, address, text, sizeof(text));
     constexpr uint8_t lds_encoding = 0xd8; // in bits 26 to 31 of the first dword
     if (used == 0 && given >= 8 && (bytes[3] & 0xfc) == lds_encoding && bytes[7] != 0) {
-        // LDS instructions without a result ignore its register, LLVM wants 0 there.
+        // LDS instructions without a result ignore this field, but LLVM requires 0.
         bytes[7] = 0;
         used = decode(context, bytes, given, address, text, sizeof(text));
     }
     constexpr uint8_t dual_encoding = 0xc8;
     if (used == 0 && given >= 8 && (bytes[3] & 0xfc) == dual_encoding) {
-        // A move in a dual instruction has no second source; hardware ignores its field, LLVM wants 0 there.
+        // A move in a dual-issue instruction has no second source; hardware ignores the field, but LLVM requires 0.
         constexpr uint32_t move = 8, second_source = 0xffu << 9;
         uint32_t words[2];
         std::copy_n(bytes, sizeof(words), reinterpret_cast<uint8_t *>(words));

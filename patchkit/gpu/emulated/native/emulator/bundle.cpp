@@ -1,7 +1,7 @@
-// Code for several GPUs in one piece, as clang writes it: an offload bundle, compressed or not.
+// Code for several GPUs in one file, as written by clang: an offload bundle, compressed or not.
 //
-// Sources: the page "Clang Offload Bundler" of clang's manual for the layout and the names of entries; the header of
-// compressed bundles is described by clang's CompressedOffloadBundle.
+// Sources: the page "Clang Offload Bundler" of clang's manual for layout and entry names; clang's
+// CompressedOffloadBundle for the header of compressed bundles.
 
 #include "bytes.hpp"
 #include "code_object.hpp"
@@ -85,8 +85,8 @@ bool fits(const target & code, const target & device) {
            });
 }
 
-// The GPU of an entry's name, with its features: the kind of code, a triple (which may have an environment or an empty
-// place for one), the target, all with dashes between them. Empty for what is not HIP code of an AMD GPU.
+// The GPU with its features in an entry's name, which consists of the kind of code, a triple (with an environment, or
+// an empty component for it) and the target, separated by dashes. Empty if it is not HIP code for an AMD GPU.
 std::string_view gpu_of(std::string_view name) {
     const bool is_hip = name.starts_with("hip-") || name.starts_with("hipv4-");
     const size_t triple = name.find('-') + 1;
@@ -103,7 +103,7 @@ bytes find_entry(bytes bundle, std::string_view arch, std::vector<std::string> &
     size_t most_features = 0;
     for (const entry & each : read_table(bundle).entries) {
         if (each.size == 0) {
-            continue; // the host's, which is only there by name
+            continue; // the host entry, which exists only by name
         }
         const std::string_view gpu = gpu_of(each.name);
         held.emplace_back(gpu.empty() ? each.name : gpu);
@@ -127,9 +127,9 @@ struct compressed_header {
     enum : uint16_t { zlib = 0, zstd = 1 };
 
     uint16_t method;
-    uint64_t size;       // of all, header included; 0 where the header does not say it
+    uint64_t size;       // total size including the header; 0 if the header does not contain it
     uint64_t decompressed_size;
-    uint64_t begin;      // of the compressed bytes
+    uint64_t begin;      // offset of the compressed bytes
 };
 
 compressed_header read_compressed_header(bytes bundle) {
@@ -162,7 +162,7 @@ compressed_header read_compressed_header(bytes bundle) {
     return header;
 }
 
-// A library that is loaded only when a bundle needs it.
+// A library that is loaded only if a bundle needs it.
 class library {
   public:
     library(const char * name, const char * method) : name(name) {
@@ -186,7 +186,7 @@ class library {
     void * handle;
 };
 
-// The size must be right, or the stream and the header were not written together.
+// A wrong size means that stream and header do not belong together.
 void check_decompressed(uint64_t size, uint64_t announced) {
     if (size != announced) {
         refuse("the compressed bundle holds " + std::to_string(size) + " bytes, but its header says " +
@@ -195,13 +195,13 @@ void check_decompressed(uint64_t size, uint64_t announced) {
 }
 
 void inflate(bytes from, std::vector<std::byte> & to, uint64_t size) {
-    // The format cannot do better than 1 to 1032.
+    // The maximum compression ratio of the format is 1032.
     if (size / 1100 > from.size()) {
         refuse("the compressed bundle's header says that " + std::to_string(from.size()) + " bytes hold " +
                std::to_string(size));
     }
     static const library zlib("libz.so.1", "zlib");
-    // As zlib.h has it: uLong and uLongf are unsigned long.
+    // As in zlib.h: uLong and uLongf are unsigned long.
     const auto uncompress =
         zlib.function<int(unsigned char *, unsigned long *, const unsigned char *, unsigned long)>("uncompress");
     to.resize(size);
@@ -217,7 +217,7 @@ void inflate(bytes from, std::vector<std::byte> & to, uint64_t size) {
 
 void decompress_zstd(bytes from, std::vector<std::byte> & to, uint64_t size) {
     static const library zstd("libzstd.so.1", "zstd");
-    // As zstd.h has them.
+    // As in zstd.h.
     const auto is_error = zstd.function<unsigned(size_t)>("ZSTD_isError");
     const auto error    = zstd.function<const char *(size_t)>("ZSTD_getErrorName");
     const auto checked  = [&](size_t result) {
@@ -226,7 +226,7 @@ void decompress_zstd(bytes from, std::vector<std::byte> & to, uint64_t size) {
         }
         return result;
     };
-    // Before memory is taken for what the header says.
+    // Checked before memory is allocated.
     check_decompressed(zstd.function<unsigned long long(const void *, size_t)>("ZSTD_getFrameContentSize")(
                            from.data(), from.size()), size);
     const size_t frame =
@@ -306,7 +306,7 @@ std::span<const std::byte> find_in_bundle(std::span<const std::byte> bundle, std
 }
 
 size_t bundle_size(const void * bundle) {
-    // As much as a bundle can have; only what its headers name is looked at.
+    // The maximum size of a bundle; only what its headers describe is read.
     const bytes content(static_cast<const std::byte *>(bundle), most_bundle);
     if (is_elf(content)) {
         return elf_size(content);

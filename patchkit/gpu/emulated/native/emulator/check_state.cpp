@@ -4,7 +4,8 @@
 
 namespace patchkit::gpu {
 
-// What another wave gave a sign of, and what that one knew: behind a fence, or at once, it comes before what follows.
+// This wave observed a signal of another wave: after a fence, or immediately, the other wave's work, and what that wave
+// knew, is ordered before what follows.
 void wave_checks::see(u32 wave, const wave_checks & of, u32 below, bool at_once) {
     const u32 all = 1u << wave | of.met;
     for (u32 left = all; left != 0; left &= left - 1) {

@@ -17,20 +17,20 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Address space, not memory: pages that nothing writes to take none. llama.cpp's largest unit has 40 MB.
+// Address space, not memory: pages that are never written need no memory. llama.cpp's largest unit has 40 MB.
 constexpr uint64_t most_memory = uint64_t(1) << 30;
 
-// A GPU fetches instructions ahead of its program counter, a few cache lines at most.
+// A GPU prefetches instructions after its program counter, a few cache lines at most.
 constexpr uint64_t fetched_ahead = 4096;
 
-// What segments are aligned to: pages, or what a variable asks for.
+// Alignment of segments: pages, or more if a variable requires it.
 constexpr uint64_t page           = 4096;
 constexpr uint64_t most_alignment = uint64_t(1) << 21;
 
-// Symbols may share their letters in the file, but not here.
+// Symbol names may overlap in the file, but not here.
 constexpr uint64_t most_letters = uint64_t(1) << 26;
 
-// Memory for the segments of one file, zeroed; addresses are those that the file was linked for.
+// Zeroed memory for the segments of one file; addresses are those that the file was linked for.
 class image {
   public:
     explicit image(const elf_file & file) : file(file) {
@@ -53,7 +53,7 @@ class image {
     image(const image &)             = delete;
     image & operator=(const image &) = delete;
 
-    // `size` bytes at an address, which must lie in one segment; with all of these flags, if any are asked for.
+    // `size` bytes at an address, which must be in one segment that has all of these flags.
     std::byte * at(uint64_t address, uint64_t size, const place & where, uint32_t flags = 0) const {
         const Elf64_Phdr * segment = segment_of(address, size);
         if (segment == nullptr || (segment->p_flags & flags) != flags) {
@@ -63,14 +63,13 @@ class image {
         return memory + (address - origin());
     }
 
-    // The same, null where that is no code.
+    // The same for code; null if it is not code.
     std::byte * code_at(uint64_t address, uint64_t size) const {
         const Elf64_Phdr * segment = segment_of(address, size);
         return segment == nullptr || (segment->p_flags & PF_X) == 0 ? nullptr : memory + (address - origin());
     }
 
-    // The same bytes as the file has them, so that nothing that relocation writes is ever read back as a table. Only
-    // while the file is there.
+    // The same bytes in the file, so that tables are never read from relocated memory. Only valid while the file is.
     bytes in_file(uint64_t address, uint64_t size, const place & where) const {
         const Elf64_Phdr * segment = segment_of(address, size);
         if (segment == nullptr) {
@@ -80,8 +79,8 @@ class image {
         return part_of(content, address - segment->p_vaddr, size, where);
     }
 
-    // An address of the file as one of this process. Modulo 2^64 as relocation is defined: it may lie anywhere, and
-    // must not be followed here.
+    // Converts an address of the file to one of this process. Modulo 2^64, as relocations are defined: the result may
+    // be anywhere, and must not be dereferenced here.
     uint64_t host_of(uint64_t address) const { return reinterpret_cast<uint64_t>(memory) - origin() + address; }
 
     std::span<std::byte> constants_at(const std::byte * address) const {
@@ -113,7 +112,7 @@ class image {
             refuse(where.text() + ": aligned to " + hex(segment.p_align));
         }
         alignment = std::max(alignment, segment.p_align);
-        // As ELF has them: by address.
+        // ELF requires ascending addresses.
         if (!segments.empty() && segment.p_vaddr < end()) {
             refuse(where.text() + ": address " + hex(segment.p_vaddr) + " is not past the previous segment");
         }
@@ -150,7 +149,7 @@ class image {
 
     uint64_t first() const { return segments.front().p_vaddr; }
     uint64_t end() const { return segments.back().p_vaddr + segments.back().p_memsz; }
-    // The address that the beginning of the memory stands for.
+    // The file address that corresponds to the start of the memory.
     uint64_t origin() const { return first() / alignment * alignment; }
     size_t mapped_size() const { return end() - origin() + alignment + fetched_ahead; }
 
@@ -158,10 +157,10 @@ class image {
     std::vector<Elf64_Phdr> segments;
     uint64_t alignment = page;
     void * mapped      = nullptr;
-    std::byte * memory = nullptr; // the first aligned address of it
+    std::byte * memory = nullptr; // aligned start of the memory
 };
 
-// What the dynamic section says, as far as it is needed.
+// The required parts of the dynamic section.
 struct dynamic_section {
     uint64_t symbols = 0, names = 0, names_size = 0, hash = 0;
     uint64_t relocations = 0, relocations_size = 0;
@@ -192,7 +191,7 @@ dynamic_section read_dynamic(const image & image, const Elf64_Phdr & header) {
             case DT_PLTREL:   result.plt_kind = value;                              break;
             case DT_SYMENT:   must_be(sizeof(Elf64_Sym), "symbols");                break;
             case DT_RELAENT:  must_be(sizeof(Elf64_Rela), "relocations");           break;
-            // DT_REL, and DT_RELR of newer linkers than some elf.h.
+            // DT_REL and DT_RELR; some elf.h do not define the latter.
             case DT_REL: case 36:
                 refuse(place("dynamic entry", i).text() + ": relocations of a kind that AMD GPUs do not have");
             default: break;
@@ -201,7 +200,7 @@ dynamic_section read_dynamic(const image & image, const Elf64_Phdr & header) {
     refuse("the dynamic section is not terminated");
 }
 
-// A table of symbols with its names.
+// A symbol table with its names.
 class symbol_table {
   public:
     symbol_table() = default;
@@ -230,7 +229,7 @@ const Elf64_Shdr * section_of(const elf_file & file, uint32_t type) {
     return nullptr;
 }
 
-// The dynamic section does not say how many symbols there are; the hash table for them does, or a section header.
+// The dynamic section does not contain the number of symbols; their hash table does, or a section header.
 uint64_t count_dynamic_symbols(const elf_file & file, const image & image, const dynamic_section & dynamic) {
     if (dynamic.hash != 0) {
         return value_at<uint32_t>(image.in_file(dynamic.hash, 8, "the hash table"), 4, "the hash table");
@@ -253,7 +252,7 @@ symbol_table dynamic_symbols(const elf_file & file, const image & image, const d
             image.in_file(dynamic.names, dynamic.names_size, "the names of the dynamic symbols"), "dynamic symbol"};
 }
 
-// All symbols, the local ones too; none in a file that was stripped.
+// All symbols, including local ones; empty if the file was stripped.
 symbol_table static_symbols(const elf_file & file) {
     const Elf64_Shdr * section = section_of(file, SHT_SYMTAB);
     if (section == nullptr) {
@@ -270,14 +269,14 @@ symbol_table static_symbols(const elf_file & file) {
 
 bool is_defined(const Elf64_Sym & symbol) { return symbol.st_shndx != SHN_UNDEF; }
 
-// Linked code has no other special section: what the linker left for a loader to place is in none of the segments.
+// Linked code has no other special sections: anything that the linker left for a loader to place is in no segment.
 void check_section(const Elf64_Sym & symbol, const place & where) {
     if (symbol.st_shndx >= SHN_LORESERVE && symbol.st_shndx != SHN_XINDEX) {
         refuse(where.text() + ": it is in section " + hex(symbol.st_shndx) + ", which is in no segment");
     }
 }
 
-// Dynamic relocations, from the section "Relocation Records" of LLVM's user guide. lld writes R_AMDGPU_ABS64 also into
+// Dynamic relocations, from the section "Relocation Records" of LLVM's user guide. lld also writes R_AMDGPU_ABS64 into
 // the global offset table.
 enum relocation : uint32_t {
     r_none       = 0,
@@ -354,7 +353,7 @@ class relocator {
         }
         const Elf64_Sym symbol = symbols.at(index);
         if (!is_defined(symbol)) {
-            return 0; // a weak one: others were refused before
+            return 0; // a weak symbol; others were rejected before
         }
         if (symbol.st_shndx == SHN_ABS) {
             return symbol.st_value;
@@ -375,7 +374,7 @@ struct descriptor {
     uint32_t scratch;
     uint32_t kernarg_size;
     uint32_t reserved0;
-    int64_t entry; // from the descriptor
+    int64_t entry; // relative to the descriptor
     uint8_t reserved1[20];
     uint32_t rsrc3;
     uint32_t rsrc1;
@@ -393,8 +392,8 @@ constexpr uint16_t has_wave32                = 1 << 10; // ENABLE_WAVEFRONT_SIZE
 constexpr uint16_t has_dynamic_stack         = 1 << 11; // USES_DYNAMIC_STACK
 constexpr uint32_t vgpr_blocks_mask          = 0x3f;    // GRANULATED_WORKITEM_VGPR_COUNT of rsrc1
 
-// How a processor counts VGPRs in a descriptor, for 32 and 64 lanes: what LLVM calls the VGPR encoding granule. It does
-// not depend on how many VGPRs a SIMD has; those of RDNA3 with 1536 only allocate in larger steps.
+// Granularity of the VGPR count in a descriptor, for 32 and 64 lanes (LLVM: VGPR encoding granule). It does not depend
+// on the number of VGPRs per SIMD; RDNA3 GPUs with 1536 only allocate in larger steps.
 struct vgpr_encoding {
     uint32_t granule_of_wave32, granule_of_wave64;
     uint32_t most; // that instructions can address
@@ -426,7 +425,7 @@ class loaded final : public code_object {
         for (kernel_metadata & each : read_notes(file)) {
             add_kernel(std::move(each));
         }
-        // Only while the file is there.
+        // Only valid while the file is.
         dynamic_table = {};
     }
 
@@ -487,7 +486,7 @@ class loaded final : public code_object {
         relocator.apply(dynamic.plt_relocations, dynamic.plt_relocations_size);
     }
 
-    // There is no other file that could define them.
+    // No other file can define them.
     void check_undefined() const {
         for (uint64_t i = 1; i < dynamic_table.size(); ++i) {
             const Elf64_Sym symbol = dynamic_table.at(i);
@@ -514,7 +513,7 @@ class loaded final : public code_object {
 
     void add_function(const symbol_table & table, const Elf64_Sym & symbol, uint64_t i) {
         check_section(symbol, table.where(i));
-        if (symbol.st_size == 0) { // of a file that has no code at all its address lies in no segment
+        if (symbol.st_size == 0) { // a file without any code has no segment at its address
             without_size.insert(name_of(table, symbol, i));
             return;
         }
@@ -544,7 +543,7 @@ class loaded final : public code_object {
         return std::string(name);
     }
 
-    // The metadata of the file: a note of it, or several where files were linked (-fgpu-rdc).
+    // The file's metadata: one note, or several if files were linked (-fgpu-rdc).
     static std::vector<kernel_metadata> read_notes(const elf_file & file) {
         std::vector<kernel_metadata> all;
         bool is_found = false;
@@ -641,8 +640,8 @@ class loaded final : public code_object {
         return count;
     }
 
-    // Where clang finds that all of a kernel is undefined it leaves a function of no bytes: behind it lie those of
-    // another one, what fills the end of the code, or nothing. Assembly may leave sizes out, and has code there.
+    // If clang finds that a kernel's whole body is undefined behaviour, it emits a function of size 0: it is followed
+    // by another function, padding, or nothing. Assembly may omit sizes, and has code there.
     bool has_code(const std::string & name, uint64_t entry) const {
         if (!without_size.contains(name)) {
             return true;
@@ -667,12 +666,12 @@ class loaded final : public code_object {
     image image_;
     dynamic_section dynamic;
     symbol_table dynamic_table;
-    uint64_t letters = 0; // of all names
+    uint64_t letters = 0; // length of all names
     std::map<std::string, Elf64_Sym, std::less<>> descriptors;
     std::map<std::string, kernel_code, std::less<>> all_kernels;
     std::map<std::string, symbol, std::less<>> all_variables;
-    std::map<const std::byte *, named_symbol> functions_; // by where they begin
-    std::set<std::string> without_size;                   // functions that are said to have no bytes
+    std::map<const std::byte *, named_symbol> functions_; // by start address
+    std::set<std::string> without_size;                   // functions of size 0
 };
 
 } // namespace

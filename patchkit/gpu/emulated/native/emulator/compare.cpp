@@ -10,7 +10,7 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Bits of the second operand of a class comparison, RDNA3 ISA guide, V_CMP_CLASS_F32.
+// Class mask in the second operand, RDNA3 ISA guide, V_CMP_CLASS_F32.
 template <class B> u32 class_bits(const B & bits, const u32x & wanted, int mantissa, int exponents) {
     using E = decltype(bits[0] + 0);
     const E all_ones = (E(1) << exponents) - 1, fraction_bits = (E(1) << mantissa) - 1;
@@ -20,7 +20,7 @@ template <class B> u32 class_bits(const B & bits, const u32x & wanted, int manti
     const i32x is_quiet = holds((fraction >> E(mantissa - 1)) != 0);
     const i32x is_negative = holds(((bits >> E(mantissa + exponents)) & 1) != 0);
     const auto number = [](int n) { return splat<i32x>(n); };
-    // Of positive ones; the negative ones lie before them the other way round, and NaN has no sign.
+    // For positive values; the negative classes precede them in reverse order, and NaN has no sign.
     const i32x nan = is_quiet ? number(1) : number(0), top = has_fraction ? nan : number(9);
     const i32x bottom = has_fraction ? number(7) : number(6);
     i32x which = is_top ? top : is_bottom ? bottom : number(8);
@@ -32,7 +32,7 @@ u32 class_of(const u32x & value, const u32x & wanted) { return class_bits(value,
 u32 class_of(const f64x & value, const u32x & wanted) { return class_bits(as<u64x>(value), wanted, 52, 11); }
 u32 class_of(const u16x & value, const u32x & wanted) { return class_bits(convert<u32x>(value), wanted, 10, 5); }
 
-// An f32 as its bits: a class comparison sees subnormals also where the float mode flushes them.
+// f32 as bits: class comparisons see subnormals even if the float mode flushes them.
 struct B32 : U32 {
     static constexpr format form = format::f32;
 };
@@ -48,7 +48,7 @@ template <class K, class Wanted, bool is_exec> void compare_class(const instruct
     PATCHKIT_NEXT(i, w);
 }
 
-// Names are made once and live as long as the table.
+// Names must live as long as the table.
 std::string_view kept(std::string name) {
     static std::deque<std::string> names;
     return names.emplace_back(std::move(name));
@@ -60,7 +60,7 @@ template <auto f, class K> void add(definitions & to, const std::string & condit
     to.push_back({kept("v_cmpx" + end), run_compare_exec<f, K, K>, {}, {K::form, K::form}, 0});
 }
 
-// The answer that no operand changes: no lane, and each. RDNA4 has neither.
+// Constant results, for no lane and all lanes. RDNA4 does not have them.
 template <class K> void add_constant_answers(definitions & to, const std::string & type) {
     add<[](auto a, auto) { return (a == a) & (a != a); }, K>(to, "f", type);
     add<[](auto a, auto) { return (a == a) | (a != a); }, K>(to, "t", type);
@@ -75,7 +75,7 @@ template <class K> void add_integers(definitions & to, const std::string & type)
     add<[](auto a, auto b) { return (a >= b); }, K>(to, "ge", type);
 }
 
-// `Class`: how a class comparison reads the value, `Wanted`: and the classes.
+// `Class`: how a class comparison reads the value; `Wanted`: the class mask.
 template <class K, class Class, class Wanted> void add_floats(definitions & to, const std::string & type) {
     add<[](auto a, auto b) { return a < b; }, K>(to, "lt", type);
     add<[](auto a, auto b) { return a == b; }, K>(to, "eq", type);

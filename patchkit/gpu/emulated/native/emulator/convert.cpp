@@ -10,7 +10,7 @@ template <class V> V bounded(const V & value, const V & least, const V & most) {
     return value < least ? least : value > most ? most : value;
 }
 
-// Towards zero; beyond the range the nearest end, NaN is 0.
+// Rounds towards zero and saturates; NaN is 0.
 i32x to_i32(const f64x & a) {
     const f64x number = a != a ? splat<f64x>(0.0) : bounded<f64x>(a, splat<f64x>(-2147483648.0), splat<f64x>(2147483647.0));
     return convert<i32x>(number);
@@ -20,7 +20,7 @@ u32x to_u32(const f64x & a) {
     return convert<u32x>(convert<i64x>(number));
 }
 i32x to_i32(const f32x & a) {
-    // 2^31 itself has no f32 below it that is not exact, so the conversion of the rest is.
+    // The largest f32 below 2^31 is exact, so the conversion of the rest is as well.
     const f32x number = a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(-2147483648.0f), splat<f32x>(2147483520.0f));
     return a >= 2147483648.0f ? splat<i32x>(INT32_MAX) : convert<i32x>(number);
 }
@@ -34,7 +34,7 @@ u32x to_u16(const f32x & a) {
 
 f32x byte_of(const u32x & a, int n) { return convert<f32x>((a >> (8 * n)) & 0xff); }
 
-// To the nearest, ties to even, of a value scaled so that 1 is the largest number.
+// To nearest even, for a value scaled so that 1 is the largest number.
 i32x to_snorm(const f32x & a) {
     const f32x number = a != a ? splat<f32x>(0.0f) : bounded<f32x>(a, splat<f32x>(-1.0f), splat<f32x>(1.0f));
     return convert<i32x>(__builtin_elementwise_roundeven(number * 32767.0f));
@@ -47,7 +47,7 @@ u32x to_unorm(const f32x & a) {
 u32x pair(const u32x & low, const u32x & high) { return (low & 0xffff) | (high << 16); }
 u32x pair(const i32x & low, const i32x & high) { return pair(as<u32x>(low), as<u32x>(high)); }
 
-// To a half, towards zero: rounding to nearest went too far when the result is larger in magnitude.
+// To f16, towards zero: corrects rounding to nearest if the result is larger in magnitude.
 u32x towards_zero(const f32x & a) {
     const u16x nearest = narrowed(a);
     const f32x back = widened(nearest);
@@ -71,10 +71,10 @@ u16x saturated_bytes(const u32x & a) {
     return convert<u16x>(first | (second << 8));
 }
 
-// ---- Bytes as floats (RDNA4)
+// ---- 8-bit floats (RDNA4)
 
-// To so many bits of mantissa, with subnormals below 2^least: to the nearest, ties to even, or with `random` in place of
-// the bits that are cut. What is larger than the largest number is `beyond`.
+// Rounds to the format's mantissa, with subnormals below 2^least: to nearest even, or stochastically with `random` in
+// place of the truncated bits. Larger values become `beyond`.
 struct byte_format {
     int mantissa;
     int least;
@@ -85,7 +85,7 @@ constexpr byte_format fp8{3, -6, 0x7e, 0x7f, 0x7f, 0x7f}, bf8{2, -14, 0x7b, 0x7c
 u32x narrowed_to(const byte_format & to, const f32x & value, const u32x * random) {
     const u32x bits = as<u32x>(value), sign = bits >> 24 & 0x80, magnitude = bits & 0x7fffffff;
     const i32x exponent = as<i32x>(magnitude >> 23) - 127;
-    // Subnormals keep fewer bits: so many are cut of the 24 of an f32.
+    // Subnormals keep fewer of the 24 bits of an f32.
     const i32x missing = exponent < to.least ? to.least - exponent : splat<i32x>(0);
     const i32x cut = missing + (23 - to.mantissa);
     const u32x shift = as<u32x>(cut > 31 ? splat<i32x>(31) : cut);
@@ -94,7 +94,7 @@ u32x narrowed_to(const byte_format & to, const f32x & value, const u32x * random
     const u32x odd = (significand >> shift) & 1;
     const u32x added = random == nullptr ? (lost >> 1) + odd : (*random >> (32 - 23)) & lost;
     u32x kept = cut > 25 ? splat<u32x>(0) : (significand + added) >> shift;
-    // The leading one of a normal number counts as one of the exponent, which also takes the carry.
+    // The leading one of a normal number adds one to the exponent, which also absorbs the carry.
     const i32x field = exponent < to.least ? splat<i32x>(0) : exponent - to.least;
     kept += as<u32x>(field) << u32(to.mantissa);
     kept = kept > to.largest ? splat<u32x>(to.beyond) : kept;
@@ -103,7 +103,7 @@ u32x narrowed_to(const byte_format & to, const f32x & value, const u32x * random
     return kept | sign;
 }
 
-// `immediate` is the number of the byte, which byte_sel gives.
+// `immediate` is the index of the byte (byte_sel).
 template <auto widen> void from_byte(const instruction * i, wave & w) {
     F32::write(i, w, widen((read_bits(i, w, i->from[0]) >> (8 * u32(i->immediate))) & 0xff));
     PATCHKIT_NEXT(i, w);
@@ -174,7 +174,7 @@ definitions conversion_instructions() {
         op<[](u32x a, u32x b) { return pair(saturated_u16(a), saturated_u16(b)); }, U32, U32, U32>("v_cvt_pk_u16_u32"),
         op<replaced_byte, U32, F32, U32, U32>("v_cvt_pk_u8_f32"),
         op<saturated_bytes, U16, U32>("v_sat_pk_u8_i16"),
-        // A signed number of four bits as sixteenths.
+        // A signed 4-bit number in sixteenths.
         op<[](u32x a) { return convert<f32x>(as<i32x>(a << 28) >> 28) * 0.0625f; }, F32, U32>("v_cvt_off_f32_i4"),
         {"v_cvt_f32_fp8", from_byte<widened_fp8>, {format::f32}, {format::b32}},
         {"v_cvt_f32_bf8", from_byte<widened_bf8>, {format::f32}, {format::b32}},

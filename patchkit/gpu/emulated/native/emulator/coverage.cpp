@@ -1,8 +1,8 @@
-// Which instructions of a GPU are emulated: of all that LLVM's tables decode.
+// Lists which of the instructions that LLVM decodes for a GPU are emulated.
 //
 //   coverage LIBLLVM ARCH
 //
-// Every opcode of every encoding is decoded, in a few forms of operands. Answers by line, each name once:
+// Every opcode of every encoding is decoded with a few forms of operands. Output lines, one per name:
 //
 //   FAMILY NAME yes                  every form that LLVM decodes can be run
 //   FAMILY NAME some TEXT: REASON    some form cannot; this is the first of them
@@ -20,7 +20,7 @@ namespace {
 
 using namespace patchkit::gpu;
 
-// Where the operation stands in the first word, and words of operands that are tried with each.
+// Position of the opcode in the first word, and words of operands to try with each.
 struct encoding {
     const char * family;
     u32 first;
@@ -29,7 +29,7 @@ struct encoding {
     std::vector<std::array<u32, 3>> operands;
 };
 
-// v2, v6 and v10 as the three sources of 9 bits each; s6, s8 and s10.
+// v2, v6 and v10 as 9-bit sources; s6, s8 and s10.
 constexpr u32 v_0 = 0x102, v_1 = 0x106u << 9, v_2 = 0x10au << 18, s_0 = 6, s_1 = 8u << 9, s_2 = 10u << 18;
 constexpr u32 row_shift = 0xff011102, eight = 0xfac68802; // row_shl:1 of v2, and dpp8 of v2
 
@@ -58,7 +58,7 @@ std::vector<encoding> common() {
         {"VALU", 0xcd000000, 16, 128, {{4, v_0 | v_1 | v_2, 0}}},
         {"graphics", 0xce000000, 16, 64, {{4, 0, 0}}},
         {"graphics", 0xf8000000, 4, 64, {{0, 0x05040302, 0}}},
-        // The first halves of dual instructions beside a move, and the second ones.
+        // First halves of dual-issue instructions, with a move as second half; then second halves.
         {"VALU", 0xc8100d02, 22, 16, {{0, 0x04040701, 0x12345678}}},
         {"VALU", 0xca000d02, 17, 32, {{0, 0x04040701, 0x12345678}}},
         {"DS", 0xd8000000, 18, 256,
@@ -103,7 +103,7 @@ std::vector<encoding> of_rdna4() {
 struct known {
     std::string family;
     bool is_run = false;
-    std::string refused; // the first form, and why
+    std::string refused; // the first form, and the reason
 };
 
 } // namespace
@@ -123,7 +123,7 @@ int main(int argc, char ** argv) {
                     const u32 words[3] = {(each.first + (operation << each.shift)) | operands[0], operands[1], operands[2]};
                     const std::span<const std::byte> code = std::as_bytes(std::span(words));
                     const line read = reader.one(code, 0);
-                    // LLVM writes what it decodes for a register that may not stand there.
+                    // LLVM prints this for a register that is invalid in that place.
                     if (read.text.empty() || read.text.find("/*Invalid") != std::string::npos) {
                         continue;
                     }
@@ -132,7 +132,8 @@ int main(int argc, char ** argv) {
                         known & one = all[base_name(part.name)];
                         one.family = one.family.empty() ? each.family : one.family;
                         one.is_run |= why.empty();
-                        // The global data share, to which ROCm lets no program, is no form of what LDS has.
+                        // The global data share, which programs cannot use in ROCm, is not considered a form of LDS
+                        // instructions.
                         if (!why.empty() && one.refused.empty() && !part.has("gds")) {
                             one.refused = read.text + ": " + why;
                         }

@@ -6,7 +6,7 @@ namespace patchkit::gpu {
 
 namespace {
 
-// More program headers than any linker writes; a bound on the work that a header can ask for.
+// More program headers than any linker writes; limits the work that a header can cause.
 constexpr uint64_t most_segments = 128;
 
 constexpr unsigned char os_amdgpu_hsa  = 64;
@@ -20,7 +20,7 @@ struct processor {
     std::string_view name;
 };
 
-// EF_AMDGPU_MACH of gfx9 and later; the names are those that llvm-readelf of LLVM 22 prints for these numbers.
+// EF_AMDGPU_MACH for gfx9 and later; names as printed by llvm-readelf of LLVM 22.
 constexpr processor processors[] = {
     {0x2c, "gfx900"},          {0x2d, "gfx902"},          {0x2e, "gfx904"},          {0x2f, "gfx906"},
     {0x30, "gfx908"},          {0x31, "gfx909"},          {0x32, "gfx90c"},          {0x33, "gfx1010"},

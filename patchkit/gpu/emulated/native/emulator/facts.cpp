@@ -8,7 +8,7 @@ namespace patchkit::gpu {
 namespace {
 
 void add_registers(register_set & to, const registers & r, into part) {
-    if (!r.is_vector && r.first == slot::null) { // written in pairs, and M0 lies behind it
+    if (!r.is_vector && r.first == slot::null) { // written in pairs, followed by M0
         return;
     }
     for (int n = r.first; n < r.first + r.count; ++n) {
@@ -33,8 +33,8 @@ void add_operand(register_set & to, const parsed_operand & o, into part = into::
     }
 }
 
-// Memory by a description in scalar registers, a counter or a place that M0 or the lane's number says: what is read and
-// left counts, where it lies is held against the allocations by the access itself.
+// Buffers, counters, and addresses from M0 or the lane's number: only what is read and written counts; the access
+// itself checks the address.
 space space_of(route by) {
     switch (by) {
         case route::global: return space::global;
@@ -66,7 +66,7 @@ void add_memory_facts(facts & to, const parsed_instruction & p, const architectu
     to.where = space_of(form.by);
     const bool is_described = to.where == space::none && form.by != route::between_lanes;
     if (is_described) {
-        to.is_given = true; // not to be tried with other values: it changes memory
+        to.is_given = true; // must not be tried with other values, because it changes memory
     } else {
         to.size = form.size;
         to.accesses = form.accesses;
@@ -78,7 +78,7 @@ void add_memory_facts(facts & to, const parsed_instruction & p, const architectu
         to.is_flag = !to.is_store && (p.text.has("glc") || p.text.has("scope"));
         to.is_signed = form.is_signed;
         to.moves_bits = true; // between lanes
-        to.filled = has_part && gives ? 2 : 0; // loads into a half leave the other alone
+        to.filled = has_part && gives ? 2 : 0; // loads into a half keep the other half
         to.shift = form.part == into::high ? 16 : 0;
     }
     const into stored = is_store && form.size < 4 && !has_part ? into::low : form.part;
@@ -142,7 +142,7 @@ std::vector<float_step> float_steps_of(const definition & d) {
     return {made};
 }
 
-// By SIMM16 of a scalar instruction.
+// From SIMM16 of a scalar instruction.
 void add_waits(facts & to, const std::vector<counter> & counters, const std::byte * code) {
     u16 immediate;
     std::memcpy(&immediate, code, sizeof(immediate));
@@ -169,7 +169,7 @@ bool is_float(format f) {
 
 facts facts_of(const std::vector<parsed_instruction> & parts, const std::byte * code, const architecture & arch) {
     facts result;
-    // Of a dual instruction both parts compute alike; what one of them does counts for both.
+    // Both parts of a dual-issue instruction compute in the same way; properties of one apply to both.
     for (const parsed_instruction & one : parts) {
         if (one.row == nullptr) {
             continue;

@@ -1,5 +1,5 @@
-// Vector instructions on floats. Semantics: RDNA3 and RDNA3.5 ISA guides (AMD, 2023 and 2024), chapter 16, but for what
-// division is built of, V_RNDNE and V_FRACT: see there.
+// Vector instructions on floats. Semantics: RDNA3 and RDNA3.5 ISA guides (AMD, 2023 and 2024), chapter 16; exceptions
+// (division steps, V_RNDNE, V_FRACT) are documented below.
 
 #include "table.hpp"
 
@@ -42,7 +42,7 @@ f64x with_output_modifiers(f64x value, u32 modifiers) { return scaled_and_clampe
 
 namespace {
 
-// Everything below is for f32x and f64x; halves are computed as f32x.
+// Everything below is for f32x and f64x; f16 is computed as f32x.
 template <class V> struct bits_of;
 template <> struct bits_of<f32x> {
     using bits = u32x;
@@ -69,7 +69,7 @@ template <class V> auto is_signaling(const V & a) {
     return (a != a) & ((as<typename bits_of<V>::bits>(a) & bits_of<V>::quiet) == 0);
 }
 
-// -0 is less than +0. Of a NaN and a number the number counts, but for a signaling NaN in IEEE mode. `a` in `result`
+// -0 is less than +0. With one NaN the number is selected, except for a signaling NaN in IEEE mode. The `result` is `a`
 // where `takes_a`.
 template <class V, class M> V chosen(u32 modifiers, const V & a, const V & b, const M & takes_a) {
     V result = takes_a ? a : b;
@@ -99,7 +99,7 @@ template <class V> V med3_of(u32 m, const V & a, const V & b, const V & c) {
     return ((a != a) | (b != b) | (c != c)) ? min3_of(m, a, b, c) : middle;
 }
 
-// Maximum and minimum of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+// Maximum and minimum of IEEE 754-2019 (RDNA4): NaN if either operand is NaN.
 template <class V> V maximum_of(u32 m, const V & a, const V & b) {
     return a != a ? quieted(a) : b != b ? quieted(b) : max_of(m & ~modifier::ieee, a, b);
 }
@@ -119,7 +119,7 @@ template <class V> V minimummaximum_of(u32 m, const V & a, const V & b, const V 
     return maximum_of(m, minimum_of(m, a, b), c);
 }
 
-// The side of a cube that a direction points at, with the coordinates on it (RDNA3 ISA guide, V_CUBEID_F32 and on).
+// The cube face that a direction points at, with the coordinates on it (RDNA3 ISA guide, V_CUBEID_F32 ff.).
 enum class cube : u8 { face, s, t, major };
 template <cube wanted> f32x cube_of(const f32x & x, const f32x & y, const f32x & z) {
     const f32x ax = __builtin_elementwise_abs(x), ay = __builtin_elementwise_abs(y), az = __builtin_elementwise_abs(z);
@@ -175,10 +175,10 @@ u16x half_med3(u32 m, const u16x & a, const u16x & b, const u16x & c) {
 f32x fma_of(const f32x & a, const f32x & b, const f32x & c) { return __builtin_elementwise_fma(a, b, c); }
 f64x fma_of(const f64x & a, const f64x & b, const f64x & c) { return __builtin_elementwise_fma(a, b, c); }
 
-// An exact product and one rounding of the sum, for v_fma_f16 and its relatives.
+// An exact product and a sum rounded once, for v_fma_f16 and similar.
 u16x fma_halves(const u16x & a, const u16x & b, const u16x & c) { return fma_half(widened(a), widened(b), widened(c)); }
 
-// A product with a zero is zero, whatever the other factor.
+// A product with zero is zero, whatever the other factor is.
 f32x dx9_fma(const f32x & a, const f32x & b, const f32x & c) {
     return ((a == 0.0f) | (b == 0.0f)) ? c : fma_of(a, b, c);
 }
@@ -187,7 +187,7 @@ template <class V> V floor_of(const V & a) { return __builtin_elementwise_floor(
 template <class V> V ceil_of(const V & a) { return __builtin_elementwise_ceil(a); }
 template <class V> V trunc_of(const V & a) { return __builtin_elementwise_trunc(a); }
 template <class V> V rndne_of(const V & a) { return __builtin_elementwise_roundeven(a); }
-// Never 1: the largest number below it instead, which is what LLVM folds V_FRACT of a constant to.
+// Never 1, but at most the largest number below it, as LLVM folds V_FRACT of a constant.
 f32x fract_of(const f32x & a) {
     const f32x below_one = as<f32x>(splat<u32x>(0x3f7fffff)), fraction = a - floor_of(a);
     return fraction >= 1.0f ? below_one : fraction;
@@ -218,7 +218,7 @@ f32x scaled(const f32x & value, i32x power) {
 }
 
 f64x scaled(const f64x & value, const i32x & power) {
-    if (!any((power < -1022) | (power > 1023))) [[likely]] { // one product, rounded once
+    if (!any((power < -1022) | (power > 1023))) [[likely]] { // one multiplication, rounded once
         return value * as<f64x>((convert<i64x>(power) + 1023) << 52);
     }
     f64x result;
@@ -230,11 +230,11 @@ f64x scaled(const f64x & value, const i32x & power) {
 
 f32x ldexp_half(const f32x & value, const i16x & power) { return scaled(value, convert<i32x>(power)); }
 
-// Without a call per lane, as logarithms ask for both: a subnormal is made a normal number first.
+// Mantissa and exponent, without a call per lane, because logarithms need both; subnormals are normalised first.
 template <class V> struct parted {
     typename bits_of<V>::bits bits;
     typename bits_of<V>::sign is_small; // it was multiplied by 2^64
-    typename bits_of<V>::sign is_plain; // neither 0 nor infinite nor NaN
+    typename bits_of<V>::sign is_plain; // not 0, infinite or NaN
 };
 template <class V> parted<V> part(const V & a) {
     using bits = typename bits_of<V>::bits;
@@ -257,13 +257,13 @@ template <class V> i32x frexp_exponent(const V & a) {
     return convert<i32x>(p.is_plain ? exponent : splat<sign>(0));
 }
 
-// ---- Functions that the hardware approximates. These are right to within half an ULP and a little; like the
-// hardware they take and give no subnormals (LLVM's lowering of exp2, log2, rcp and rsq works around that).
+// ---- Functions that the hardware approximates. These are accurate to slightly more than half an ULP. Like the
+// hardware, they flush subnormal inputs and results (LLVM's lowering of exp2, log2, rcp and rsq works around that).
 
 f32x without_subnormals(const f32x & a) { return as<f32x>(flushed(as<u32x>(a))); }
 
 f32x exp2_of(const f32x & a) {
-    // 2^(whole + rest) with |rest| <= 1/2; the series is cut where it is below 2^-40.
+    // 2^(whole + rest) with |rest| <= 1/2; the series is truncated below 2^-40.
     const f32x bounded = a < -200.0f ? splat<f32x>(-200.0f) : a > 200.0f ? splat<f32x>(200.0f) : a;
     const f64x x = convert<f64x>(a != a ? splat<f32x>(0.0f) : bounded);
     const f64x whole = __builtin_elementwise_roundeven(x);
@@ -302,11 +302,11 @@ f32x log2_of(const f32x & given) {
 
 f32x rcp_of(const f32x & a) { return without_subnormals(1.0f / without_subnormals(a)); }
 
-// 1 / sqrt(a) of what an f32 can hold.
+// 1 / sqrt(a) for a in the range of f32.
 f64x inverse_root(const f64x & a) {
 #ifdef __AVX512F__
-    // The CPU's estimate of 14 bits, and two of Newton's steps, each of which doubles them: a quarter of the time of a root
-    // and a quotient.
+    // The CPU's estimate with 14 bits, and two Newton steps, each of which doubles the precision: a quarter of the time
+    // of a square root and a division.
     alignas(256) __m512d estimates[4];
     for (int n = 0; n < 4; ++n) {
         estimates[n] = _mm512_rsqrt14_pd(reinterpret_cast<const __m512d *>(&a)[n]);
@@ -330,14 +330,14 @@ f32x sqrt_of_half(const f32x & a) { return __builtin_elementwise_sqrt(a); }
 f32x rsq_of_half(const f32x & a) { return convert<f32x>(inverse_root(convert<f64x>(a))); }
 f32x rcp_of_half(const f32x & a) { return 1.0f / a; }
 
-// The argument is in turns.
+// The argument is in revolutions.
 template <bool is_sine> f32x wave_of(const f32x & a) {
     const f64x turns = convert<f64x>(a), rest = turns - __builtin_elementwise_roundeven(turns);
-    const f64x known = rest == rest ? rest : splat<f64x>(0); // an infinity has no rest
-    // From the nearest quarter of a turn: there an exact answer comes out as it is.
+    const f64x known = rest == rest ? rest : splat<f64x>(0); // infinity has no fractional part
+    // Relative to the nearest quarter turn, where exact results stay exact.
     const f64x quarters = __builtin_elementwise_roundeven(known * 4.0);
     const f64x angle = __builtin_elementwise_fma(quarters, splat<f64x>(-0.25), known) * 6.283185307179586; // up to pi / 4
-    // Both series are cut where they are below 2^-53.
+    // Both series are truncated below 2^-53.
     const f64x square = angle * angle;
     const auto series = [&](std::initializer_list<double> factors) {
         f64x sum{};
@@ -362,15 +362,15 @@ f64x rcp_wide(const f64x & a) { return 1.0 / a; }
 f64x rsq_wide(const f64x & a) { return 1.0 / __builtin_elementwise_sqrt(a); }
 f64x sqrt_wide(const f64x & a) { return __builtin_elementwise_sqrt(a); }
 
-// ---- Division, which the compiler builds from these three.
+// ---- Division steps, from which the compiler builds divisions.
 
 struct scales {
-    int by;        // power by which operands are scaled
-    int far;       // exponents this far apart are near overflow
-    int tiny;      // a numerator with this biased exponent or less is scaled up
-    int inverse;   // the inverse of a denominator with this biased exponent or more is subnormal
-    int quotient;  // exponents this far apart the other way give a subnormal quotient
-    int underflow; // and these none at all
+    int by;        // power of two by which operands are scaled
+    int far;       // exponents that differ by this much may overflow
+    int tiny;      // numerators with this biased exponent or less are scaled up
+    int inverse;   // denominators with this biased exponent or more have a subnormal inverse
+    int quotient;  // exponents that differ by this much in the other direction give a subnormal quotient
+    int underflow; // and by this much, underflow
 };
 template <class V> constexpr scales scales_of() {
     return std::is_same_v<V, f32x> ? scales{64, 96, 23, 253, -126, -150} : scales{128, 768, 53, 2045, -1022, -1075};
@@ -384,10 +384,10 @@ template <class V> V power_of_two(int power) {
     }
 }
 
-// The guide's text is wrong in five places. What is computed here is what the hardware-checked programs of issue 14
-// show, and what makes IEEE divisions of the compiler's expansion come out right (tests/property): without a case the
-// result is the source; a subnormal inverse or quotient is judged by exponents; with both the denominator is scaled
-// down; VCC is set by the same cases when an operand is 0, whose result is NaN.
+// The guide's text is wrong in five places. This implementation follows the hardware-verified programs of issue 14, and
+// gives correct IEEE divisions with the compiler's expansion (tests/property): if no case applies, the result is the
+// source; subnormal inverses and quotients are recognised by exponents; if both apply, the denominator is scaled down;
+// VCC is set by the same cases if an operand is 0, whose result is NaN.
 template <class V, class K> void div_scale(const instruction * i, wave & w) {
     constexpr scales s = scales_of<V>();
     using B = bits_of<V>;
@@ -405,7 +405,7 @@ template <class V, class K> void div_scale(const instruction * i, wave & w) {
     const auto is_denominator = as<typename B::bits>(value) == as<typename B::bits>(denominator);
     const auto is_numerator = as<typename B::bits>(value) == as<typename B::bits>(numerator);
     const V up = value * power_of_two<V>(s.by), down = value * power_of_two<V>(-s.by);
-    auto left = apart == apart; // lanes that no case has taken yet
+    auto left = apart == apart; // lanes for which no case applied yet
     const auto take = [&](auto condition) {
         const auto taken = left & condition;
         left = left & ~condition;
@@ -429,12 +429,12 @@ template <class V, class K> void div_scale(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// (a * b + c) * 2^power, rounded once: in a type that holds the sum with room to spare.
+// (a * b + c) * 2^power, rounded once: computed in a type that holds the sum with additional bits.
 f32 scaled_sum(f32 a, f32 b, f32 c, int power) {
     const f64 product = f64(a) * b, sum = product + c, other = sum - product;
     const f64 lost = (product - (sum - other)) + (c - other);
     u64 bits = as<u64>(sum);
-    if (lost != 0 && std::isfinite(sum) && (bits & 1) == 0) { // to an odd last bit, which stands for what is lost
+    if (lost != 0 && std::isfinite(sum) && (bits & 1) == 0) { // round to odd, to preserve what is lost
         bits = std::signbit(lost) == std::signbit(sum) ? bits + 1 : bits - 1;
     }
     return f32(std::ldexp(as<f64>(bits), power));
@@ -468,8 +468,8 @@ template <class V> V div_fmas(const V & a, const V & b, const V & c, u32 scaled_
         return result;
     }
     const auto exponent = biased_exponent(c);
-    // A power of two loses nothing while both are normal numbers; else scaled_sum rounds once. NaN are common: division
-    // by zero comes here with them.
+    // Scaling by a power of two is exact while both are normal numbers; otherwise scaled_sum rounds once. NaN are
+    // common here, from divisions by zero.
     const V moved = result * (exponent > bits_of<V>::bias ? power_of_two<V>(by) : power_of_two<V>(-by));
     const auto is_exact = (is_normal(result) & is_normal(moved)) | (result != result);
     const auto is_scaled = convert<std::remove_cvref_t<decltype(is_exact)>>(lane_mask(scaled_back)) != 0;
@@ -488,7 +488,7 @@ template <class V> V div_fixup(const V & quotient, const V & denominator, const 
     const bits sign = (as<bits>(denominator) ^ as<bits>(numerator)) & (splat<bits>(1) << (width - 1));
     const auto with_sign = [&](const V & value) { return as<V>((as<bits>(magnitude(value))) | sign); };
     const V infinity = splat<V>(INFINITY), d = magnitude(denominator), n = magnitude(numerator);
-    // A quotient that the steps before lost to a NaN is an overflow.
+    // A NaN from the previous steps means overflow.
     V result = with_sign(quotient != quotient ? infinity : quotient);
     result = biased_exponent(numerator) - biased_exponent(denominator) < scales_of<V>().underflow
                  ? with_sign(splat<V>(0))
@@ -500,7 +500,7 @@ template <class V> V div_fixup(const V & quotient, const V & denominator, const 
     return numerator != numerator ? quieted(numerator) : result;
 }
 
-// ---- Mixed precision: op_sel_hi says per source whether it is a half, op_sel which one.
+// ---- Mixed precision: op_sel_hi says per source whether it is f16, op_sel which half.
 
 template <int n> f32x mixed(const instruction * i, const wave & w) {
     u32x bits = read_bits(i, w, i->from[n]);
@@ -529,7 +529,7 @@ template <half_of part> void fma_mix(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Of one scalar, by the unit that has exp and its like (RDNA4). Halves leave zeros above.
+// One scalar, by the transcendental unit (RDNA4). f16 results have zeros in the upper half.
 template <auto f, bool is_half> void run_of_wave(const instruction * i, wave & w) {
     f32x value;
     if constexpr (is_half) {
@@ -553,13 +553,13 @@ f32x legacy_mullit(const f32x & a, const f32x & b, const f32x & c) {
     return is_bad ? -largest : a * b;
 }
 
-// 2/pi, as its first 1201 bits after the point, in words of 64 bits, most significant first (computed with 1400 bits of
-// pi by Machin's formula; tests/unit/emulator recomputes it).
+// 2/pi: the first 1201 bits after the point, in 64-bit words, most significant first (computed with 1400 bits of pi by
+// Machin's formula; tests/unit/emulator recomputes it).
 constexpr u64 two_over_pi[] = {
 #include "two_over_pi.inc"
 };
 
-// The 53 bits of 2/pi behind so many.
+// The 53 bits of 2/pi after the first `shift` bits.
 u64 bits_of_two_over_pi(int shift) {
     constexpr int words = int(std::size(two_over_pi));
     constexpr u64 of_last = ~u64(0) << (words * 64 - 1201); // there are 1201 bits
@@ -577,7 +577,7 @@ f64x trig_preop(const f64x & a, const u32x & segment) {
         const int exponent = int((as<u64>(a[lane] + 0.0) >> 52) & 0x7ff);
         const int shift = int(segment[lane] & 31) * 53 + std::max(exponent - 1077, 0);
         const int scale = -53 - shift + (exponent >= 1968 ? 128 : 0);
-        if (const int both = shift * 2 + (exponent >= 1968); both != before) { // mostly all lanes have one
+        if (const int both = shift * 2 + (exponent >= 1968); both != before) { // usually the same for all lanes
             before = both;
             of_before = std::ldexp(double(bits_of_two_over_pi(shift)), scale);
         }

@@ -1,16 +1,17 @@
-// Two hazards, each over all paths of one function.
+// Two hardware hazards, each searched on all paths of one function.
 //
-// Dual instructions behind DPP (GFX11). LLVM's fix (pull request 220348) says: a dual instruction whose two halves read,
-// as their first source or as their second one, VGPRs that are both even or both odd can lose the interlock with what
-// still writes one of these registers. Seen on silicon where a DPP instruction had written it (ROCm/aotriton issue 183):
-// NaN in half of the runs; 26 wait states between made it right every time, 16 did not. So a finding is such a pair with
-// a source of a DPP instruction less than 26 wait states before, that nothing between waits for: whatever reads the
-// register alone waits until it is there.
+// Dual-issue (VOPD) after DPP (GFX11). According to LLVM's fix (pull request 220348), a dual-issue instruction whose
+// halves both read an even, or both an odd VGPR as their first source (or both as their second) can miss the interlock
+// with an instruction that is still writing one of these registers. On hardware it was seen after a DPP instruction
+// (ROCm/aotriton issue 183): NaN in half of the runs; with 26 wait states in between all runs were correct, with 16
+// not. So a finding is such a pair with a source written by a DPP instruction less than 26 wait states before, without
+// a wait in between: any instruction that reads the register alone waits for it.
 //
-// A store that a barrier does not wait for. What __syncthreads() promises takes a wait for all stores before the barrier,
-// where the waves of a block may be on two CUs; code for that has caches made invalid right behind the barrier. LLVM's
-// pass si-insert-waitcnts (clang 22) takes that wait out where it has not seen the store yet: in a loop whose only store
-// is behind the barrier. It matters where another wave of the block reads what was stored, which only a run tells.
+// A store that is not waited for before a barrier. The semantics of __syncthreads() require a wait for all stores
+// before the barrier if the waves of a block can be on two CUs; code for that case invalidates caches right after the
+// barrier. LLVM's pass si-insert-waitcnts (clang 22) omits the wait if it has not seen the store yet: in a loop whose
+// only store is after the barrier. This matters if another wave of the block reads the stored value, which only a run
+// can show.
 
 #include "hazards.hpp"
 
@@ -26,7 +27,7 @@ namespace patchkit::gpu {
 namespace {
 
 constexpr u32 safe_wait_states = 26;
-constexpr size_t behind_barrier = 6; // instructions among which caches are made invalid
+constexpr size_t behind_barrier = 6; // instructions after a barrier in which caches are invalidated
 
 struct item {
     u32 offset = 0;
@@ -37,10 +38,10 @@ struct item {
     u32 wait_states = 1;
     std::optional<u32> target; // of a branch
     bool falls_through = true;
-    std::array<std::vector<int>, 2> sources; // of a dual instruction: VGPRs at its first place, and at its second
+    std::array<std::vector<int>, 2> sources; // VGPRs of a dual-issue instruction in its first and its second source position
 };
 
-// Registers that DPP instructions wrote: how many wait states ago, and by which item.
+// Registers written by DPP instructions: the number of wait states since, and the instruction.
 struct written {
     u32 ago;
     size_t by;
@@ -99,7 +100,8 @@ struct reader_of_function {
         return made;
     }
 
-    // v_dual_fmac_f32 v0, v1, v2: the destination, then the two places. A constant between them (fmamk) is none.
+    // v_dual_fmac_f32 v0, v1, v2: the destination, then the two sources. A constant between them (fmamk) does not
+    // count.
     static void add_sources(item & made, const std::vector<parsed_instruction> & parts) {
         for (const parsed_instruction & one : parts) {
             size_t place = 0;
@@ -116,7 +118,8 @@ struct reader_of_function {
     }
 };
 
-// The registers that a dual instruction reads at one place by both halves, if they are different ones of one parity.
+// Registers read by both halves of a dual-issue instruction in one source position, if they differ and have the same
+// parity.
 std::vector<int> of_one_parity(const item & one) {
     std::vector<int> result;
     for (const std::vector<int> & place : one.sources) {
@@ -127,7 +130,7 @@ std::vector<int> of_one_parity(const item & one) {
     return result;
 }
 
-// Runs `step(n, state)` over all paths until no state changes any more; `join(to, from)` says whether `to` did.
+// Dataflow: runs `step(n, state)` on all paths until no state changes; `join(to, from)` returns whether `to` changed.
 template <class State, class Step, class Join>
 void over_all_paths(const std::vector<item> & items, const std::map<u32, size_t> & by_offset, Step step, Join join) {
     std::vector<std::optional<State>> before(items.size());
@@ -191,7 +194,7 @@ class looker {
     spot spot_of(size_t n) const { return {items[n].offset, items[n].text}; }
 
     void look_for_lost_interlocks() {
-        std::map<size_t, std::pair<int, written>> lost; // by the dual instruction
+        std::map<size_t, std::pair<int, written>> lost; // by dual-issue instruction
         over_all_paths<fresh_registers>(
             items, by_offset,
             [&](size_t n, fresh_registers & fresh) {
@@ -203,7 +206,7 @@ class looker {
                     }
                 }
                 if (one.waits_for_results || one.known.is_jump) {
-                    fresh.clear(); // a function that is called takes its time
+                    fresh.clear(); // a called function takes long enough
                 }
                 for (auto at = fresh.begin(); at != fresh.end();) {
                     at->second.ago += one.wait_states;
@@ -241,7 +244,7 @@ class looker {
     bool promises_memory(size_t barrier) const {
         for (size_t n = barrier + 1; n < items.size() && n <= barrier + behind_barrier; ++n) {
             if (items[n].invalidates) {
-                // What other CUs wrote is asked for as well: that is another promise than that of a block.
+                // This also invalidates for stores of other CUs, which is not block-level synchronisation.
                 return items[n].text.find("gl1") == std::string::npos;
             }
             if (!items[n].skips_between) {
@@ -253,7 +256,7 @@ class looker {
 
     void look_for_stores_at_barriers() {
         struct under_way {
-            std::optional<size_t> store; // one of those that are not waited for
+            std::optional<size_t> store; // a store that was not waited for
         };
         std::map<size_t, size_t> hanging;
         over_all_paths<under_way>(
@@ -269,7 +272,7 @@ class looker {
                     }
                 }
                 if (known.is_jump) {
-                    state.store.reset(); // a function that is called may have waited
+                    state.store.reset(); // a called function may have waited
                 }
                 const bool is_seen = known.where == space::global || known.where == space::flat;
                 if (is_seen && known.is_store && !known.is_atomic) {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr u32 dwords_of_page = 1024;
 
-// Of two dwords: addresses of this process, which would lead nowhere.
+// High dwords of pointers of this process, which would become invalid.
 bool is_pointer(u32 high) { return high >= 0x5000 && high <= 0x7fff; }
 
 } // namespace
@@ -45,8 +45,8 @@ lds_traces & replay::page_of(u64 place) {
     return *page;
 }
 
-// Numbers of the same kind, as far as a word shows what it is: a place in a table stays near, a float of the same size.
-// Zeros are small integers in one variant, floats in the other.
+// Other values of the same kind, as far as a word shows its kind: table indices stay close, floats keep their
+// magnitude. Zeros become small integers in one variant, floats in the other.
 u32 replay::other_bits(u32 word, u64 place, u32 size) const {
     const u32 drawn = u32((place + 1) * 0x9e3779b97f4a7c15 >> 40) ^ variant * 0x5bd1e995;
     if (size < 4) {
@@ -56,7 +56,7 @@ u32 replay::other_bits(u32 word, u64 place, u32 size) const {
     if (word == 0) {
         return variant == 0 ? 1 + drawn % 7 : 0x3f800000 + drawn % 0x10000 * 8;
     }
-    if (exponent >= 87 && exponent <= 167) { // 2 to the power of -40 to 40
+    if (exponent >= 87 && exponent <= 167) { // 2^-40 to 2^40
         return word ^ (variant == 0 ? 1 + drawn % 7 : 1 + drawn % 0x7ffff);
     }
     return variant == 0 && word < (1u << 20) ? word ^ (drawn % 4) : word;

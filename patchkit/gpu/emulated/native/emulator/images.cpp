@@ -1,5 +1,5 @@
-// Loads, stores and samples of images, and loads of elements of a buffer with a format (RDNA3 and RDNA4 ISA guides,
-// "Vector Memory Image Instructions"). How samples are filtered is not published to the bit: weights have 8 bits here.
+// Image loads, stores and samples, and typed loads of buffer elements (RDNA3 and RDNA4 ISA guides, "Vector Memory Image
+// Instructions"). The precision of filtering is not published: weights have 8 bits here.
 
 #include "image_access.hpp"
 
@@ -14,13 +14,13 @@ namespace patchkit::gpu {
 
 namespace {
 
-using element = std::array<u32, 4>; // its channels as registers have them
+using element = std::array<u32, 4>; // channels, as in registers
 
-// Coordinates are numbers with a fixed point to the hardware. Here it has so many steps, that what was rounded to an
-// element in f32 does not fall into the one before.
+// Hardware uses fixed-point coordinates. This number of steps per element ensures that a coordinate rounded to an
+// element in f32 is not assigned to the previous one.
 constexpr f64 steps_of_element = 65536.0;
 
-// Further away than any image is wide, and still exact in all that follows.
+// Larger than any image, and exact in all following computations.
 constexpr f32 far_away = f32(1 << 24);
 
 template <class T> T read_channel(const std::byte * from) {
@@ -62,7 +62,7 @@ bool holds(const image & of, const std::array<i64, 3> & at) {
            at[2] < i64(of.depth);
 }
 
-// Channels that it does not have are 0, and the fourth is 1.
+// Missing channels are 0, and the fourth is 1.
 element read_element(const image & of, const std::array<i64, 3> & at) {
     element result{0, 0, 0, has_floats(of) ? as<u32>(1.0f) : 1};
     const std::byte * from = place_of(of, u64(at[0]), u64(at[1]), u64(at[2]));
@@ -83,7 +83,7 @@ void write_element(const image & of, const std::array<i64, 3> & at, const elemen
     }
 }
 
-// Where along one side an element lies; -1 where there is none but the border.
+// Position of an element along one side; -1 for the border.
 i64 placed(i64 n, u32 size, image::edge how) {
     const i64 last = i64(size) - 1;
     const auto modulo = [n](i64 by) { return (n % by + by) % by; };
@@ -95,7 +95,7 @@ i64 placed(i64 n, u32 size, image::edge how) {
     }
 }
 
-// A coordinate in elements. Where they do not go from 0 to 1, images neither repeat nor mirror.
+// A coordinate in elements. With coordinates that are not from 0 to 1, images neither repeat nor mirror.
 f32 in_elements(const image & of, f32 coordinate, u32 size) {
     const f32 scaled = of.has_unit_coordinates ? coordinate * f32(size) : coordinate;
     return scaled == scaled ? std::clamp(scaled, -far_away, far_away) : 0.0f; // not NaN
@@ -106,7 +106,7 @@ image::edge edge_of(const image & of, int side) {
     return repeats && !of.has_unit_coordinates ? image::edge::clamp : of.edges[side];
 }
 
-// One side of a sample: the elements at both sides of it, and how much the second one counts.
+// One dimension of a sample: the two adjacent elements, and the weight of the second.
 struct along {
     i64 first = 0, second = 0;
     f32 weight = 0.0f;
@@ -136,7 +136,7 @@ element element_or_border(const image & of, const std::array<i64, 3> & at) {
     return result;
 }
 
-// Layers are counted, not measured.
+// Layers are selected by rounding, without filtering.
 i64 layer_at(const image & of, f32 coordinate) {
     const f32 at = coordinate == coordinate ? std::clamp(coordinate, 0.0f, f32(of.depth - 1)) : 0.0f;
     return i64(std::nearbyint(at));
@@ -176,7 +176,7 @@ element sample(const image & of, const image_access & how, const std::array<f32,
             place[size_t(n)] = is_second ? side.second : side.first;
             weight *= is_second ? side.weight : 1.0f - side.weight;
         }
-        if (weight == 0.0f) { // an infinity beside it counts for nothing
+        if (weight == 0.0f) { // an infinity with weight 0 is ignored
             continue;
         }
         const element found = element_or_border(of, place);
@@ -187,7 +187,7 @@ element sample(const image & of, const image_access & how, const std::array<f32,
     return as<element>(sum);
 }
 
-// One channel of the four elements that a linear sample would take, the lower left one first, against the clock.
+// One channel of the four elements of a linear sample, counterclockwise from the lower left.
 element gather(const image & of, const image_access & how, const std::array<f32, 3> & at) {
     const sides s = sides_of(of, how, at, true);
     const along &x = s.of[0], &y = s.of[1];
@@ -201,7 +201,7 @@ u32 & lane_of(wave & w, operand o, int lane, int further = 0) {
     return reinterpret_cast<u32 *>(&vector_at(w, o, further))[lane];
 }
 
-// The image that scalar registers describe. Throws kernel_fault when there is none, or when its memory is gone.
+// The image for a descriptor. Throws kernel_fault if there is none, or its memory was freed.
 const image & described(const instruction * i, wave & w, operand description) {
     const u64 number = read_scalar_64(i, w, description);
     const image * found = w.on->image_at(number);
@@ -221,7 +221,7 @@ void run_image(const instruction * i, wave & w) {
     }
     const image & of = described(i, w, how.description);
     using what = image_access::what;
-    // Results may go where coordinates are: those of each lane are read first.
+    // Results may overwrite coordinates, so each lane's coordinates are read first.
     for (u32 left = w.exec(); left != 0; left &= left - 1) {
         const int lane = std::countr_zero(left);
         std::array<u32, 3> at{};
@@ -230,7 +230,7 @@ void run_image(const instruction * i, wave & w) {
             at[size_t(n)] = lane_of(w, how.coordinates[size_t(n)], lane);
         }
         if (how.has_layer && how.dimensions == 1 && (how.does == what::load || how.does == what::store)) {
-            std::swap(at[1], at[2]); // the layer is the third
+            std::swap(at[1], at[2]); // the layer is the third coordinate
         }
         const std::array<i64, 3> place{i64(i32(at[0])), i64(i32(at[1])), i64(i32(at[2]))};
         element value{};

@@ -23,7 +23,7 @@ u32x bit_field(const u32x & value, const u32x & first, const u32x & width) {
 }
 
 i32x signed_bit_field(const i32x & value, const u32x & first, const u32x & width) {
-    // The sign fills up a field that goes beyond the last bit.
+    // A field beyond the last bit is filled with the sign.
     const u32x bits = bit_field(as<u32x>(value >> as<i32x>(first & 31)), splat<u32x>(0), width);
     const u32x sign = (width & 31) == 0 ? splat<u32x>(0) : splat<u32x>(1) << ((width - 1) & 31);
     return as<i32x>((bits ^ sign) - sign);
@@ -125,7 +125,7 @@ template <bool is_sum> void add_i16(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Sums and differences with a carry out, and with one in, too.
+// Sums and differences with carry out, and optionally carry in.
 enum class carry : u8 { sum, difference, reversed };
 
 template <carry kind, bool takes_one> void with_carry(const instruction * i, wave & w) {
@@ -173,14 +173,14 @@ void mad_u64_u32(const instruction * i, wave & w) {
 void mad_i64_i32(const instruction * i, wave & w) {
     const i64x product = wide(I32::read<0>(i, w)) * wide(I32::read<1>(i, w));
     const u64x addend = U64::read<2>(i, w), sum = as<u64x>(product) + addend;
-    // The bit is the 65th of the exact sum: its sign, as a carry would leave it.
+    // The bit is bit 65 of the exact sum, its sign.
     const u64x overflow = (as<u64x>(product) ^ sum) & (addend ^ sum);
     write_scalar(w, i->to[1], lane_bits(as<i64x>(overflow ^ sum) < 0) & w.exec());
     U64::write(i, w, sum);
     PATCHKIT_NEXT(i, w);
 }
 
-// Products with an addend; with clamp they saturate in the type of the result.
+// Products with an addend; with clamp they saturate in the result's type.
 template <class V, class Wide> V mad(u32 modifiers, const Wide & a, const Wide & b, const Wide & c, i64 least, i64 most) {
     const Wide exact = a * b + c;
     return convert<V>((modifiers & modifier::clamp) != 0 ? middle<Wide>(exact, splat<Wide>(least), splat<Wide>(most)) : exact);
@@ -202,7 +202,7 @@ u32x lookup_sad_hi(const u32x & a, const u32x & b, const u32x & c) {
     return (sum_of_differences(a, b, splat<u32x>(0)) << 16) + c;
 }
 
-// Bytes of the reference b that are zero do not count.
+// Zero bytes of the reference b are ignored.
 u32x masked_sum_of_differences(const u32x & a, const u32x & b, const u32x & c) {
     u32x sum = c;
     for (int n = 0; n < 4; ++n) {
@@ -220,7 +220,7 @@ u32x sum_of_differences_16(const u32x & a, const u32x & b, const u32x & c) {
     return sum;
 }
 
-// Of each byte half of the sum, rounded up where the byte of c is odd.
+// Average of each byte, rounded up if the byte of c is odd.
 u32x average_bytes(const u32x & a, const u32x & b, const u32x & c) {
     u32x result{};
     for (int n = 0; n < 4; ++n) {
@@ -230,7 +230,7 @@ u32x average_bytes(const u32x & a, const u32x & b, const u32x & c) {
     return result;
 }
 
-// Four sums of differences, each of the four bytes of `a` that begin one further on.
+// Four sums of differences, for the four bytes of `a` at increasing offsets.
 template <auto sum> void four_sums_16(const instruction * i, wave & w) {
     const u64x a = U64::read<0>(i, w), c = read_bits_64(i, w, i->from[2]);
     const u32x b = read_bits(i, w, i->from[1]);

@@ -42,7 +42,7 @@ void swap_halves(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// How many lanes below this one have a bit in the mask, which may differ from lane to lane.
+// Number of lower lanes with a bit in the mask, which may differ per lane.
 void mbcnt_lo(const instruction * i, wave & w) {
     const u32x below = (splat<u32x>(1) << lane_numbers()) - 1;
     const u32x bits = U32::read<0>(i, w) & below;
@@ -50,14 +50,14 @@ void mbcnt_lo(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Counts lanes from 32 on, of which there are none.
+// Counts lanes from 32 on, which do not exist.
 void mbcnt_hi(const instruction * i, wave & w) {
     U32::write(i, w, U32::read<1>(i, w));
     PATCHKIT_NEXT(i, w);
 }
 
-// Within rows of 16 lanes, or (exchanged) from the other row. op_sel[0]: inactive lanes are read, too; op_sel[1]: where
-// they are not, the result is 0 instead of what was there.
+// Within rows of 16 lanes, or (exchanged) from the other row. op_sel[0]: also read inactive lanes; op_sel[1]: otherwise
+// the result is 0 instead of the old value.
 template <bool is_exchanged, class Selector> void permute_row(const instruction * i, wave & w, Selector selector_of) {
     const u32x source = read_bits(i, w, i->from[0]);
     const bool reads_inactive = (i->modifiers & modifier::op_sel_0) != 0;
@@ -82,14 +82,14 @@ template <bool is_exchanged> void permlane16(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// The selectors of the _var forms are a VGPR: each lane's own.
+// The _var forms have the selectors of each lane in a VGPR.
 template <bool is_exchanged> void permlane16_var(const instruction * i, wave & w) {
     const u32x selectors = read_bits(i, w, i->from[1]);
     permute_row<is_exchanged>(i, w, [&](int lane) { return selectors[lane]; });
     PATCHKIT_NEXT(i, w);
 }
 
-// Swaps the halves of a wave of 64; with 32 lanes there is nothing to swap (pseudocode: a no-operation).
+// Swaps the halves of a 64-lane wave; a no-operation with 32 lanes (pseudocode).
 void permlane64(const instruction * i, wave & w) { PATCHKIT_NEXT(i, w); }
 
 int moved(const instruction * i, wave & w) {
@@ -100,7 +100,7 @@ int moved(const instruction * i, wave & w) {
     return int(by);
 }
 
-// Registers by number plus M0. `immediate` is how many registers there are behind the operand.
+// Register index plus M0. `immediate` is the number of registers after the operand.
 u32x & moved_register(const instruction * i, wave & w, operand o) {
     const int by = moved(i, w);
     if (by > i->immediate) {
@@ -119,8 +119,8 @@ void movrels(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Both are moved, each by its part of M0. `immediate` is how many registers there are behind the source, and above bit
-// 16 behind the destination.
+// Both are indexed, each by its part of M0. `immediate` is the number of registers after the source, and above bit 16
+// after the destination.
 u32x & moved_by(const instruction * i, wave & w, operand o, u32 by, u32 most) {
     if (by > most) {
         w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one of the kernel");

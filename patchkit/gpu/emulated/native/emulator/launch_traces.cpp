@@ -8,7 +8,7 @@ namespace {
 
 constexpr u32 first_of_block = u32(1) << 31;
 
-// Kernels that give more signs are in an order that nobody can follow in reasonable time.
+// Kernels with more signals have an order that cannot be computed in reasonable time.
 constexpr u64 most_signs = u64(1) << 23;
 constexpr size_t most_followed = 4096;
 
@@ -39,7 +39,7 @@ bool launch_traces::is_first_of_block(u32 who) {
 void launch_traces::give_sign(u64 place, u32 block, u32 bound) {
     const std::lock_guard<std::mutex> guard(mutex);
     if (is_over || ((owners[bound - order.first] & first_of_block) != 0 && !known.contains(block))) {
-        return; // there is nothing that it could say
+        return; // no information
     }
     meeting_place & here = places[place];
     std::vector<std::pair<size_t, u32>> & own = here.of_block[block];
@@ -87,7 +87,7 @@ bool launch_traces::knows(u32 block, u32 who, bool is_read) {
                    });
         });
     };
-    // What those know whose signs it saw, it knows too.
+    // Knowledge is transitive over observed signals.
     std::vector<u32> open{block};
     std::unordered_set<u32> seen{block};
     for (size_t n = 0; n < open.size(); ++n) {
@@ -99,7 +99,7 @@ bool launch_traces::knows(u32 block, u32 who, bool is_read) {
             continue;
         }
         if (says_so(found->second)) {
-            u32 & bound = known[block].blocks[wanted]; // it is asked again
+            u32 & bound = known[block].blocks[wanted]; // it is looked up again
             bound = std::max(bound, is_read ? who : who + 1);
             return true;
         }

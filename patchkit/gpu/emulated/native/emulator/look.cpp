@@ -1,10 +1,10 @@
-// Looks at the code objects in a file without running them.
+// Analyses the code objects in a file without running them.
 //
 //   look LIBLLVM ARCH FILE FOLDER < kernels
 //
-// FILE is anything that holds code for AMD GPUs: a code object, an offload bundle, a program. Of each bundle the code for
-// ARCH is looked at, or what it has instead, if there is none; of it all functions, or the kernels that are named, one on
-// a line. Answers by line:
+// FILE contains code for AMD GPUs: a code object, an offload bundle, or a program. From each bundle, the code for ARCH
+// is analysed: all functions, or the listed kernels, one per line. Without code for ARCH, the available GPUs are
+// listed. Output lines:
 //
 //   object NAME GPU      a code object, written to FOLDER under that name
 //   lacks GPU,GPU        a bundle has no code for ARCH; this is what it has
@@ -13,7 +13,7 @@
 //   looked INSTRUCTIONS PAIRS SAME_PARITY   of the object
 //   unread WHY           a piece of the file is damaged
 //
-// The file may come from a stranger, and names in it may hold any bytes.
+// The file is untrusted, and names in it may contain any bytes.
 
 #include "bytes.hpp"
 #include "code_object.hpp"
@@ -42,7 +42,7 @@ class looking {
     looking(std::string library, std::string arch, std::string folder, std::set<std::string> kernels)
         : library(std::move(library)), arch(std::move(arch)), folder(std::move(folder)), kernels(std::move(kernels)) {}
 
-    // Everything in it that begins as a code object or a bundle does.
+    // Analyses everything in the file that begins like a code object or a bundle.
     void look(bytes file) {
         if (is_for_gpu(file)) {
             piece(file);
@@ -74,7 +74,7 @@ class looking {
         return machine == amdgpu;
     }
 
-    // "CCOB" may be any four bytes of a program: only with a version that there is.
+    // "CCOB" may occur by chance: only with a known version.
     static size_t compressed_at(std::string_view text, size_t at) {
         for (;;) {
             at = text.find("CCOB", at);
@@ -126,11 +126,11 @@ class looking {
         }
         file.close();
         std::printf("object %s %s\n", name.c_str(), loaded->arch().c_str());
-        // Code of other families is looked at as well, for what all have.
+        // Code of other families is analysed for common hazards.
         static constexpr patchkit::gpu::architecture other{};
         const auto * known = patchkit::gpu::find_architecture(loaded->arch());
         const patchkit::gpu::architecture & family = known == nullptr ? other : *known;
-        std::optional<patchkit::gpu::disassembler> reader; // takes a moment
+        std::optional<patchkit::gpu::disassembler> reader; // created on demand, because that is slow
         uint64_t instructions = 0, pairs = 0, same_parity = 0;
         for (const auto & [address, function] : loaded->functions()) {
             if (!kernels.empty() && kernels.count(function.first) == 0) {

@@ -1,10 +1,10 @@
 // WMMA on wave32: D = A * B + C of 16 x 16 matrices. Layouts: RDNA3 ISA guide, 7.9, and RDNA4 ISA guide, 7.12.
 //
-// On RDNA3 lane n holds row n of A and column n of B, whole, and lanes 16 to 31 the same again. Register r of C and D
-// holds rows 2r (lanes 0 to 15) and 2r + 1, one column per lane. On RDNA4 the two halves of the wave hold the two
-// halves of k, and register r of C and D rows r and r + 8. Which of the two it is, the width of A's operand says.
-// EXEC counts for nothing. How the hardware rounds within a sum is not published: here every step is one fused
-// multiply-add in f32, in order of k.
+// On RDNA3, lane n contains all of row n of A and column n of B, and lanes 16 to 31 repeat this. Register r of C and D
+// contains rows 2r (lanes 0 to 15) and 2r + 1, one column per lane. On RDNA4, the halves of the wave contain the halves
+// of k, and register r of C and D contains rows r and r + 8. The width of A's operand determines the layout. EXEC is
+// ignored. The rounding within the hardware's sums is not published: here every step is one fused multiply-add in f32,
+// in order of k.
 
 #include "executor.hpp"
 #include "table.hpp"
@@ -35,7 +35,7 @@ void put_half(u32x & value, bool is_upper, const u32h & part) {
     std::memcpy(reinterpret_cast<char *>(&value) + (is_upper ? sizeof(part) : 0), &part, sizeof(part));
 }
 
-// Whether this is RDNA3's layout, in which each half of the wave holds everything.
+// Whether this is RDNA3's layout, in which each half of the wave contains everything.
 template <element e, int depth> bool is_replicated(const instruction * i) {
     return i->immediate * 32 == depth * bits_of(e);
 }
@@ -50,8 +50,8 @@ template <element e, int depth> u32h elements(const instruction * i, wave & w, i
     return (part >> (within * bits % 32)) & ((1u << bits) - 1);
 }
 
-// How the upper half of the wave repeats the lower one, bits that may both be set: register for register, or with the
-// registers of each pair exchanged, which is another order of k.
+// How the upper half of the wave repeats the lower one (both bits may be set): the same registers, or with each pair of
+// registers exchanged, which is another order of k.
 enum : u32 { as_it_is = 1, pairs_exchanged = 2 };
 
 u32 repetition_of(const instruction * i, wave & w, int source) {
@@ -65,8 +65,9 @@ u32 repetition_of(const instruction * i, wave & w, int source) {
     return found;
 }
 
-// The guide asks for equal copies. rocWMMA 1.6.0, which AMD tests on hardware, gives each half wave another order of
-// k, the same in A and B; the sum over k is then the same whichever copy the hardware takes. Anything else is a guess.
+// The guide requires equal copies. rocWMMA 1.6.0, which AMD tests on hardware, uses another order of k in each half,
+// equal for A and B; the sum over k is then the same whichever copy the hardware uses. Any other difference has an
+// unknown effect.
 void check_replicas(const instruction * i, wave & w) {
     if ((repetition_of(i, w, 0) & repetition_of(i, w, 1)) == 0) {
         w.on->fault(i, w, "lanes 16 to 31 of A and B do not repeat lanes 0 to 15, as they must on RDNA3");
@@ -77,11 +78,11 @@ template <element e> f32h as_floats(const u32h & bits, u32 sign) {
     const u32h flipped = bits ^ sign;
     if constexpr (e == element::bf16) {
         return __builtin_bit_cast(f32h, flipped << 16);
-    } else if constexpr (e == element::bf8) { // the upper byte of a half
+    } else if constexpr (e == element::bf8) { // bf8 is the upper byte of an f16
         return __builtin_convertvector(__builtin_bit_cast(f16h, __builtin_convertvector(bits << 8, u16h)), f32h);
     } else if constexpr (e == element::fp8) {
         const u32h magnitude = bits & 0x7f;
-        const f32h value = __builtin_bit_cast(f32h, magnitude << 20) * 0x1p120f; // subnormals as well
+        const f32h value = __builtin_bit_cast(f32h, magnitude << 20) * 0x1p120f; // handles subnormals, too
         const u32h number = magnitude == 0x7f ? splat<u32h>(0x7fc00000) : __builtin_bit_cast(u32h, value);
         return __builtin_bit_cast(f32h, number | ((bits & 0x80) << 24));
     } else {
@@ -99,7 +100,7 @@ template <element e, element of_b = e> void multiply_floats(const instruction * 
     f32 a[16][16];
     f32h b[16];
     for (int k = 0; k < 16; ++k) {
-        // Packed: neg_lo is about even elements, neg_hi about odd ones.
+        // Packed: neg_lo applies to even elements, neg_hi to odd ones.
         const u32 negative = (k % 2 == 0 ? modifier::neg_0 : modifier::neg_hi_0);
         const f32h column = as_floats<e>(elements<e, 16>(i, w, 0, k), (i->modifiers & negative) != 0 ? 0x8000 : 0);
         std::memcpy(a[k], &column, sizeof(column));
@@ -112,7 +113,7 @@ template <element e, element of_b = e> void multiply_floats(const instruction * 
     }
 }
 
-// C as it is read: a constant is the same everywhere; neg_lo negates, neg_hi takes the magnitude.
+// C: a constant is the same in all lanes; neg_lo negates, neg_hi takes the absolute value.
 u32x addend(const instruction * i, wave & w, int n, u32 sign) {
     u32x bits = i->from[2].is(operand::vector) ? vector_at(w, i->from[2], n) : read_bits(i, w, i->from[2]);
     if ((i->modifiers & (modifier::neg_hi_0 << 2)) != 0) {
@@ -149,8 +150,8 @@ template <element e> u32h to_bits(const f32h & value) {
     }
 }
 
-// Results of 16 bits. RDNA3: one per register, in the half that op_sel picks, the other half stays. RDNA4: rows 2r and
-// 2r + 1 (and 8 more) share register r.
+// 16-bit results. RDNA3: one per register, in the half selected by op_sel; the other half is unchanged. RDNA4: rows 2r
+// and 2r + 1 (plus 8 in the upper half) share register r.
 template <element e> void wmma_16(const instruction * i, wave & w) {
     const bool whole = is_replicated<e, 16>(i);
     const bool high = (i->modifiers & (modifier::op_sel_0 << 2)) != 0;

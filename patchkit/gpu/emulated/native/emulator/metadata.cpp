@@ -6,19 +6,18 @@ namespace patchkit::gpu {
 
 namespace {
 
-// A tree of metadata is five levels deep.
+// Real metadata is nested five levels deep.
 constexpr int most_levels = 32;
 
-// More than any kernel's arguments need: HIP's limit for them is 4 KiB, and the hidden ones add 256 bytes.
+// More than any kernel's arguments: HIP's limit is 4 KiB, and the hidden ones add 256 bytes.
 constexpr uint32_t most_kernarg = 1 << 20;
 
-// One value after the other out of MessagePack. Every value takes at least one byte, so counts that the file lies
-// about end with its bytes.
+// Reads MessagePack values in sequence. Every value takes at least one byte, so wrong counts end with the data.
 class packed {
   public:
     explicit packed(bytes all) : all(all) {}
 
-    // How many pairs follow.
+    // Number of pairs that follow.
     uint64_t map(const char * what) {
         const uint8_t kind = next();
         if ((kind & 0xf0) == 0x80) {
@@ -31,7 +30,7 @@ class packed {
         }
     }
 
-    // How many values follow.
+    // Number of values that follow.
     uint64_t array(const char * what) {
         const uint8_t kind = next();
         if ((kind & 0xf0) == 0x90) {
@@ -65,7 +64,7 @@ class packed {
         return kind == 0xc3;
     }
 
-    // Not negative, and in 32 bits.
+    // A non-negative 32-bit number.
     uint32_t count(const char * what) {
         const uint64_t value = unsigned_number(what);
         if (value > std::numeric_limits<uint32_t>::max()) {
@@ -74,7 +73,7 @@ class packed {
         return uint32_t(value);
     }
 
-    // Over one value, with what is in it.
+    // Skips one value, including nested ones.
     void skip(int levels = most_levels) {
         if (levels == 0) {
             refuse("metadata: nested deeper than " + std::to_string(most_levels) + " levels at byte " + hex(position));
@@ -97,7 +96,7 @@ class packed {
     }
 
   private:
-    // The kinds from 0xc0 to 0xdf.
+    // Types 0xc0 to 0xdf.
     void skip_long(uint8_t kind, int levels) {
         // Bytes of the value, or of its length.
         static constexpr uint8_t widths[] = {0, 0, 0, 0, 1, 2, 4, 1, 2, 4, 4, 8, 1, 2, 4, 8,
@@ -110,7 +109,7 @@ class packed {
             case 0xd9: case 0xda: case 0xdb:            // text
                 take(number(width));
                 return;
-            case 0xc7: case 0xc8: case 0xc9:            // an extension: its type, then its bytes
+            case 0xc7: case 0xc8: case 0xc9:            // extensions: type, then data
                 take(number(width) + 1);
                 return;
             case 0xdc: case 0xdd: return skip_values(number(width), levels);
@@ -135,7 +134,7 @@ class packed {
             case 0xcd: return number(2);
             case 0xce: return number(4);
             case 0xcf: return number(8);
-            // Signed, as another writer may have them; a negative one is too large for whoever asks.
+            // Signed, in case another writer uses it; a negative number is rejected by callers as too large.
             case 0xd0: return uint64_t(int64_t(int8_t(number(1))));
             case 0xd1: return uint64_t(int64_t(int16_t(number(2))));
             case 0xd2: return uint64_t(int64_t(int32_t(number(4))));
@@ -169,7 +168,7 @@ class packed {
     uint64_t position = 0;
 };
 
-// Calls `read` with each key of a map; it takes the value and tells whether it knew the key.
+// Calls `read` with each key of a map; it reads the value and returns whether it knows the key.
 template <typename Read> void each_pair(packed & from, const char * what, const Read & read) {
     for (uint64_t left = from.map(what); left > 0; --left) {
         if (!read(from.text(what))) {

@@ -1,8 +1,8 @@
-// Numbers that are none: the first instruction that makes a NaN or an infinity of finite sources. Overflow of halves
-// and division by zero are such, too.
+// Detects the first instruction that computes a NaN or infinity from finite sources, including f16 overflow and
+// division by zero.
 //
-// The instruction is run by itself, and what it leaves is looked at before it is run in earnest. Scalar floats
-// (RDNA3.5's s_add_f32 and its like) are not looked at.
+// The instruction is run separately, and its result is examined before the real execution. Scalar floats (RDNA3.5's
+// s_add_f32 and similar) are not checked.
 #include "numbers.hpp"
 
 #include "access.hpp"
@@ -17,7 +17,7 @@ namespace patchkit::gpu {
 
 namespace {
 
-// Lanes with a result that is not finite.
+// Lanes with a non-finite result.
 u32 not_finite(const wave & w, operand o, format f) {
     const u32x & bits = vector_at(const_cast<wave &>(w), o);
     const u32x half = o.is(operand::high) ? bits >> 16 : bits;
@@ -33,7 +33,7 @@ u32 not_finite(const wave & w, operand o, format f) {
     }
 }
 
-// The numbers of one lane of an operand: two of a pair, none of what is no float.
+// The floats in one lane of an operand: two for a pair, none if it is not a float.
 struct values {
     double all[2];
     int count = 0;
@@ -81,7 +81,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
     try {
         run_from(f.alone, spare);
     } catch (const kernel_fault &) {
-        return; // it will be one in earnest
+        return; // the real execution will fault
     }
     for (int step = 0; step < f.alone_steps; ++step) {
         const instruction * done = f.alone + step;
@@ -96,7 +96,7 @@ void check_numbers(const instruction * i, wave & w, const facts & f) {
             std::string sources;
             bool is_finite = true;
             for (int n = known->first; n < known->sources; ++n) {
-                // What was fetched from other lanes (DPP) is in the spare wave only.
+                // Values fetched from other lanes (DPP) exist only in the spare wave.
                 const operand o = done->from[n];
                 const bool is_own = !o.is(operand::vector) || f.touched.holds_vgpr((o.offset() - offset_of_vgpr(0)) / 128);
                 const bool is_half = known->is_mix && (done->modifiers & (modifier::op_sel_hi_0 << n)) != 0;

@@ -8,13 +8,13 @@ namespace {
 
 using role_list = std::vector<operand_role>;
 
-// RDNA3 has a bit for an atomic that gives what was there, RDNA4 a temporal hint.
+// RDNA3 has a bit for atomics that return the old value, RDNA4 uses a temporal hint.
 bool gives_what_was_there(const statement & s) {
     const std::string * temporal = s.modifier("th");
     return s.has("glc") || (temporal != nullptr && temporal->find("RETURN") != std::string::npos);
 }
 
-// Of an instruction to memory, in the order of its text; `count`: operands that the text has.
+// Roles of the operands of a memory instruction, in text order; `count`: operands in the text.
 role_list roles_of(const memory_form & form, const statement & s, size_t count) {
     using enum operand_role;
     const bool is_load = form.does == action::load;
@@ -58,7 +58,7 @@ role_list roles_of(const memory_form & form, const statement & s, size_t count) 
     return roles;
 }
 
-// Registers of an operand: v3, v[5:6], or a list of such.
+// Registers of an operand: v3, v[5:6], or a list.
 std::vector<registers> registers_of(std::string_view text) {
     const bool is_list = text.starts_with("[") && text.ends_with("]");
     std::vector<registers> result;
@@ -79,7 +79,7 @@ parsed_operand parse_operand(operand_role role, std::string_view text) {
         return true;
     };
     const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-    const bool is_number = text.size() > 1 && is_digit(text[1]); // the sign is its own
+    const bool is_number = text.size() > 1 && is_digit(text[1]); // the minus is part of the number
     const bool is_negated = unwrap("neg(", ")") || (!is_number && unwrap("-", ""));
     const bool is_absolute = unwrap("|", "|") || unwrap("abs(", ")");
     return {role, std::string(text), is_negated, is_absolute, registers_of(text)};

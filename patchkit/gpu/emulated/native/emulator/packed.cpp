@@ -18,7 +18,7 @@ template <class V> V pair_max(const V & a, const V & b) { return a > b ? a : b; 
 u16p min_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<true>(modifiers, a, b); }
 u16p max_halves(u32 modifiers, const u16p & a, const u16p & b) { return half_of_two<false>(modifiers, a, b); }
 
-// Of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+// Minimum and maximum of IEEE 754-2019 (RDNA4): NaN if either operand is NaN.
 template <bool is_min> u16p ieee_halves(u32 modifiers, const u16p & a, const u16p & b) {
     const auto is_nan = [](const u16p & bits) { return (bits & 0x7fff) > 0x7c00; };
     const u16p number = half_of_two<is_min>(modifiers & ~modifier::ieee, a, b);
@@ -59,7 +59,7 @@ i16p mad_signed(u32 modifiers, const i16p & a, const i16p & b, const i16p & c) {
     return convert<i16p>(most < -32768 ? splat<i32p>(-32768) : most);
 }
 
-// ---- Dot products. Products of halves are exact in f32; which sum the hardware rounds first is not published.
+// ---- Dot products. Products of f16 are exact in f32; the rounding order of the hardware's sums is not published.
 
 f32x low_half(const u32x & pair) { return widened(convert<u16x>(pair)); }
 f32x high_half(const u32x & pair) { return widened(convert<u16x>(pair >> 16)); }
@@ -70,7 +70,7 @@ template <bool is_bf16> f32x dot2(const u32x & a, const u32x & b, const f32x & c
     if constexpr (is_bf16) {
         const f32x first = __builtin_elementwise_fma(low_bf16(a), low_bf16(b), c);
         return __builtin_elementwise_fma(high_bf16(a), high_bf16(b), first);
-    } else { // as the products are exact, so that all halves are widened where they are
+    } else { // products are exact, so all halves are widened in place
         const f32p products = widened(as<u16p>(a)) * widened(as<u16p>(b));
         return (c + even_elements(products)) + odd_elements(products);
     }
@@ -82,7 +82,7 @@ template <bool is_bf16> void dot2_f32(const instruction * i, wave & w) {
 }
 
 void dot2_f16(const instruction * i, wave & w) {
-    // Its sources are whole registers, its addend and result are halves; each step is rounded to a half.
+    // Its sources are whole registers, its addend and result f16; each step is rounded to f16.
     const u32x a = with_sign_modifiers(read_bits(i, w, i->from[0]), i->modifiers, 0, splat<u32x>(0x80008000));
     const u32x b = with_sign_modifiers(read_bits(i, w, i->from[1]), i->modifiers, 1, splat<u32x>(0x80008000));
     const u16x first = fma_half(low_half(a), low_half(b), F16::read<2>(i, w));
@@ -104,13 +104,13 @@ void dot2_bf16(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// `width` bits per part; for the mixed forms neg_lo says whether a source is signed.
+// `width` bits per part; in mixed forms neg_lo says whether a source is signed.
 template <int width> i32x part_of(const u32x & value, int n, bool is_signed) {
     const u32x at_top = value << (32 - width * (n + 1));
     return is_signed ? as<i32x>(at_top) >> (32 - width) : as<i32x>(at_top >> (32 - width));
 }
 
-// Of each register the sum of the products of its halves.
+// Per register, the sum of the products of its halves.
 i32x paired_products(const i16p & a, const i16p & b) {
     i32x result;
 #if defined(__AVX512BW__)
@@ -130,7 +130,7 @@ i32x paired_products(const i16p & a, const i16p & b) {
     return result;
 }
 
-// Every second byte, from the first or from the next one on.
+// The even or the odd bytes.
 i16p bytes_of(const u32x & value, bool is_odd, bool is_signed) {
     const u16p at_top = is_odd ? as<u16p>(value) : as<u16p>(value) << 8;
     return is_signed ? as<i16p>(at_top) >> 8 : as<i16p>(at_top >> 8);
@@ -164,7 +164,7 @@ template <int width, bool is_unsigned> void dot_integers(const instruction * i, 
     PATCHKIT_NEXT(i, w);
 }
 
-// Of four bytes each; in which order the hardware sums is not published.
+// Sums of four byte products; the hardware's order of additions is not published.
 template <auto widen_a, auto widen_b> void dot4_floats(const instruction * i, wave & w) {
     const u32x a = read_bits(i, w, i->from[0]), b = read_bits(i, w, i->from[1]);
     f32x sum = F32::read<2>(i, w);

@@ -12,13 +12,13 @@ namespace patchkit::gpu {
 
 namespace {
 
-constexpr int line_bits = 7; // 128 bytes: a line of the caches of RDNA3 (ISA guide, "Memory Hierarchy")
+constexpr int line_bits = 7; // 128 bytes: a cache line of RDNA3 (ISA guide, "Memory Hierarchy")
 
-// Scratch has no addresses in the emulator: any that nothing else has, by wave and dword, as the hardware interleaves
-// the lanes of a wave.
+// Scratch has no addresses in the emulator. These are otherwise unused, by wave and dword, interleaved between lanes as
+// in hardware.
 constexpr u64 scratch_window = u64(1) << 56;
 
-// The lines that an instruction touches, each once.
+// The distinct lines that an instruction accesses.
 class touched_lines {
   public:
     void add(const u64x & addresses, u32 size, u32 exec) {
@@ -29,7 +29,7 @@ class touched_lines {
         }
     }
 
-    // Behind a word that counts lanes and lines.
+    // Appended after a word with the number of lanes and lines.
     void write(std::vector<u32> & to, u32 exec) const {
         to.push_back(u32(std::popcount(exec)) << 16 | u32(count));
         for (size_t n = 0; n < count; ++n) {
@@ -39,11 +39,11 @@ class touched_lines {
     }
 
   private:
-    std::array<u64, 8 * lanes> lines; // four dwords of scratch, or two ends of each lane
+    std::array<u64, 8 * lanes> lines; // four dwords of scratch, or both ends of each lane's access
     size_t count = 0;
 
     void add(u64 line) {
-        // Neighbours mostly share one.
+        // Adjacent lanes usually share a line.
         for (size_t n = count; n-- != 0;) {
             if (lines[n] == line) {
                 return;
@@ -53,7 +53,7 @@ class touched_lines {
     }
 };
 
-// Clocks that LDS needs for these lanes: 32 banks of a dword serve each group of 32 dwords that is asked for at a time.
+// Clocks that LDS needs for these lanes: 32 banks of one dword serve groups of 32 dwords at a time.
 u32 clocks_of_banks(const u32x & offsets, u32 size, u32 exec) {
     constexpr u32 banks = 32;
     const u32 dwords = std::max(1u, size / 4), group = lanes / dwords;
@@ -113,7 +113,7 @@ void record_access(const instruction * i, wave & w) {
         }
         default: {
             const u64x addresses = global_addresses(on, w);
-            if (f.where == space::flat) { // LDS and scratch through a flat access take no line
+            if (f.where == space::flat) { // flat accesses to LDS and scratch access no line
                 const u64x high = addresses >> 48 << 48;
                 exec &= ~lane_bits((high == shared_aperture) | (high == private_aperture));
             }
@@ -141,7 +141,7 @@ std::string line_of(u32 number, size_t offset, const facts & f, const std::strin
            wait_of(f.waits[1]) + " " + names_of(f.reads) + " " + names_of(f.writes) + " " + text + "\n";
 }
 
-// Calls with the number of an instruction and each line that it touches, in memory that is not LDS.
+// Calls `use` with the instruction's number and each line it accesses, for memory other than LDS.
 template <typename use>
 void each_touch(const wave_record & one, const library & code, const use & touch) {
     size_t at = 0;
@@ -159,7 +159,7 @@ void each_touch(const wave_record & one, const library & code, const use & touch
     }
 }
 
-// The lines of a block that was only seen, each once.
+// The distinct lines of a block of which only accesses are recorded.
 std::vector<u32> lines_of(const block_record & block) {
     std::vector<u64> lines;
     for (const wave_record & one : block.waves) {
@@ -183,7 +183,7 @@ std::vector<u32> lines_of(const block_record & block) {
 } // namespace
 
 launch_record::launch_record(const sample & wanted, u64 blocks) {
-    constexpr u64 least = 6; // that tell apart what differs from block to block
+    constexpr u64 least = 6; // enough to tell apart what differs between blocks
     const u64 step = std::min<u64>(wanted.multiprocessors, blocks);
     const u64 seen = std::min<u64>({wanted.seen, blocks, step * wanted.held});
     const u64 on_one = (seen + step - 1) / step;
@@ -204,7 +204,7 @@ launch_record::launch_record(const sample & wanted, u64 blocks) {
 }
 
 void launch_record::add(block_record && one) {
-    if (one.as == chosen_as::seen) { // most of it is not needed
+    if (one.as == chosen_as::seen) { // not needed
         const std::vector<u32> lines = lines_of(one);
         one.waves.assign(1, {});
         one.waves[0].accesses = lines;
@@ -219,7 +219,7 @@ std::string launch_record::what_comes_again(const library & code) const {
         u32 instruction;
         auto operator<=>(const touch &) const = default;
     };
-    std::vector<touch> all; // of each block once
+    std::vector<touch> all; // once per block
     for (const block_record & block : made) {
         if (block.as == chosen_as::later) {
             std::vector<touch> own;
@@ -237,7 +237,7 @@ std::string launch_record::what_comes_again(const library & code) const {
         if (block.as != chosen_as::seen) {
             continue;
         }
-        const std::vector<u32> & lines = block.waves[0].accesses; // behind their number, in order
+        const std::vector<u32> & lines = block.waves[0].accesses; // after their count, sorted
         size_t at = 0;
         for (size_t n = 1; n < lines.size(); n += 2) {
             const u64 line = lines[n] | u64(lines[n + 1]) << 32;
@@ -301,7 +301,7 @@ void launch_record::write(const std::string & path, const launch & of, u32 lds, 
             words.insert(words.end(), one.accesses.begin(), one.accesses.end());
         }
     }
-    size_t before = 0; // bytes of the functions so far
+    size_t before = 0; // bytes of the preceding functions
     code.each([&](const program & p) {
         for (u32 n = 0; n + 1 < p.offsets.size(); ++n) {
             const u32 number = p.first_number + n;

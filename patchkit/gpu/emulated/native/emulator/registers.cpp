@@ -71,15 +71,15 @@ std::string register_set::first_of_both(const register_set & other) const {
 }
 
 void register_set::renew_hints() {
-    u64 even = 0, odd = 0; // words of registers 0 to 31 modulo 64, and of the others
+    u64 even = 0, odd = 0; // words for registers 0 to 31 modulo 64, and for the others
     for (int word = 0; word < 16; word += 2) {
         even |= whole_registers(bits[word]);
         odd |= whole_registers(bits[word + 1]);
     }
-    // Every second bit, next to each other.
+    // Compacts every second bit.
     const auto packed = [](u64 word) {
         for (int by = 1; by < 32; by *= 2) {
-            const u64 kept = ~u64(0) / ((u64(1) << (2 * by)) + 1); // groups of 2 * by bits, every second one
+            const u64 kept = ~u64(0) / ((u64(1) << (2 * by)) + 1); // every second group of 2 * by bits
             word = (word | word >> by) & kept;
         }
         return word;

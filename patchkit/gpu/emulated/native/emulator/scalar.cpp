@@ -1,5 +1,5 @@
-// Scalar instructions: one value for the wave, and what steers it. Semantics: RDNA3, RDNA3.5 (scalar floats) and RDNA4
-// ISA guides, chapters 5 and 16.
+// Scalar instructions: one value per wave, and control flow. Semantics: RDNA3, RDNA3.5 (scalar floats) and RDNA4 ISA
+// guides, chapters 5 and 16.
 
 #include "executor.hpp"
 #include "table.hpp"
@@ -54,7 +54,7 @@ template <int by> u32 shifted_sum(bool & scc, u32 a, u32 b) {
     return u32(exact);
 }
 
-u32 whole_quads(u32 value) { // s_wqm: of four lanes with any bit all
+u32 whole_quads(u32 value) { // s_wqm: if any of four lanes is set, all are
     const u32 any = (value | (value >> 1) | (value >> 2) | (value >> 3)) & 0x11111111;
     return any * 15;
 }
@@ -107,7 +107,7 @@ template <bool is_min> u32 float_of_two(u32 modifiers, u32 a, u32 b) {
     }
     return y != y ? a : x != x ? b : is_below(x, y) == is_min ? a : b;
 }
-// Of IEEE 754-2019 (RDNA4): a NaN among the two is the result.
+// Minimum and maximum of IEEE 754-2019 (RDNA4): NaN if either operand is NaN.
 template <bool is_min> u32 ieee_of_two(u32, u32 a, u32 b) {
     constexpr u32 quiet = 1u << 22;
     return float_of(a) != float_of(a) ? a | quiet : float_of(b) != float_of(b) ? b | quiet : float_of_two<is_min>(0, a, b);
@@ -123,14 +123,14 @@ template <bool is_min> u32 scalar_half_of_two(u32 modifiers, u32 a, u32 b) {
     return half_of_two<is_min>(modifiers, splat<u16x>(u16(a)), splat<u16x>(u16(b)))[0];
 }
 
-// v_cvt_pk_rtz_f16_f32 of one value.
+// v_cvt_pk_rtz_f16_f32 for one value.
 u32 half_towards_zero(f32 value) {
     const u32 nearest = half_bits(value);
     return std::fabs(half_value(nearest)) > std::fabs(value) ? nearest - 1 : nearest;
 }
 
 u32 fused_half(u32 a, u32 b, u32 c) {
-    // Exact in f64: products of halves have 22 bits, sums of them with halves no more than 53.
+    // Exact in f64: products of f16 have 22 bits, their sums with f16 at most 53.
     return as<u16>(_Float16(double(half_value(a)) * half_value(b) + half_value(c)));
 }
 
@@ -184,7 +184,7 @@ constexpr auto is_ordered = [](auto a, auto b) { return a == a && b == b; };
 template <auto f> constexpr auto negated = [](auto a, auto b) { return !f(a, b); };
 template <auto f> constexpr auto with_sign = [](u32 a, u32 b) { return f(i32(a), i32(b)); };
 
-// ---- EXEC is saved and changed.
+// ---- Saving and changing EXEC.
 
 template <auto f, bool keeps_exec> void save_exec(const instruction * i, wave & w) {
     const u32 source = S32::read<0>(i, w), before = w.exec(), after = f(source, before);
@@ -198,7 +198,7 @@ template <auto f> definition saving(std::string_view name, u32 traits = 0) {
     return {name, save_exec<f, true>, {format::scalar}, {format::scalar}, traits};
 }
 
-// The same of 64 lanes, of which a wave has the lower 32.
+// The same for 64 lanes, of which a wave has the lower 32.
 template <auto f, bool keeps_exec> void save_exec_64(const instruction * i, wave & w) {
     const u64 source = S64::read<0>(i, w), before = w.exec() | u64(w.scalar[slot::exec + 1]) << 32;
     const u64 after = f(source, before);
@@ -215,7 +215,7 @@ template <bool wanted> void bitset_64(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Registers by number plus M0. `immediate` is how many SGPRs there are behind the operand.
+// Register index plus M0. `immediate` is the number of SGPRs after the operand.
 i32 moved_bytes(const instruction * i, wave & w, u32 by, i64 most) {
     if (i64(by) > most) {
         w.on->fault(i, w, "M0 offsets the register by " + std::to_string(by) + ", past the last one");
@@ -237,7 +237,7 @@ template <bool is_target, bool is_wide> void move_relative(const instruction * i
     PATCHKIT_NEXT(i, w);
 }
 
-// Both are moved, each by its part of M0; `immediate` has the destination's number of registers above bit 16.
+// Both are indexed, each by its part of M0; `immediate` has the number of registers after the destination above bit 16.
 void move_relative_both(const instruction * i, wave & w) {
     const u32 m0 = w.scalar[slot::m0];
     const operand from{i->from[0].code + moved_bytes(i, w, m0 & 0x3ff, i->immediate & 0xffff)};
@@ -246,7 +246,7 @@ void move_relative_both(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Its target is decoded as that of a branch.
+// The target is decoded like that of a branch.
 void call(const instruction * i, wave & w) {
     write_scalar_64(w, i->to[0], u64(w.on->address_behind(i)));
     const instruction * target = i->target;
@@ -275,7 +275,7 @@ void cmov_64(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// ---- Where the wave goes on.
+// ---- Control flow.
 
 enum class when : u8 { always, scc_0, scc_1, vcc_zero, vcc_not_zero, exec_zero, exec_not_zero };
 
@@ -357,7 +357,7 @@ void send_message(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Clocks count instructions: the emulated GPU has no time, and a program may only ask that they move.
+// Clocks count instructions: the emulated GPU has no time, and programs can only rely on clocks advancing.
 u64 clock_at(const instruction * i, const wave & w) { return w.executed + i->number - w.entered; }
 
 void read_clock(const instruction * i, wave & w) {
@@ -366,7 +366,7 @@ void read_clock(const instruction * i, wave & w) {
     PATCHKIT_NEXT(i, w);
 }
 
-// Some of its bits: which is the first, and behind that byte how many they are.
+// A bit field of the clock: the first bit and, in the next byte, the width.
 void read_clock_bits(const instruction * i, wave & w) {
     note_change(w);
     const int first = int(i->immediate & 0xff), count = int(i->immediate >> 8);
@@ -570,7 +570,7 @@ definitions scalar_instructions() {
         {"s_bitcmp1_b64", compare_bit_64<[](u32 bit) { return bit != 0; }>, {}, {format::scalar_64, format::scalar}},
         comparing<is_equal, S64>("s_cmp_eq_u64"),
         comparing<is_different, S64>("s_cmp_lg_u64"),
-        // where to go on
+        // control flow
         branching<when::always>("s_branch", trait::ends),
         branching<when::scc_0>("s_cbranch_scc0", trait::decides),
         branching<when::scc_1>("s_cbranch_scc1", trait::decides),
@@ -591,11 +591,11 @@ definitions scalar_instructions() {
         {"s_sendmsg", send_message, {}, {}, trait::is_given},
         {"s_memtime", read_clock, {format::scalar_64}, {}, trait::is_given},
         {"s_memrealtime", read_clock, {format::scalar_64}, {}, trait::is_given},
-        // Of one message, and of one register: see program.cpp.
+        // For one message and one register: see program.cpp.
         {"s_sendmsg_rtn_b64", read_clock, {format::scalar_64}, {}, trait::is_given, {}, {}, queue::scalar},
         {"s_getreg_b32", read_clock_bits, {format::scalar}, {}, trait::is_given},
     };
-    // What tells the hardware when to wait, prefetch or write back: execution here is in order and memory is one.
+    // Hints for waiting, prefetching and write-back: execution is in order, and there is only one memory.
     for (const std::string_view name :
          {"s_set_inst_prefetch_distance", "s_setprio", "s_icache_inv", "s_dcache_inv", "s_gl1_inv", "s_code_end",
           "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "s_prefetch_inst",
@@ -658,7 +658,7 @@ definitions scalar_instructions() {
     add_bitwise.operator()<or_not_of>("s_or_not1_b32", "s_or_not1_b64", trait::moves_bits);
     made.push_back(scalar_scc<with_scc_if_not_zero<not_of>, S32, S32>("s_not_b32"));
     made.push_back(scalar_scc<with_scc_if_not_zero<not_of>, S64, S64>("s_not_b64"));
-    // The K forms have their constant in the instruction.
+    // The K forms contain their constant.
     const auto add_compares = [&]<auto f>(std::string_view i32_name, std::string_view u32_name, std::string_view k_i32,
                                           std::string_view k_u32) {
         made.push_back(comparing<with_sign<f>, S32>(i32_name));

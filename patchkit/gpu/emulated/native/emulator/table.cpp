@@ -32,8 +32,8 @@ std::string_view without_suffix(std::string_view name) {
     return name;
 }
 
-// RDNA4 renamed instructions that do what they did. There min and max of floats are called _num_: of a NaN and a number
-// the number counts, as it does on RDNA3 outside of IEEE mode, which RDNA4 does not have.
+// RDNA4 renamed instructions with unchanged semantics. Its float min and max are called _num_: with one NaN the number
+// is selected, as on RDNA3 outside of IEEE mode, which RDNA4 does not have.
 std::string rdna3_name(std::string name) {
     static const std::unordered_map<std::string_view, std::string_view> renamed{
         {"s_add_co_u32", "s_add_u32"},      {"s_sub_co_u32", "s_sub_u32"},      {"s_add_co_i32", "s_add_i32"},

@@ -1,4 +1,4 @@
-// The memory that the runtime knows: what it handed out, what the program registered, and what it uses itself.
+// Memory known to the runtime: allocated by it, registered by the program, or used internally.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
@@ -17,10 +17,10 @@ namespace patchkit {
 struct history;
 
 enum class owner {
-    program,    // hipMalloc and its like: the program frees it
-    registered, // the program's own, by hipHostRegister
-    kernels,    // what malloc in kernels hands out, and the heap behind it: no accesses to it are compared
-    runtime,    // code objects and what kernels need besides their arguments: in nobody's way, freed by nobody
+    program,    // hipMalloc and similar: freed by the program
+    registered, // memory of the program, by hipHostRegister
+    kernels,    // memory of malloc in kernels, and its heap: accesses are not compared
+    runtime,    // code objects and internal data of kernels: not checked and not freed
 };
 
 struct allocation {
@@ -28,7 +28,7 @@ struct allocation {
     size_t size        = 0;
     hipMemoryType type = hipMemoryTypeDevice;
     owner whose        = owner::program;
-    unsigned flags     = 0; // of hipHostMalloc and hipHostRegister
+    unsigned flags     = 0; // from hipHostMalloc and hipHostRegister
     std::byte * known  = nullptr; // see known_bits.hpp
     gpu::traces * traced = nullptr; // see happens_before.hpp
     history * of         = nullptr; // see calls.hpp
@@ -38,51 +38,52 @@ struct allocation {
     }
 };
 
-// The allocation that holds this address, one without size when none does. For any thread, and quick: kernels ask.
+// The allocation that contains this address; size 0 if there is none. Thread-safe and fast, because kernels use it.
 allocation allocation_of(uintptr_t address);
 
 inline allocation allocation_of(const void * pointer) { return allocation_of(uintptr_t(pointer)); }
 
-// What these bytes have to do with allocations, in words, when none holds them.
+// Describes the position of these bytes relative to allocations, if they are in none.
 std::string describe(uintptr_t address, size_t size);
 
-// In words: "device memory".
+// As text: "device memory".
 const char * name_of(hipMemoryType type);
 
-// What the program obtained and did not give back.
+// Memory that the program allocated and did not free.
 std::vector<allocation> allocations_of_program();
 
-// What was freed and begins there, one without size when nothing did; known where memory is not handed out again.
+// A freed allocation that started there; size 0 if there is none. Known only if memory is not reused.
 allocation freed_at(const void * pointer);
 
-// Whether all these bytes are of one allocation.
+// Whether all bytes are in one allocation.
 bool is_known(const void * pointer, size_t size);
 
-// Whether that many bytes can be copied from or to there: known ones, or the program's own.
+// Whether the bytes can be copied from or to: in an allocation, or memory of the program.
 bool is_usable(const void * pointer, size_t size);
 
-// New memory of the device's size at most; pages appear when they are written. A place of no bytes is null.
+// Allocates memory, limited by the device's size; pages appear when they are written. A size of 0 gives null.
 hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags = 0);
 
-// Gives it back; `unknown` when nobody obtained it. Its history says which call did so, unless that is known by then.
+// Frees memory; returns `unknown` if it was not allocated. Records the freeing call in its history, unless already
+// known.
 hipError_t release(void * pointer, hipError_t unknown);
 
-// Makes whole pages all ones without writing them.
+// Fills whole pages with ones without writing them.
 void fill_pages(void * page, size_t size);
 
-// Makes whole pages of memory of the program zero without writing them. False when that does not work.
+// Zeroes whole pages of the program's memory without writing them. Returns false if that fails.
 bool make_zero(void * page, size_t size);
 
-// Bytes obtained by the program.
+// Bytes allocated by the program.
 size_t memory_used();
 
-// Memory that somebody else manages. Those that overlap known memory are left as they are.
+// Memory managed elsewhere. Ranges that overlap known memory are ignored.
 void register_memory(void * pointer, size_t size, hipMemoryType type, owner whose, unsigned flags = 0);
 
-// Whether it was registered until now.
+// Returns whether it was registered.
 bool unregister_memory(void * pointer, owner whose);
 
-// From now on whoever uses it is told that it was freed.
+// Later accesses are reported as accesses to freed memory.
 void retire_memory(void * pointer, owner whose);
 
 } // namespace patchkit

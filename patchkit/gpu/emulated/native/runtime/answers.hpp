@@ -1,21 +1,21 @@
-// What every call of the stub runtime answers with.
+// Error codes returned by the calls of the stub runtime.
 //
-// A call refuses a bad pointer, handle or ordinal and never follows it. The code is the one that the HIP header
-// names for it (@returns of hip_runtime_api.h 6.4); where it names none that fits, the one that the runtime
-// returns (clr, hipamd/src, read at f9f995c6d of 2024-10); where the runtime would crash, hipErrorInvalidHandle
-// for a handle and hipErrorInvalidValue for a pointer. What either of the two accepts is accepted.
-// tests/integration/recorder/stub_calls.cpp has all of it as a table.
+// A call rejects an invalid pointer, handle or ordinal and never dereferences it. The error code is the one documented
+// in the HIP header (@returns of hip_runtime_api.h 6.4); if none fits, the one returned by the real runtime (clr,
+// hipamd/src, read at f9f995c6d of 2024-10); where the real runtime would crash, hipErrorInvalidHandle for a handle and
+// hipErrorInvalidValue for a pointer. What either of the two accepts is accepted.
+// tests/integration/recorder/stub_calls.cpp contains all of this as a table.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
 
 namespace patchkit {
 
-// Returns `error`, and keeps it as this thread's last result: a launch that was refused is seen by its caller
-// only through hipGetLastError.
+// Returns `error` and stores it as this thread's last error: a rejected launch is visible to its caller only through
+// hipGetLastError.
 hipError_t answered(hipError_t error);
 
-// What an error is called; unlike hipGetErrorName, for the runtime itself.
+// The name of an error; unlike hipGetErrorName, for internal use.
 const char * name_of(hipError_t error);
 
 // There is one device.

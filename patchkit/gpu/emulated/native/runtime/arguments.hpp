@@ -1,4 +1,4 @@
-// The kernarg segment of a launch: what a kernel's code reads its arguments from, laid out as its metadata says.
+// The kernarg segment of a launch: a kernel's arguments, laid out as its metadata defines.
 #pragma once
 
 #include "../emulator/code_object.hpp"
@@ -19,22 +19,22 @@ struct launch_shape {
     bool is_cooperative;
 };
 
-// An argument that this runtime cannot make; the text names kernel and argument.
+// An argument kind that this runtime does not support; the text names kernel and argument.
 struct unknown_argument : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 
-// Throws unknown_argument when this runtime does not know what one of the arguments is. What follows takes kernels that
-// passed.
+// Throws unknown_argument if a kind of argument is not supported. The following functions require kernels that passed
+// this.
 void check_kinds(const gpu::kernel_code & kernel);
 
-// Whether there is something to be read for each argument: `values` points at one pointer each.
+// Whether all argument values are readable: `values` contains a pointer to each.
 bool are_readable(const gpu::kernel_code & kernel, void ** values);
 
 // Throws unknown_argument.
 std::vector<std::byte> pack_arguments(const gpu::kernel_code & kernel, const launch_shape & shape, void ** values);
 
-// The same from the explicit arguments as they lie in the segment, as hipModuleLaunchKernel takes them in `extra`.
+// The same from the explicit arguments in segment layout, as hipModuleLaunchKernel takes them in `extra`.
 std::vector<std::byte> pack_arguments(const gpu::kernel_code & kernel, const launch_shape & shape,
                                       const std::vector<std::byte> & segment);
 

@@ -1,11 +1,11 @@
-// What the calls of hipBLAS computed, for the report.
+// Computed hipBLAS calls, for the report.
 #pragma once
 
 #include <string>
 
 namespace patchkit {
 
-// A JSON array: one object per call, shape and types, with how often that was computed.
+// A JSON array with one object per distinct call, shape and types, and its count.
 std::string products_as_json();
 
 } // namespace patchkit

@@ -1,16 +1,16 @@
-// The forms of one routine of hipBLAS, from one description: by itself, batched with lists, batched with strides, and
-// each of these with sizes of 64 bits.
+// Generates all forms of a hipBLAS routine from one description: plain, batched with lists, batched with strides, and
+// each of these with 64-bit sizes.
 //
-// A routine has two macros. PARAMETERS_x(V, M, P, I) are its parameters behind the handle, ARGUMENTS_x(V, M, P) what it
-// hands on; V(x) stands for a vector and its step, M(a) for a matrix and its leading dimension, P(a) for a pointer
-// alone, I for the type of sizes.
+// A routine has two macros. PARAMETERS_x(V, M, P, I) are its parameters after the handle, ARGUMENTS_x(V, M, P) the
+// arguments that it passes on; V(x) is a vector and its stride, M(a) a matrix and its leading dimension, P(a) a plain
+// pointer, I the type of sizes.
 #pragma once
 
 #include "blas_library.hpp"
 
 #include <cstdint>
 
-// Parameters by themselves and in lists, and with strides.
+// Plain parameters, in lists, and with strides.
 #define ONE_V(x, I) , const void *x, I step_##x
 #define ONE_M(a, I) , const void *a, I leading_##a
 #define ONE_P(a, I) , const void * a
@@ -18,7 +18,7 @@
 #define STRIDED_M(a, I) , const void *a, I leading_##a, long long stride_##a
 #define STRIDED_P(a, I) , const void *a, long long stride_##a
 
-// What is handed on of them.
+// The corresponding arguments.
 #define HAND_ONE_V(x) , patchkit::blas::vector{#x, {x, 0, false}, step_##x}
 #define HAND_ONE_M(a) , patchkit::blas::matrix{#a, {a, 0, false}, leading_##a}
 #define HAND_ONE_P(a) , patchkit::blas::matrix{#a, {a, 0, false}, 0}
@@ -29,7 +29,7 @@
 #define HAND_STRIDED_M(a) , patchkit::blas::matrix{#a, {a, stride_##a, false}, leading_##a}
 #define HAND_STRIDED_P(a) , patchkit::blas::matrix{#a, {a, stride_##a, false}, 0}
 
-// TAIL(I) are parameters behind the size of the batch, HAND_TAIL(I) what is handed on of them.
+// TAIL(I) are parameters after the batch size, HAND_TAIL(I) the corresponding arguments.
 #define ONE_CALL(name, I, PARAMETERS, ARGUMENTS, TAIL, HAND_TAIL, routine)                                      \
     int name(patchkit::blas::handle_t handle PARAMETERS(ONE_V, ONE_M, ONE_P, I) TAIL(I)) {                            \
         return routine({#name, handle, 1} ARGUMENTS(HAND_ONE_V, HAND_ONE_M, HAND_ONE_P) HAND_TAIL(I));                \
@@ -52,7 +52,7 @@
     LIST_CALL(name##Batched_64, int64_t, __VA_ARGS__)                                                                 \
     STRIDED_CALL(name##StridedBatched_64, int64_t, __VA_ARGS__)
 
-// The same of complex numbers, which a program built with HIPBLAS_V2 calls by another name.
+// The same for complex numbers, which have another name in programs built with HIPBLAS_V2.
 #define ALL_COMPLEX_FORMS(name, ...)                                                                                  \
     ALL_FORMS(name, __VA_ARGS__)                                                                                      \
     ONE_CALL(name##_v2, int, __VA_ARGS__)                                                                           \
@@ -74,7 +74,7 @@
 #define COMPLEX_RESULT_FORMS(name, ROUTINE, routine)                                                                  \
     ALL_COMPLEX_FORMS(name, PARAMETERS_##ROUTINE, ARGUMENTS_##ROUTINE, RESULT_TAIL, HAND_RESULT, routine)
 
-// A routine of the real types, and of the complex ones.
+// A routine for the real types, and for the complex ones.
 #define REAL_TYPES(ROUTINE, routine)                                                                                  \
     FORMS(hipblasS##routine, ROUTINE, routine<number::f32>)                                                           \
     FORMS(hipblasD##routine, ROUTINE, routine<number::f64>)

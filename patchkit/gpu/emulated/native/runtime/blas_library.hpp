@@ -1,12 +1,11 @@
-// What all calls of hipBLAS share: the handle, their answers, what they are handed, and how a call becomes work of a
-// stream.
+// Common parts of all hipBLAS calls: handles, status codes, operands, and enqueueing on a stream.
 //
-// Declared by binary interface, not through hipblas.h: the header gives the enums of the same calls different names in
-// versions 1 to 3 (hipblasDatatype_t, then hipDataType behind _v2, then hipDataType).
+// Declared by binary interface, not with hipblas.h, because the header names the enums of the same calls differently in
+// versions 1 to 3 (hipblasDatatype_t, then hipDataType with _v2, then hipDataType).
 //
-// What is refused, and with what, is as in hipBLAS over rocBLAS (hipblasConvertStatus, hipblasConvertOperation,
-// hipblasInternalGemmExTypes; rocblas_gemm_arg_check and its like; read at 27cf7beb and b520bc83f of 2024-10). It looks
-// at no operand: those pointers are the device's, and what lies behind them counts when the work is done.
+// Errors are as in hipBLAS on rocBLAS (hipblasConvertStatus, hipblasConvertOperation, hipblasInternalGemmExTypes;
+// rocblas_gemm_arg_check and similar; read at 27cf7beb and b520bc83f of 2024-10). Operands are not dereferenced at the
+// call: they are device pointers, and their contents matter when the work runs.
 #pragma once
 
 #include "algebra.hpp"
@@ -48,7 +47,7 @@ struct library {
     word atomics              = 1; // HIPBLAS_ATOMICS_ALLOWED
 };
 
-// Null when there is none.
+// Null if the handle is invalid.
 std::shared_ptr<library> find_library(handle_t handle);
 
 inline bool is_operation(word op) { return op == op_n || op == op_t || op == op_c; }
@@ -62,23 +61,22 @@ inline taken taken_of(word op) {
 }
 inline triangle triangle_of(word fill) { return fill == fill_upper ? triangle::upper : triangle::lower; }
 
-// hipblasDatatype_t of version 1 and 2, hipDataType since. Its numbers and those of hipblasComputeType_t overlap.
+// hipblasDatatype_t in versions 1 and 2, later hipDataType. Its values overlap with those of hipblasComputeType_t.
 std::optional<number> type_of(word type);
 std::optional<number> compute_type_of(word type);
 std::string name_of_type(word type);
 
-// Says so, and answers that it is not supported.
+// Prints the reason, and returns "not supported".
 int refuse(const std::string & call, const std::string & why);
 
-// Which call it is, of which handle, and how often its operands are there: `batch` times a stride apart, or where a
-// list on the device says.
+// The form of a call: its handle, and its batch: `batch` operands with a stride, or from a list on the device.
 struct form {
     const char * call;
     handle_t handle;
     int64_t batch = 1;
 };
 
-// Where an operand is in each product of a batch.
+// Location of an operand for each element of a batch.
 struct operand {
     const void * address;
     long long stride = 0; // in elements
@@ -91,7 +89,7 @@ struct vector {
     int64_t step;
 };
 
-// A matrix with its leading dimension; of a packed one, and of single numbers, there is none.
+// A matrix with its leading dimension; packed matrices and single numbers have none.
 struct matrix {
     const char * name;
     operand at;
@@ -100,40 +98,40 @@ struct matrix {
 
 enum class use { reads, writes };
 
-// One call. Operands are added, then it runs: each is checked when the work is done, and where the products of a batch
-// have it is handed to the work.
+// One call. Operands are added, then it runs: each is checked when the work runs, and their addresses for each batch
+// element are passed to the work.
 class task {
   public:
     explicit task(const form & of);
 
-    // What is wrong so far; success when nothing is.
+    // The first error; success if there is none.
     int status() const { return status_; }
     bool is_refused() const { return status_ != success; }
 
-    // Refuses when it does not hold, unless something was wrong before.
+    // Sets an error if the condition is false, unless there already is one.
     void need(bool holds, int otherwise = invalid_value);
 
-    // alpha and its like: on the host they are read now, on the device when the work is done.
+    // A scalar such as alpha: on the host it is read now, on the device when the work runs.
     int scalar(const char * name, const void * place, number type);
 
-    // Operands, by number from 0. One that is multiplied with scalars that are all zero is not looked at.
+    // Adds an operand, numbered from 0. An operand multiplied by scalars that are all zero is not accessed.
     int add(const char * name, const operand & at, number type, const layout & as, use how,
             std::vector<int> factors = {});
     int add(const vector & x, number type, int64_t size, use how, std::vector<int> factors = {});
 
-    // A number of the program, or several, in each product: on the host or on the device, as scalars are.
+    // One or several numbers per batch element, on the host or the device like scalars.
     int add_numbers(const char * name, const operand & at, number type, int64_t count, use how);
 
     struct place {
-        const std::vector<void *> & at; // by operand; null when it is not looked at
+        const std::vector<void *> & at; // by operand; null if it is not accessed
         const std::vector<complex> & scalars;
-        int64_t index; // in the batch
+        int64_t index; // within the batch
     };
 
-    // `m`, `n` and `k` say how much it is, for the log and the report. What the host gets is there when this returns.
+    // `m`, `n` and `k` describe the size for the log and the report. Results for the host are available on return.
     int run(int64_t m, int64_t n, int64_t k, number type, std::function<void(const place &)> work);
 
-    // The same with several products of the batch at once.
+    // The same, with several batch elements at once.
     using all_places = std::vector<std::vector<void *>>;
     int run_together(int64_t m, int64_t n, int64_t k, const std::string & types,
                      std::function<void(const all_places &, const std::vector<complex> & scalars)> work);

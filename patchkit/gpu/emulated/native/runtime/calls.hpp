@@ -1,8 +1,8 @@
-// Calls of the program that answer with an error: why they do, and whether the program looks at it.
+// Calls of the program that return an error: the reason, and whether the program checks it.
 //
-// A call's error is looked at when its result is used (used_results.hpp), or when the program asks for the last error
-// of the thread before another call takes its place, as it does before ROCm 7. Answers that say what is not done yet,
-// and those by which this runtime refuses what it lacks, are no errors of a program.
+// An error counts as checked if the call's result is used (used_results.hpp), or if the program queries the thread's
+// last error before another call replaces it, as before ROCm 7. Results that mean "not ready", and errors for what this
+// runtime does not support, are not errors of the program.
 #pragma once
 
 #include "../emulator/emulator.hpp"
@@ -17,34 +17,34 @@ namespace patchkit {
 
 struct history;
 
-// Returns `error`, and keeps for the call that this thread is in why it is one.
+// Returns `error`, and records the reason for the current call of this thread.
 hipError_t refused(hipError_t error, const std::string & why);
 
-// The same for memory that is to be freed and was freed already, which is told whether the program looks at it or not:
-// on a GPU it may be somebody else's by now.
+// The same for memory that was already freed. It is reported even if the program checks the error, because on a GPU the
+// memory may belong to another allocation by then.
 hipError_t refused_again(hipError_t error, const std::string & why, const history * of);
 
-// A launch: told on stderr at once, and in the report.
+// A launch: reported on stderr immediately, and in the report.
 hipError_t refused_launch(hipError_t error, const std::string & kernel, const std::string & why);
 
-// ---- For answers.
+// ---- For calls that return.
 
 void note_answer(hipError_t error);
 
-// The program asks for the last error, or for what an error is called.
+// The program queries the last error, or the name of an error.
 void note_asked();
 void note_asked_for(hipError_t error);
 
-// ---- Memory that nobody frees.
+// ---- Leaks.
 
-// Where memory was obtained and given back; kept for good, and only where something is looked for.
+// Where memory was allocated and freed; never deleted, and only kept if checks run.
 struct history {
-    std::string obtained_by, freed_by; // the calls
+    std::string obtained_by, freed_by; // names of the calls
     std::vector<void *> obtained_at, freed_at;
-    bool is_left = false; // it need not be freed any more
+    bool is_left = false; // not a leak
 };
 
-// Of the call that this thread is in; null when nothing is looked for.
+// For the current call of this thread; null if no checks run.
 history * make_history();
 void note_freed(history * of);
 
@@ -52,11 +52,11 @@ bool looks_for_leaks();
 
 // ---- For the report.
 
-// Everything that was not looked at until now; with `nothing_ran` what refused the launches, looked at or not.
+// All unchecked errors so far; with `nothing_ran` also the reasons why launches were rejected, checked or not.
 std::vector<gpu::finding> findings_of_calls(bool nothing_ran);
 std::vector<gpu::finding> findings_of_leaks();
 
-// A list in JSON.
+// As a JSON list.
 std::string refused_as_json();
 
 } // namespace patchkit

@@ -1,4 +1,4 @@
-// Copies of rows, for calls that name memory in other ways than by a pointer.
+// Copies of rows, for calls that specify memory by something other than a pointer.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
@@ -16,7 +16,7 @@ struct row_copy {
     size_t height;
 };
 
-// As hipMemcpy2D, and as hipMemcpy2DAsync.
+// Like hipMemcpy2D and hipMemcpy2DAsync.
 hipError_t copy_rows(const row_copy & wanted);
 hipError_t copy_rows_async(const row_copy & wanted, hipStream_t stream);
 

@@ -1,6 +1,7 @@
-// The emulated GPU behind the runtime: loaded when the runtime is to compute what it is asked for.
+// Loads the emulated GPU when the runtime should execute instead of record.
 //
-// The runtime records unless PATCHKIT_EMULATOR names the emulator's library; then it executes. More variables:
+// The runtime records launches, unless PATCHKIT_EMULATOR is the path of the emulator's library; then it executes them.
+// Other variables:
 //   PATCHKIT_EMULATOR_DISASSEMBLER  path of libLLVM, by which the emulator decodes
 //   PATCHKIT_EMULATOR_SCHEDULE      when asynchronous work runs, see schedule.hpp
 //   PATCHKIT_EMULATOR_THREADS       that run blocks; without it one per core
@@ -24,13 +25,13 @@
 
 namespace patchkit {
 
-// What kernels get in place of a hardware queue: who follows it is told that there is none.
+// A placeholder for the hardware queue; a kernel that dereferences it ends with an error.
 uint64_t address_of_missing_queue();
 
-// Runs a kernel to its end; a fault ends the process.
+// Runs a kernel to completion; a fault ends the process.
 void run_kernel(const gpu::launch & launch);
 
-// The functions of code_object.hpp in the emulator's library. They throw bad_code_object.
+// Functions of code_object.hpp in the emulator's library. They throw bad_code_object.
 std::unique_ptr<gpu::code_object> load_code_object(std::span<const std::byte> elf);
 std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, std::vector<std::byte> & storage,
                                             std::vector<std::string> & held);

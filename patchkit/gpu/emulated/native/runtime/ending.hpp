@@ -1,4 +1,4 @@
-// How the process ends: with all work done and the report written, or by a fault.
+// The end of the process: after all work is done and the report is written, or by a fault.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ struct kernel_fault;
 
 namespace patchkit {
 
-// The program did what a GPU would not survive: says so, writes the report and ends the process as ROCm does. `stopped`:
-// where the waves of the kernel that did it were; null when it was none.
+// The program did something that a GPU would not survive: prints the message, writes the report and ends the process as
+// ROCm does. `stopped`: the state of the kernel's waves; null if no kernel was involved.
 [[noreturn]] void fault(const std::string & what, const gpu::kernel_fault * stopped = nullptr);
 
-// From now on the process ends with all work done and the report written; for any number of calls.
+// Ensures that the process completes all work and writes the report at its end; may be called repeatedly.
 void watch_end_of_process();
 
-// What is done at its end, and at a fault: set once, before the program begins.
+// Actions at the end and at a fault: set once, before the program starts.
 struct endings {
     void (*at_end)();
     void (*at_fault)(const std::string & what, const gpu::kernel_fault * stopped);

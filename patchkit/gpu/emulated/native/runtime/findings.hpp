@@ -1,8 +1,7 @@
-// What the checks of the emulated GPU found, for the report: with the launch in the program, and the code objects
-// that its instructions are in.
+// Findings of the checks for the report, with the call stack of the launch and the code objects of the instructions.
 //
-//   PATCHKIT_EMULATOR_CHECK    what is looked for, with commas: the names of PATCHKIT_CHECKS
-//   PATCHKIT_EMULATOR_OBJECTS  folder that gets the code objects as files, so that source lines can be looked up
+//   PATCHKIT_EMULATOR_CHECK    comma-separated names of checks (PATCHKIT_CHECKS)
+//   PATCHKIT_EMULATOR_OBJECTS  folder for code objects, to look up source lines
 #pragma once
 
 #include "../emulator/emulator.hpp"
@@ -15,25 +14,26 @@ namespace patchkit {
 
 gpu::checks read_checks();
 
-// Whether anything is looked for: then memory is laid out so that what is outside of it, or freed, is told apart.
+// Whether checks run: then memory is laid out so that accesses outside of it, or to freed memory, are recognised.
 bool is_checking();
 
-// Keeps a code object as a file, under the name that places in it have; without checks only one with source lines.
+// Saves a code object as a file, with the name used in places; without checks, only one with line tables.
 void keep_object(const gpu::code_object * code, std::span<const std::byte> elf);
 
-// Writes down a finding at once, in the folder of the objects, as a line of JSON in PID.findings: what is there without
-// a report belongs to a process that ended otherwise. begin_notes: with nothing in it yet.
+// Writes a finding immediately, as a JSON line in PID.findings in the folder of objects: without a report, this file
+// shows that a process ended unexpectedly. begin_notes creates it empty.
 void begin_notes();
 void note(const gpu::finding & what);
 void forget_notes();
 
-// The callers of the runtime, innermost first; empty when nothing is looked for. `call`, if given: what they called.
+// Return addresses of the runtime's caller, innermost first; empty if no checks run. `call`, if given, gets the name of
+// the called function.
 std::vector<void *> callers(std::string * call = nullptr);
 
-// Where a kernel was stopped, as a JSON object; null where no wave of it was.
+// Where a kernel was stopped, as a JSON object; null if no wave was.
 std::string stopped_as_json(const gpu::kernel_fault * stopped);
 
-// A list in JSON.
+// As a JSON list.
 std::string findings_as_json(const std::vector<gpu::finding> & findings);
 
 } // namespace patchkit

@@ -1,5 +1,5 @@
-// Memory of the host that a copy filled and that the program may not touch before it waited for that. While no operation
-// runs its pages can be neither read nor written; who does so all the same leaves word of it, and goes on.
+// Host memory filled by a copy, which the program must not access before it has waited for the copy. While no operation
+// runs, its pages are inaccessible; an access is recorded, and the program continues.
 #pragma once
 
 #include <cstddef>
@@ -11,21 +11,21 @@ namespace patchkit {
 struct guarded_pages;
 using guarded_ref = std::shared_ptr<guarded_pages>;
 
-// Guards the pages that hold nothing else of the program's than these bytes, from the end of the operation that runs
-// until nobody holds what is returned. Null when there is no such page, or no way to know who touches it.
+// Guards the pages that contain only these bytes of the program, from the end of the running operation until the
+// returned reference is released. Null if there is no such page, or accesses cannot be detected.
 guarded_ref guard_pages(const void * first, size_t size);
 
-// Who touched them first, innermost call first; empty when nobody did.
+// The first access, innermost call first; empty if there was none.
 struct early_touch {
     bool is_change = false;
     std::vector<void *> called_from;
 };
 early_touch early_touch_of(const guarded_ref & pages);
 
-// Leaves alone what is about to be given back.
+// Stops guarding memory that is about to be freed.
 void forget_guarded(const void * begin, size_t size);
 
-// While one of these lives everything can be read and written: operations do, and who looks at what they left.
+// While an object of this class exists, all pages are accessible: for operations, and for examining their results.
 class unguarded {
   public:
     unguarded();

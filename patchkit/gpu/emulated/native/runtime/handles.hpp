@@ -1,7 +1,7 @@
-// Handles of streams, events and hipBLAS: names that nobody can follow, and that are never given out twice.
+// Handles of streams, events and hipBLAS: opaque numbers that are never reused.
 //
-// A destroyed handle therefore stays wrong for good, and one of another kind is wrong, too: what the real
-// runtime leaves to luck when the heap reuses an address is an error here every time.
+// So a destroyed handle stays invalid, and a handle of another kind is invalid, too. In the real runtime this depends
+// on whether the heap reuses an address; here it is always an error.
 #pragma once
 
 #include <atomic>
@@ -14,7 +14,7 @@
 namespace patchkit {
 
 inline void * new_handle() {
-    static std::atomic<uintptr_t> next = 0x1000; // of all kinds; 0, 1 and 2 are the default streams
+    static std::atomic<uintptr_t> next = 0x1000; // for all kinds; 0, 1 and 2 are the default streams
     return reinterpret_cast<void *>(next.fetch_add(16));
 }
 
@@ -27,7 +27,7 @@ public:
         return handle;
     }
 
-    // Whether it was live until now.
+    // Returns whether it was valid.
     bool drop(const void * handle) {
         const std::lock_guard<std::mutex> guard(mutex_);
         return live_.erase(handle) != 0;
@@ -43,7 +43,7 @@ private:
     std::unordered_set<const void *> live_;
 };
 
-// Handles of things that the runtime keeps.
+// Handles of objects owned by the runtime.
 template <typename T> class handle_map {
 public:
     void * make(std::shared_ptr<T> value) {
@@ -53,7 +53,7 @@ public:
         return handle;
     }
 
-    // Whether it was live until now.
+    // Returns whether it was valid.
     bool drop(const void * handle) {
         const std::lock_guard<std::mutex> guard(mutex_);
         return live_.erase(handle) != 0;
@@ -66,7 +66,7 @@ public:
         }
     }
 
-    // Null when there is none.
+    // Null if it is invalid.
     std::shared_ptr<T> find(const void * handle) {
         const std::lock_guard<std::mutex> guard(mutex_);
         const auto found = live_.find(handle);

@@ -1,10 +1,10 @@
-// Which operations come before which, by what HIP promises and not by when they ran: so that those are found that touch
-// the same memory and that nothing orders. The schedule has no say in it.
+// The order of operations as guaranteed by HIP, independent of when they ran, to find unordered accesses to the same
+// memory. The schedule has no influence.
 //
-// Operations that follow each other are put into lines; a clock says of each line how many of its operations come
-// before. An operation begins with the clocks of all that it comes after, and with that of the host: what the program
-// waited for comes before all that it asks for later. Host code is taken as one thread: what one of its threads waited
-// for the others are taken to know.
+// Operations that follow each other form lines; a vector clock contains, per line, how many of its operations come
+// before. An operation starts with the clocks of all operations that it depends on, and with the clock of the host:
+// what the program waited for comes before everything that it requests later. Host code counts as a single thread: what
+// one thread waited for is assumed known to the others.
 #pragma once
 
 #include "../emulator/emulator.hpp"
@@ -19,71 +19,71 @@ namespace patchkit {
 
 struct operation;
 
-// Of an operation, among all others.
+// Position of an operation in the order.
 struct moment {
-    uint32_t line, number; // its own in that line, from 1
+    uint32_t line, number; // number within the line, from 1
     std::vector<uint32_t> clock;
-    std::vector<void *> called_from; // where the program asked for it
+    std::vector<void *> called_from; // host call stack of the request
 };
 
 using moment_ref = std::shared_ptr<const moment>;
 
-// Whether anybody wants to know.
+// Whether the order is tracked.
 bool keeps_order();
 
-// ---- For the scheduler, which holds its lock.
+// ---- For the scheduler, with its lock held.
 
-// Of an operation that is asked for now and comes after these; null when nobody wants to know.
+// For an operation that is requested now and depends on these; null if the order is not tracked.
 moment_ref make_moment(const std::vector<std::shared_ptr<operation>> & after);
 
 // Whether all of `earlier` comes before `later`; either may be null.
 bool covers(const std::shared_ptr<operation> & later, const std::shared_ptr<operation> & earlier);
 
-// The host waited for it, or for all that was asked for.
+// The host waited for an operation, or for everything requested so far.
 void host_waited(const std::shared_ptr<operation> & done);
 void host_waited_for_all();
 
-// Around an operation that runs; without the lock.
+// Called before and after an operation runs; without the lock.
 void begin_operation(const moment_ref & when);
 void end_operation();
 
-// ---- For operations while they run.
+// ---- For running operations.
 
-// Functions of the host may tell the rest of the program what they know.
+// Host functions may pass what they know to the rest of the program.
 void host_runs();
 
-// What a kernel needs of it, null when nobody wants to know; `in` is where its code lies.
+// The order for a kernel; null if not tracked. `in` keeps its code alive.
 const gpu::operation_order * order_of_launch(std::shared_ptr<void> in);
 
-// The operation that runs touches `height` rows of bytes; `what` it is, in words.
+// The running operation accesses `height` rows of bytes; `what` describes it.
 enum class access { reads, writes };
 void touch_rows(const std::string & what, access how, const void * first, size_t width, size_t pitch, size_t height);
 
-// It would touch memory that is gone. False when nobody wants to know, and it must not go on.
+// It would access freed memory. Returns false if the order is not tracked, and the operation must not continue.
 bool is_noted_as_gone(const std::string & what);
 
-// ---- Memory of the host that is to stay as it is until the program waited for what uses it: sources and targets of
-// copies, and what kernels read and write there, which the end of an operation finds out.
+// ---- Host memory that must not change until the program has waited for the operation that uses it: sources and
+// targets of copies, and memory accessed by kernels (determined at the end of the kernel).
 
 struct watched_memory;
 using watched_ref = std::shared_ptr<watched_memory>;
 
-// In the call that asks for the copy; null when nobody wants to know.
+// At the request of a copy; null if not tracked.
 watched_ref watch_source(const void * first, size_t width, size_t pitch, size_t height);
 
 // In the copy, before it reads.
 void check_source(const watched_ref & source, const std::string & what);
 
-// In the copy, behind it: where it wrote.
+// In the copy, after it wrote.
 void watch_target(const std::string & what, const void * first, size_t width, size_t pitch, size_t height);
 
-// ---- Memory whose touches are kept.
+// ---- Memory with recorded accesses.
 
-// Null when nobody wants to know.
+// Null if not tracked.
 gpu::traces * make_traces(uintptr_t begin, size_t size);
 void drop_traces(gpu::traces * old);
 
-// What was found of operations without code.
+// Findings of operations without code.
 std::vector<gpu::finding> findings_of_operations();
 
 } // namespace patchkit

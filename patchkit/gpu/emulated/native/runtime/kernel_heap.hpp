@@ -1,18 +1,18 @@
-// malloc and free of running kernels.
+// malloc and free in kernels.
 //
-// The device libraries keep the heap (ockl's dm.cl, as linked by ROCm 5 to 7): they share out slabs of 2 MiB, and ask
-// the host for those and for whatever is larger than 3072 bytes. The heap itself begins as zeros.
+// The heap is managed by the device libraries (ockl's dm.cl, as linked by ROCm 5 to 7): they divide slabs of 2 MiB, and
+// request these, and allocations of more than 3072 bytes, from the host. The heap starts zeroed.
 #pragma once
 
 #include <cstdint>
 
 namespace patchkit {
 
-// The address that kernels get as hidden_heap_v1; made when it is first asked for.
+// The address that kernels get as hidden_heap_v1; allocated on first use.
 uint64_t kernel_heap();
 
-// A request of the device libraries: memory of `size` bytes where `address` is 0, which gives 0 when there is none;
-// else that memory back. Throws kernel_fault when it is not theirs to give. One thread at a time.
+// A request of the device libraries: allocates `size` bytes if `address` is 0 (returns 0 if out of memory), otherwise
+// frees that memory. Throws kernel_fault if it was not allocated this way. Not thread-safe.
 uint64_t serve_heap(uint64_t address, uint64_t size);
 
 } // namespace patchkit

@@ -1,4 +1,4 @@
-// Launching kernels, whoever asks for it.
+// Launching kernels, for all launch functions.
 #pragma once
 
 #include "arguments.hpp"
@@ -8,20 +8,20 @@
 
 namespace patchkit {
 
-// What a program launches a kernel with. Exactly one of `values` and `segment` is there for a kernel with arguments.
+// Parameters of a launch. For a kernel with arguments, exactly one of `values` and `segment` is set.
 struct launch_request {
     dim3 grid;
     dim3 block;
     size_t lds; // dynamic, bytes
     bool is_cooperative              = false;
-    void ** values                   = nullptr; // one pointer to each argument
-    std::vector<std::byte> * segment = nullptr; // or all of them as they lie in the kernarg segment
+    void ** values                   = nullptr; // one pointer per argument
+    std::vector<std::byte> * segment = nullptr; // or the contents of the kernarg segment
 };
 
-// The kernel behind a handle of hipModuleGetFunction; false when it is none.
+// The kernel for a handle of hipModuleGetFunction; returns false if it is invalid.
 bool find_function(hipFunction_t handle, loaded_kernel & kernel);
 
-// Checks the launch as the runtime does and puts it into the stream.
+// Checks the launch as the real runtime does, and enqueues it.
 hipError_t launch(const loaded_kernel & kernel, const launch_request & request, hipStream_t stream);
 
 } // namespace patchkit

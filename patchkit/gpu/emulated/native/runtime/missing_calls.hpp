@@ -1,11 +1,11 @@
-// Which functions of ROCm a program calls and nobody has: told before it runs, all of them.
+// Detects ROCm functions that a program calls but nothing provides, before it runs.
 #pragma once
 
 namespace patchkit {
 
-// Looks at every library that was loaded since the last time. Ends the process when one calls what is not there: bound
-// lazily it would run until that call, and then the loader names one function and nobody's name. Does nothing while
-// launches are only recorded.
+// Checks every library loaded since the last call. Ends the process if one calls a missing function: with lazy binding
+// it would run until that call, and the loader's message would contain only one function and not its caller. Does
+// nothing while recording.
 void refuse_missing_calls();
 
 } // namespace patchkit

@@ -1,12 +1,12 @@
-// Launches that repeat an earlier one.
+// Detects launches that repeat an earlier one.
 //
-// What a kernel computes depends on its code, its arguments and the memory that it touches, and on nothing else here:
-// clocks count instructions, registers and LDS begin alike in each launch, and one operation runs at a time. Programs
-// that measure launch one kernel hundreds of times over the same input. What such a launch leaves is known from an
-// earlier one, so it is put where that one put it, and nothing runs.
+// A kernel's result depends only on its code, its arguments and the memory that it accesses: clocks count instructions,
+// registers and LDS start equal in each launch, and operations run one at a time. Benchmarks launch a kernel hundreds
+// of times on the same input. The results of such a launch are known from an earlier one, so they are copied instead of
+// running it.
 //
-// A launch that touches memory of the host (pinned, registered, managed), what malloc in kernels gave, or an image runs
-// each time: while it runs, others may answer to what it writes there.
+// A launch that accesses host memory (pinned, registered, managed), memory from malloc in kernels, or an image always
+// runs: during the launch, others may react to what it writes there.
 #pragma once
 
 #include "../emulator/emulator.hpp"
@@ -16,14 +16,14 @@
 
 namespace patchkit {
 
-// Whether launches are compared: wanted (PATCHKIT_EMULATOR_REPEATS), and each is computed whole and in order, and not
-// looked at.
+// Whether launches are compared: if enabled (PATCHKIT_EMULATOR_REPEATS), with all blocks computed in order, and without
+// checks.
 bool finds_repeats();
 
-// Runs the launch by `run`, unless it repeats an earlier one: then true.
+// Runs the launch with `run`, unless it repeats an earlier one; returns whether it does.
 bool run_unless_known(const gpu::launch & launch, const std::function<void()> & run);
 
-// A kernel asked for this allocation, or for an image; for any thread.
+// A kernel accessed this allocation, or an image; thread-safe.
 void note_touched(const allocation & one);
 void note_image();
 

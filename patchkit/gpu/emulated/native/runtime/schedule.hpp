@@ -1,12 +1,12 @@
-// When the asynchronous things happen that a program asked for.
+// When asynchronous operations run.
 //
-// Every launch, copy, memset and host function is an operation of a stream. What HIP promises about their order is
-// kept as dependencies; within these the schedule is free (PATCHKIT_EMULATOR_SCHEDULE):
+// Every launch, copy, memset and host function is an operation of a stream. The order that HIP guarantees is kept as
+// dependencies; otherwise the schedule (PATCHKIT_EMULATOR_SCHEDULE) decides:
 //   in-order      each operation runs in the call that asks for it (the default, and what recording does)
 //   late          each runs when something waits for it, and no earlier; of streams that nothing orders, the one
 //                 that was asked last comes first
 //   shuffle SEED  in any order that the dependencies allow, drawn from the seed
-// A program that relies on more than HIP promises fails under the last two as it would on a GPU on a bad day.
+// A program that relies on more than HIP guarantees fails with the last two, as it may on a GPU.
 #pragma once
 
 #include <hip/hip_runtime_api.h>
@@ -19,34 +19,34 @@
 
 namespace patchkit {
 
-// Done once, or once per launch of the graph that it was captured into.
+// Runs once, or once per launch of the graph that it was captured into.
 using work = std::function<void()>;
 
-// Adds work to a stream (of which is_stream holds), or to the graph that captures the stream.
+// Adds work to a stream (which must be valid), or to the graph that captures the stream.
 hipError_t enqueue(hipStream_t stream, work todo);
 
-// The same for a call that returns when the work is done. Not possible for a stream that is captured.
+// The same for a call that returns when the work is done. Not possible for a stream being captured.
 hipError_t enqueue_and_wait(hipStream_t stream, work todo);
 
 hipError_t wait_for(hipStream_t stream);
 hipError_t wait_for_all();
 
-// hipSuccess when all of it is done, hipErrorNotReady when not; who asks again and again sees progress.
+// hipSuccess if all of it is done, otherwise hipErrorNotReady; repeated queries make progress.
 hipError_t query(hipStream_t stream);
 
 hipStream_t make_stream(unsigned flags, int priority);
-bool destroy_stream(hipStream_t stream); // false when there is no such stream, or it is a default one
+bool destroy_stream(hipStream_t stream); // false if there is no such stream, or it is a default one
 unsigned flags_of(hipStream_t stream);
 int priority_of(hipStream_t stream);
 
-// Events, by handle; all but make_event refuse with hipErrorInvalidHandle what is no event.
+// Events, by handle; all functions but make_event return hipErrorInvalidHandle for an invalid one.
 hipEvent_t make_event(unsigned flags);
 bool is_event(hipEvent_t event);
 bool destroy_event(hipEvent_t event);
 hipError_t record(hipEvent_t event, hipStream_t stream);
 bool is_null_or_event(hipEvent_t event);
 
-// Records both events, which may be null, around what `todo` puts into the stream.
+// Records both events (which may be null) before and after the work that `todo` adds to the stream.
 template <typename Do> hipError_t record_around(hipEvent_t begin, hipEvent_t end, hipStream_t stream, Do todo) {
     hipError_t error = begin == nullptr ? hipSuccess : record(begin, stream);
     if (error == hipSuccess) {
@@ -60,7 +60,7 @@ hipError_t make_wait(hipStream_t stream, hipEvent_t event);
 hipError_t query(hipEvent_t event);
 hipError_t milliseconds_between(hipEvent_t begin, hipEvent_t end, float & milliseconds);
 
-// Work with its dependencies, as numbers of earlier nodes.
+// Work with dependencies, given as indices of earlier nodes.
 struct graph {
     struct node {
         work todo;
@@ -75,7 +75,7 @@ hipError_t begin_capture(hipStream_t stream);
 hipError_t end_capture(hipStream_t stream, graph & captured);
 hipError_t launch(const graph & recorded, hipStream_t stream);
 
-// Whether this process was forked from the one whose streams these are: what is still to be done is done there.
+// Whether this process was forked from the one that owns the streams; pending work is done there.
 bool is_inherited();
 
 } // namespace patchkit

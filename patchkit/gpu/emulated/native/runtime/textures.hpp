@@ -1,4 +1,4 @@
-// Arrays of the device, and the textures and surfaces by which kernels see them.
+// Device arrays, and textures and surfaces for kernels.
 #pragma once
 
 #include "../emulator/image.hpp"
@@ -7,10 +7,10 @@
 
 namespace patchkit {
 
-// Elements along a side of an array, and its depth or layers, as OpenCL tells them of these GPUs.
+// Maximum size of an array's sides, and of its depth or number of layers, as reported by OpenCL for these GPUs.
 constexpr int most_of_image = 16384, most_deep_of_image = 8192;
 
-// What a kernel finds behind the description of a texture or surface; null when that is none. For any thread.
+// The image for the number in a descriptor; null if it is invalid. Thread-safe.
 const gpu::image * find_image(uint64_t number);
 
 } // namespace patchkit
