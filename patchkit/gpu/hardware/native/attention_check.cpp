@@ -1,13 +1,13 @@
-// Computes attention cases on one device and holds them against the definition, in double precision.
+// Computes attention cases on one device and compares them with a double-precision reference.
 //
 //   attention_check MODULE DEVICE CASES
 //
-// MODULE is a backend library, DEVICE the name of one of its devices, CASES a file that case_line.hpp reads.
+// MODULE is a backend library, DEVICE the name of one of its devices, CASES a file parsed by case_line.hpp.
 //
-// Per case one line: "ID unsupported", or "ID done rows=N nmse=X worst=Y at=token,head,sequence finite=0/1".
-// A row is the output of one head for one token; some rows of each case are compared: the first and last
-// tokens, those at the edges of tiles, and some by chance. nmse is over all rows that were compared, worst is
-// that of the worst one; finite says whether every value of the whole output is a number.
+// Prints one line per case: "ID unsupported", or "ID done rows=N nmse=X worst=Y at=token,head,sequence finite=0/1". A
+// row is the output of one head for one token; some rows of each case are compared: first and last tokens, those at
+// tile boundaries, and random ones. nmse is over all compared rows, worst is the largest of a single row; finite is
+// whether all values of the output are finite.
 
 #include "case_line.hpp"
 #include "ggml.h"
@@ -33,7 +33,7 @@ void refuse(const std::string & what) {
 
 namespace {
 
-// A small generator of our own, so that the numbers are the same with every C++ library.
+// A simple generator, so that the numbers are the same with every C++ library.
 class dice {
   public:
     explicit dice(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull) {}
@@ -51,12 +51,12 @@ class dice {
     uint64_t state;
 };
 
-// One operand: what the device computes with, and the same values in single precision.
+// One operand: the device's tensor, and the same values in f32.
 struct operand {
-    ggml_tensor *          seen    = nullptr;  // as attention gets it: [head size, rows, heads, sequences]
-    ggml_tensor *          storage = nullptr;  // as it lies in memory
-    std::array<int64_t, 4> stride{};           // of each dimension of "seen", in elements of the storage
-    std::vector<float>     values;             // of the storage, element by element
+    ggml_tensor *          seen    = nullptr;  // as seen by attention: [head size, rows, heads, sequences]
+    ggml_tensor *          storage = nullptr;  // as stored in memory
+    std::array<int64_t, 4> stride{};           // for each dimension of "seen", in elements of the storage
+    std::vector<float>     values;             // in storage order
 
     double at(int64_t i, int64_t row, int64_t head, int64_t sequence) const {
         return values[size_t(i * stride[0] + row * stride[1] + head * stride[2] + sequence * stride[3])];
@@ -68,7 +68,7 @@ operand make_operand(ggml_context * ctx, ggml_type type, const std::array<int64_
     operand                made;
     std::array<int64_t, 4> ne{};
     for (size_t i = 0; i < 4; ++i) {
-        ne[size_t(order[i])] = wanted[i];  // dimension i of what attention sees is dimension order[i] in memory
+        ne[size_t(order[i])] = wanted[i];  // dimension i of attention's tensor is dimension order[i] in memory
     }
     const int64_t rows = ne[1];
     if (view) {
@@ -87,7 +87,7 @@ operand make_operand(ggml_context * ctx, ggml_type type, const std::array<int64_
     return made;
 }
 
-// Fills the storage and remembers what it really holds: values of a quantized type are read back.
+// Fills the storage and keeps the values it really contains, because quantized values differ from the originals.
 void fill(operand & one, dice & random, float spread) {
     const int64_t      count = ggml_nelements(one.storage);
     std::vector<float> wanted(static_cast<size_t>(count));
@@ -151,7 +151,7 @@ problem build(ggml_context * ctx, const attention_case & c) {
 }
 
 void set_inputs(problem & p, dice & random) {
-    // Queries are large enough that few keys dominate: with even weights an error in one key would not show.
+    // Queries are large, so that few keys dominate: with even weights, an error in one key would be invisible.
     fill(p.q, random, 3.0f);
     fill(p.k, random, 1.0f);
     fill(p.v, random, 1.0f);
@@ -160,7 +160,7 @@ void set_inputs(problem & p, dice & random) {
         std::vector<ggml_fp16_t> half(p.mask.size());
         for (int64_t s = 0; s < p.sequences; ++s) {
             for (int64_t row = 0; row < p.mask_rows; ++row) {
-                // Causal: the last token sees every key, each one before it a key less.
+                // Causal: the last token sees every key, each earlier one sees one key less.
                 const int64_t visible = std::max<int64_t>(1, p.kv - p.nb + row + 1);
                 for (int64_t key = 0; key < p.kv; ++key) {
                     const size_t at    = size_t((s * p.mask_rows + row) * p.kv + key);
@@ -182,7 +182,8 @@ void set_inputs(problem & p, dice & random) {
     }
 }
 
-// ALiBi: the slopes of a geometric series, those of the next power of two in between when heads are no power of two.
+// ALiBi slopes: a geometric series; for a number of heads that is no power of two, interleaved with that of the next
+// power.
 double slope(const problem & p, int64_t head) {
     if (p.max_bias <= 0.0) {
         return 1.0;
@@ -260,7 +261,7 @@ std::vector<std::array<int64_t, 3>> chosen_rows(const problem & p, dice & random
         if (token < 0 || token >= p.nb) {
             continue;
         }
-        // Every head for few tokens; a first, a last and one by chance for many.
+        // Every head for few tokens; first, last and a random one for many.
         std::set<int64_t> some{0, heads - 1, int64_t(random.next() % uint64_t(heads))};
         for (int64_t head = 0; head < heads; ++head) {
             if (p.nb > 4 && some.count(head) == 0) {
@@ -290,7 +291,7 @@ void report(const attention_case & c, const problem & p, dice & random) {
         }
         error += row_error;
         norm += row_norm;
-        if (!(row_error / row_norm <= worst)) {  // also when it is no number
+        if (!(row_error / row_norm <= worst)) {  // also true for NaN
             worst    = row_error / row_norm;
             worst_at = {token, head, sequence};
         }
@@ -346,7 +347,7 @@ ggml_backend_t open_device(const char * module, const std::string & name) {
         using set_threads = void (*)(ggml_backend_t, int);
         auto * set        = reinterpret_cast<set_threads>(ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads"));
         if (set != nullptr) {
-            set(backend, 1);  // ggml's threads spin while they wait: on a busy machine one is many times faster
+            set(backend, 1);  // ggml's threads busy-wait: on a loaded machine a single thread is many times faster
         }
         std::fprintf(stderr, "device: %s: %s\n", ggml_backend_dev_name(dev), ggml_backend_dev_description(dev));
         return backend;

@@ -1,15 +1,15 @@
-// The logits of a model on one device, and the distance between two sets of logits.
+// Computes logits of a model on one device, and compares two sets of logits.
 //
 //   logits run BACKENDS MODEL OUT name=value ...
 //   logits compare REFERENCE OTHER
 //
-// BACKENDS is the folder that ggml loads its backends from. Values: device (its name; CPU offloads nothing),
-// flash (0/1: flash attention), type_k type_v (ggml type names), tokens (of the prompt, per sequence), steps
-// (tokens generated after it, one at a time), ubatch (tokens per physical batch), sequences (their tokens
-// alternate in the batch), unified (0/1: one KV buffer for all sequences), stride (every which row of the prompt
-// is kept; the last and all generated ones always are), threads, depth (tokens before the prompt, of one sequence,
-// that are never computed: their keys and values are random numbers which are written into the KV cache).
-// The tokens are the same for every run of a vocabulary. OUT gets "PKLG", two uint32 (rows, vocabulary) and the
+// BACKENDS is the folder from which ggml loads its backends. Values: device (its name; CPU offloads nothing), flash
+// (0/1: flash attention), type_k type_v (ggml type names), tokens (of the prompt, per sequence), steps (tokens
+// generated after it, one at a time), ubatch (tokens per physical batch), sequences (interleaved in the batch), unified
+// (0/1: one KV buffer for all sequences), stride (every stride-th row of the prompt is kept, and always the last and
+// all generated ones), threads, depth (tokens before the prompt, for a single sequence, that are not computed: random K
+// and V are written into the KV cache).
+// The tokens are the same in every run with the same vocabulary. OUT gets "PKLG", two uint32 (rows, vocabulary) and the
 // rows as float32. compare prints one line:
 //   rows=N vocabulary=V nmse=X worst=Y at=ROW kl=K kl_worst=L same_top=N finite=0/1
 
@@ -116,7 +116,7 @@ void quiet(ggml_log_level level, const char * text, void *) {
     }
 }
 
-// Which device computes: none of the list for the CPU.
+// The devices to offload to: empty for the CPU.
 std::vector<ggml_backend_dev_t> offload_to(const std::string & name) {
     std::vector<ggml_backend_dev_t> list;
     std::string                     known;
@@ -140,7 +140,7 @@ std::vector<ggml_backend_dev_t> offload_to(const std::string & name) {
     return list;
 }
 
-// Token "position" of a sequence; the generator is our own, so that it is the same everywhere.
+// Token at "position" of a sequence, from a simple generator that is the same everywhere.
 llama_token token_at(uint32_t vocabulary, int sequence, int position) {
     uint64_t x = uint64_t(sequence) * 0x9E3779B97F4A7C15ull + uint64_t(position) * 0xBF58476D1CE4E5B9ull + 6900;
     x ^= x >> 30;
@@ -180,12 +180,12 @@ void add(llama_batch & batch, uint32_t vocabulary, int sequence, int position, b
     batch.logits[i]        = keep ? 1 : 0;
 }
 
-// A KV cache filled directly. Which cells are taken is kept by llama.cpp, in a form that differs between builds.
-// So a few cells are computed, copied as a state, moved to later positions and given to the first sequence until
-// there are enough. Then what they hold is written over, in the tensors that the graph reads.
+// Fills a KV cache directly. llama.cpp tracks used cells in a form that differs between builds. So a few cells are
+// computed, copied as a state, moved to later positions and assigned to the first sequence until there are enough. Then
+// their contents are overwritten, in the tensors that the graph reads.
 
 constexpr int   chunk = 64;     // cells that are computed once and copied
-constexpr float spread = 1.5f;  // of keys and values: with queries of these models few of the keys dominate
+constexpr float spread = 1.5f;  // of K and V: with the queries of these models, few keys dominate
 
 bool is_cache(const ggml_tensor * tensor) {
     return tensor != nullptr && tensor->op == GGML_OP_NONE &&
@@ -199,10 +199,10 @@ bool see(ggml_tensor * node, bool ask, void * seen) {
             (*static_cast<std::map<std::string, ggml_tensor *> *>(seen))[base->name] = base;
         }
     }
-    return !ask;  // no node's values are wanted
+    return !ask;  // no values of nodes are needed
 }
 
-// Of a normal distribution, nearly; the same for a place of a tensor wherever it is stored.
+// Approximately normally distributed; the same for an element of a tensor regardless of its storage.
 float random_value(uint64_t tensor, uint64_t cell, uint64_t column) {
     uint64_t x = (tensor * 0x9E3779B97F4A7C15ull + cell) * 0xBF58476D1CE4E5B9ull + column;
     x ^= x >> 30;
@@ -214,7 +214,7 @@ float random_value(uint64_t tensor, uint64_t cell, uint64_t column) {
     return float(sum) * (spread * 1.7320508f / 0xFFFF);
 }
 
-// Without flash attention the cells of a V cache lie side by side, one row per column.
+// Without flash attention, the V cache is transposed: one row per column, with adjacent cells.
 void fill(ggml_tensor * tensor, uint64_t number, bool is_transposed) {
     const int64_t      width = tensor->ne[0], cells = ggml_nelements(tensor) / width;
     std::vector<float> values(size_t(width * cells));
@@ -250,7 +250,7 @@ void fill_cache(llama_context * ctx, const settings & s, uint32_t vocabulary, in
         llama_memory_seq_rm(memory, 1, -1, -1);
     }
     batch.n_tokens = 0;
-    add(batch, vocabulary, 0, depth, false);  // the keys that moved are turned now, and not after they are filled
+    add(batch, vocabulary, 0, depth, false);  // applies RoPE to the moved keys now, not after they are filled
     decode(ctx, batch);
     llama_memory_seq_rm(memory, 0, depth, -1);
     llama_batch_free(batch);
@@ -264,7 +264,7 @@ void fill_cache(llama_context * ctx, const settings & s, uint32_t vocabulary, in
 }
 
 void run(const char * backends, const char * path, const char * out, const settings & s) {
-    ggml_backend_load_all_from_path(backends);  // says which GPUs there are: the caller looks for that
+    ggml_backend_load_all_from_path(backends);  // also prints which GPUs there are, which the caller parses
     llama_log_set(quiet, nullptr);
     auto devices = offload_to(s.text("device"));
     llama_backend_init();

@@ -1,4 +1,4 @@
-// Reads the case files that case_line of patchkit/gpu/emulated/cases.py writes, for the programs that run attention.
+// Parses the case files written by case_line of patchkit/gpu/emulated/cases.py, for programs that run attention.
 //
 // A line is an id and "name=value" words: hsk hsv (head sizes of K and V), nh (KV heads), nr2 (query heads per KV
 // head), nr3 (sequences), kv (KV rows), nb (tokens), mask sinks (0/1), max_bias logit_softcap, prec (f32/default),
@@ -16,7 +16,7 @@
 #include <sstream>
 #include <string>
 
-// Each program's own: says what is wrong on stderr and ends with status 2.
+// Defined by each program: prints the error to stderr and exits with status 2.
 [[noreturn]] void refuse(const std::string & what);
 
 namespace {
@@ -24,7 +24,7 @@ namespace {
 class attention_case {
   public:
     std::string id;    // empty for an empty line
-    std::string line;  // as it stands in the file
+    std::string line;  // as in the file
 
     explicit attention_case(const std::string & written) : line(written) {
         std::istringstream parts(written);
@@ -60,7 +60,7 @@ class attention_case {
         refuse("case " + id + ": unknown type " + text(name));
     }
 
-    // Dimension i of what attention sees is dimension order()[i] in memory.
+    // Dimension i of attention's tensor is dimension order()[i] in memory.
     std::array<int, 4> order() const {
         std::array<int, 4> digits{};
         for (size_t i = 0; i < 4; ++i) {
@@ -71,7 +71,7 @@ class attention_case {
 
     ggml_prec precision() const { return text("prec") == "f32" ? GGML_PREC_F32 : GGML_PREC_DEFAULT; }
 
-    // Rows of the mask: builds that state a step want a multiple of it.
+    // Rows of the mask: builds that define a padding require a multiple of it.
     int64_t mask_rows() const {
 #ifdef GGML_KQ_MASK_PAD
         const int64_t step = GGML_KQ_MASK_PAD;

@@ -2,8 +2,8 @@
 //
 //   fattn_cases CASES
 //
-// CASES is read by case_line.hpp. The graph is the one that upstream's test-backend-ops builds for the same values.
-// Marks: "case ID", then "unsupported" when the backend refuses the operation, "done" when it ran.
+// CASES is parsed by case_line.hpp. The graph is the same as in upstream's test-backend-ops for these parameters.
+// Marks: "case ID", then "unsupported" if the backend does not support the operation, or "done" when it ran.
 
 #include "case_line.hpp"
 #include "ggml.h"

@@ -1,19 +1,19 @@
-// Runs batches of a model through upstream's libllama and HIP backend, and says what each of them launches and copies.
+// Runs batches of a model through upstream's libllama and HIP backend, and logs what each of them launches and copies.
 //
 //   model_batches MODEL PLAN BACKENDS
 //
-// BACKENDS is the folder of the backends. Lines of PLAN: "context ROWS SEQUENCES TYPE" makes a context with so many rows of KV cache of that type, and
-// "test NAME DEPTH TOKENS SEQUENCES" runs one batch behind DEPTH tokens: TOKENS of one sequence, or one token of each
-// of several that share what is before.
+// BACKENDS is the folder of the backends. Lines of PLAN: "context ROWS SEQUENCES TYPE" creates a context with a KV
+// cache of this size and type, and "test NAME DEPTH TOKENS SEQUENCES" runs one batch at context depth DEPTH: TOKENS
+// tokens of one sequence, or one token for each of several sequences with a shared prefix.
 //
-// The tokens before are never computed: their batches go through upstream's host code, so that the KV cache knows them,
-// and what these launch and copy is dropped. Of a test each launch runs once on the emulated GPU: one that is
-// equal in kernel, grid, block and arguments, but for where memory lies, is only counted. The log of the recorder gets a
-// line for each (see `started` below), for each copy, and for each operation of the graph with its tensors.
+// The preceding tokens are never computed: their batches go through upstream's host code, so that the KV cache contains
+// them, but their launches and copies are dropped. In a test, each distinct launch runs once on the emulated GPU;
+// launches with equal kernel, grid, block and arguments (except memory addresses) are only counted. The recorder's log
+// gets a line for each launch (see `started` below), each copy, and each operation of the graph with its tensors.
 //
-// Weights are neither read nor copied (the file has holes in their place), so a matrix of any size takes no memory here. Values mean
-// nothing then, but for which experts a token picks: kernels that choose them find tokens that take the
-// experts in turn, and run whenever they are launched, as what they write decides what others do.
+// Weights are neither read nor copied (the file has holes in their place), so matrices of any size need no memory. So
+// values are meaningless, except for the experts that a token is routed to: kernels that select them get tokens that
+// use the experts in turn, and run at every launch, because their results determine what others do.
 
 #include "ggml.h"
 #include "ggml-backend.h"
@@ -78,8 +78,8 @@ struct seen_tensor {
     ggml_type type;
 };
 
-std::vector<seen_tensor> results; // of the graph that runs next
-int64_t experts = 0, used = 0;    // of its products of experts
+std::vector<seen_tensor> results; // of the next graph
+int64_t experts = 0, used = 0;    // of its MoE matmuls
 
 std::string as_json(const ggml_tensor & t) {
     std::vector<uint64_t> extents(t.ne, t.ne + GGML_MAX_DIMS);
@@ -93,8 +93,8 @@ bool is_view(const ggml_tensor & t) {
            t.op == GGML_OP_TRANSPOSE;
 }
 
-// The scheduler asks before a graph is computed whether somebody wants to see a node. Nobody does, so the graph stays
-// whole, and what upstream fuses stays fused.
+// The scheduler asks before computing a graph whether a callback needs a node's value. The answer is always no, so the
+// graph is not split and upstream's fusions stay active.
 bool note_node(ggml_tensor * t, bool /*ask*/, void * /*data*/) {
     if (!is_watching) {
         return false;
@@ -124,10 +124,10 @@ bool has(const std::string & name, std::initializer_list<const char *> parts) {
     return std::any_of(parts.begin(), parts.end(), [&](const char * part) { return name.find(part) != std::string::npos; });
 }
 
-// What these write is read by host code, or says which blocks of others have work.
+// Kernels whose results are read by host code, or determine which blocks of others have work.
 bool decides(const std::string & name) { return has(name, {"topk_moe", "argsort", "mm_ids_helper", "mask_to_KV_max"}); }
 
-// In place of what was not computed: token t picks the experts from t * used on. For how many tokens.
+// Replaces what was not computed: token t uses the experts from t * used on. Returns the number of tokens.
 int64_t choose_experts(void ** values) {
     const auto logits = *static_cast<const uintptr_t *>(values[0]);
     const auto found  = std::find_if(results.rbegin(), results.rend(), [&](const seen_tensor & one) {
@@ -146,7 +146,7 @@ int64_t choose_experts(void ** values) {
     return found->rows;
 }
 
-// A block sorts one token's experts, and not all blocks of a launch run: what the others would have written.
+// A block sorts the experts of one token, but not all blocks of a launch run: writes what the others would have.
 void write_order(void ** values, int64_t rows) {
     auto * const order = *static_cast<int32_t **>(values[1]);
     for (int64_t row = 0; row < rows; ++row) {
@@ -156,8 +156,8 @@ void write_order(void ** values, int64_t rows) {
     }
 }
 
-std::map<std::string, int> known; // numbers of launches, by all that they are
-int traces = 0;                   // that the emulated GPU has written
+std::map<std::string, int> known; // launch numbers, by all properties of the launch
+int traces = 0;                   // number of traces written by the emulated GPU
 
 using launch_call = hipError_t (*)(const void *, dim3, dim3, void **, size_t, hipStream_t);
 
@@ -177,7 +177,7 @@ hipError_t start(launch_call run, const void * function, dim3 grid, dim3 block, 
         const patchkit::allocation in = patchkit::allocation_of(uintptr_t(word));
         if (in.size != 0 && in.whose == patchkit::owner::program) {
             pointers.push_back(word);
-            word = 1; // there is a pointer
+            word = 1; // placeholder for a pointer
             std::memcpy(&arguments[at], &word, sizeof(word));
         }
     }
@@ -185,7 +185,7 @@ hipError_t start(launch_call run, const void * function, dim3 grid, dim3 block, 
                              std::string(reinterpret_cast<const char *>(arguments.data()), arguments.size());
     const auto [entry, is_new] = known.try_emplace(what, int(known.size()));
     const bool runs  = is_new || decides(name);
-    const int  trace = is_new ? traces + 1 : -1; // as the emulated GPU counts
+    const int  trace = is_new ? traces + 1 : -1; // numbered like those of the emulated GPU
     patchkit::log_line("{\"started\":" + patchkit::quoted(name) + ",\"grid\":" + triple(grid) + ",\"block\":" +
                        triple(block) + ",\"lds\":" + std::to_string(lds) + ",\"number\":" + std::to_string(entry->second) +
                        ",\"trace\":" + std::to_string(trace) + ",\"pointers\":" + list_of(pointers) + "}");
@@ -212,7 +212,7 @@ const char * name_of(hipMemcpyKind kind) {
     }
 }
 
-// Whether it is to happen.
+// Whether the copy should be executed.
 bool note_copy(const char * what, const void * to, size_t bytes) {
     if (is_watching) {
         patchkit::log_line("{\"moved\":" + patchkit::quoted(what) + ",\"bytes\":" + std::to_string(bytes) + ",\"to\":" +
@@ -224,7 +224,7 @@ bool note_copy(const char * what, const void * to, size_t bytes) {
 
 } // namespace
 
-// These stand before the runtime's own for the HIP backend, which is loaded later.
+// These take precedence over the runtime's functions for the HIP backend, which is loaded later.
 extern "C" {
 
 hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void ** values, size_t lds, hipStream_t stream) {
@@ -259,7 +259,7 @@ hipError_t hipMemsetAsync(void * to, int value, size_t bytes, hipStream_t stream
     return note_copy("filled", to, bytes) ? run(to, value, bytes, stream) : hipSuccess;
 }
 
-// Nothing of the model's file is read before it is wanted: it is mostly holes, which would become pages of zeros.
+// Pages of the model file are read on demand: it consists mostly of holes, which would become zero pages.
 void * mmap(void * place, size_t size, int protection, int flags, int file, off_t at) {
     return reinterpret_cast<void *>( // NOLINT(performance-no-int-to-ptr)
         syscall(SYS_mmap, place, size, protection, flags & ~MAP_POPULATE, file, at));
@@ -271,9 +271,9 @@ int posix_madvise(void * /*place*/, size_t /*size*/, int /*advice*/) { return 0;
 
 namespace {
 
-constexpr int micro_batch = 512, batch_size = 2048; // llama-bench's
+constexpr int micro_batch = 512, batch_size = 2048; // llama-bench's defaults
 
-// Builds before the enumeration of ways to load have a flag.
+// Builds before the enumeration of load modes have a flag.
 template <typename params> void map_file(params & p) {
     if constexpr (requires { p.use_mmap; }) {
         p.use_mmap = true;
@@ -282,7 +282,7 @@ template <typename params> void map_file(params & p) {
     }
 }
 
-// A model in a context, and how many tokens of its first sequence are there.
+// A model with a context, and the number of tokens of its first sequence.
 class session {
   public:
     explicit session(llama_model * model) : model(model) {}
@@ -357,8 +357,9 @@ class session {
         refuse("unknown type " + name);
     }
 
-    // Layers with a window have rows for it and one batch, and take a new token for one that no window sees: only
-    // of rows that are one sequence's. So before others share them, as many of the oldest go as there will be tokens.
+    // Layers with a window have rows for it and one batch, and reuse rows of tokens outside of all windows, but only
+    // rows that belong to a single sequence. So before sequences share rows, as many of the oldest are removed as
+    // tokens will follow.
     void make_room(int depth, int sequences) {
         llama_memory_t memory  = llama_get_memory(context);
         const llama_pos oldest = llama_memory_seq_pos_min(memory, 0);
@@ -368,7 +369,7 @@ class session {
         }
     }
 
-    // What keeps a state cannot forget the last tokens alone.
+    // Recurrent layers cannot remove only the last tokens.
     void take_back(int depth) {
         llama_memory_t memory = llama_get_memory(context);
         there = depth;

@@ -2,11 +2,11 @@
 //
 //   op_cases CASES
 //
-// A line of CASES is an id and "name=value" words: op (see make below), type (a ggml type name: of the weights, or
-// of the cache that rows are written to), rows and columns (of the weights: outputs and inputs), tokens, experts
-// and used (experts per token). Marks: "case ID", then "unsupported" when this ggml does not know the type or the
-// backend refuses the operation, "done" when it ran. Nothing is written to the tensors but which
-// experts are picked: their memory reads as zero.
+// A line of CASES is an id and "name=value" words: op (see make below), type (ggml type name of the weights, or of the
+// cache that rows are written to), rows and columns (of the weights: outputs and inputs), tokens, experts and used
+// (experts per token). Marks: "case ID", then "unsupported" if this ggml does not know the type or the backend does not
+// support the operation, or "done" when it ran. Tensors are not initialised (their memory reads as zero), except for
+// the selected experts.
 
 #include "case_line.hpp"
 #include "ggml.h"
@@ -27,7 +27,7 @@ void refuse(const std::string & what) {
 
 namespace {
 
-// Older builds lack the newer types.
+// Older builds lack newer types.
 bool is_type(const std::string & name) {
     for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
         const char * known = ggml_type_name(ggml_type(i));
@@ -78,7 +78,7 @@ ggml_tensor * make(ggml_context * ctx, const attention_case & c, ggml_type type)
     refuse("unknown operation " + op);
 }
 
-// Host code reads which experts a token picks, and wants them to differ: the next ones for each token.
+// Host code reads the selected experts of a token and requires them to differ: each token uses the next ones.
 void spread(ggml_tensor * ids, int64_t experts) {
     std::vector<int32_t> chosen(size_t(ggml_nelements(ids)));
     for (size_t i = 0; i < chosen.size(); ++i) {

@@ -72,12 +72,12 @@ uint64_t layout::extent() const {
 
 namespace {
 
-// Every routine is made twice: of real numbers alone it takes a quarter of the time.
+// Every routine is instantiated twice: with real numbers only, it takes a quarter of the time.
 template <typename T> struct of_type;
 
 template <> struct of_type<double> {
     static double get(const elements & from, int64_t at) {
-        // The two types that most programs use, without a call.
+        // Fast path for the two most common types.
         if (from.type == number::f32) {
             return double(reinterpret_cast<const float *>(from.base)[at]);
         }
@@ -121,7 +121,7 @@ double conjugate(double value) { return value; }
 complex conjugate(const complex & value) { return std::conj(value); }
 template <typename T> T conjugate_if(bool wanted, const T & value) { return wanted ? conjugate(value) : value; }
 
-// The size of an element as asum and amax have it.
+// The absolute value in asum and amax.
 double size_of(double value) { return std::abs(value); }
 double size_of(const complex & value) { return std::abs(value.real()) + std::abs(value.imag()); }
 
@@ -139,7 +139,7 @@ template <typename T> void write(const strided & x, const std::vector<T> & value
     }
 }
 
-// Calls `todo` with a number of the type in which these are computed.
+// Calls `todo` with the type used for computing with these numbers.
 template <typename Do> auto in_type_of(number type, Do todo) {
     return is_complex(type) ? todo(complex()) : todo(double());
 }
@@ -183,7 +183,7 @@ void exchange(const strided & x, const strided & y) {
 complex dot(const strided & x, const strided & y, bool is_conjugated) {
     return in_type_of(x.in.type, [&](auto zero) {
         using T = decltype(zero);
-        // One sum would wait for each of its additions.
+        // Independent sums, because additions of a single one would wait for each other.
         constexpr int64_t side_by_side = 8;
         std::array<T, side_by_side> sums{};
         for (int64_t i = 0; i < x.size; ++i) {
@@ -193,7 +193,7 @@ complex dot(const strided & x, const strided & y, bool is_conjugated) {
     });
 }
 
-// Scaled by the largest, so that no square is infinite or lost.
+// Scaled by the largest element, so that no square overflows or underflows.
 double norm(const strided & x) {
     double largest = 0;
     for (int64_t i = 0; i < x.size; ++i) {
@@ -288,7 +288,7 @@ rotation rotation_of(complex a, complex b, bool is_real) {
     return {angle * size, b, std::abs(a) / size, angle * std::conj(b) / size};
 }
 
-// As BLAS has it (Lawson, Hanson, Kincaid and Krogh, ACM TOMS 5, 1979): factors are kept between 2^-24 and 2^24.
+// As in BLAS (Lawson, Hanson, Kincaid and Krogh, ACM TOMS 5, 1979): factors are kept between 2^-24 and 2^24.
 modified_rotation modified_rotation_of(double d1, double d2, double x1, double y1) {
     constexpr double most = 4096.0 * 4096, few = 1 / most, step = 4096;
     double h11 = 0, h12 = 0, h21 = 0, h22 = 0, flag = 0;
@@ -521,7 +521,7 @@ void multiply_halves(const dense & shape_a, const std::vector<double> & a, const
 
 } // namespace
 
-// Real and imaginary parts by themselves.
+// Real and imaginary parts separately.
 dense multiply(const dense & a, const dense & b) {
     dense result = {a.rows, b.columns, {}};
     result.values.resize(size_t(a.rows * b.columns));
@@ -616,7 +616,7 @@ void add_matrices(complex alpha, const placed & a, taken op_a, complex beta, con
     });
 }
 
-// ---- Factors.
+// ---- Factorisations.
 
 int64_t factorise(dense & a, std::vector<int> * exchanged) {
     const int64_t n = std::min(a.rows, a.columns);
@@ -662,7 +662,7 @@ void exchange_rows(dense & b, const std::vector<int> & exchanged, bool is_back) 
     }
 }
 
-// The vector of reflection j is 1 at row j and what lies below the diagonal (LAPACK's geqrf).
+// The vector of reflection j is 1 at row j, followed by what is stored below the diagonal (LAPACK's geqrf).
 std::vector<complex> reflect(dense & a) {
     const int64_t n = std::min(a.rows, a.columns);
     std::vector<complex> factors(size_t(n), 0.0);

@@ -25,19 +25,19 @@ namespace {
 
 std::shared_mutex table_mutex;
 size_t used = 0;
-std::atomic<uint64_t> generation = 1; // counts the changes
+std::atomic<uint64_t> generation = 1; // incremented by each change
 
-// Used in destructors of other libraries: it has to outlive them.
+// Used in destructors of other libraries, so it is never destroyed.
 std::map<uintptr_t, allocation> & table() {
     static auto * made = new std::map<uintptr_t, allocation>;
     return *made;
 }
 
-// Memory that nobody wrote holds anything on a GPU, and often zeros. Where a schedule is to show what a program relies
-// on, it holds NaNs and -1. Pages of this file are copied when they are written, so that the rest costs nothing.
+// Uninitialised memory of a GPU may contain anything, often zeros. With schedules that test what a program relies on,
+// it is filled with NaN and -1: pages of this file are copied on write, so untouched memory costs nothing.
 
 constexpr size_t piece        = 16 << 20;
-constexpr size_t most_garbage = size_t(8) << 30; // more would be more mappings than Linux allows
+constexpr size_t most_garbage = size_t(8) << 30; // more would exceed Linux's limit of mappings
 
 int make_garbage() {
     const int file = memfd_create("patchkit-unwritten", MFD_CLOEXEC);
@@ -65,8 +65,8 @@ bool map_garbage(void * block, size_t size) {
     return true;
 }
 
-// Where accesses are looked at, nothing lies near an allocation, and what was freed is not handed out again: an address
-// behind the end, or an old one, then means what it looks like.
+// With checks, allocations are far apart and freed memory is not reused, so that an address past the end, or of freed
+// memory, is recognised as such.
 
 constexpr size_t red_zone = size_t(1) << 20;
 
@@ -77,7 +77,7 @@ std::map<uintptr_t, allocation> & freed() {
 
 constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
-// Pages that appear when they are written; MAP_FAILED when there is no room for them.
+// Maps pages that are allocated when written; MAP_FAILED if there is no space.
 void * map_block(size_t size) {
     if (!is_checking()) {
         return mmap(nullptr, size, PROT_READ | PROT_WRITE, reserved, -1, 0);
@@ -89,7 +89,7 @@ void * map_block(size_t size) {
     return mmap(static_cast<char *>(all) + red_zone, size, PROT_READ | PROT_WRITE, reserved | MAP_FIXED, -1, 0);
 }
 
-// With table_mutex held.
+// Requires table_mutex.
 void unmap_block(const allocation & of) {
     auto * const block = reinterpret_cast<void *>(of.begin);
     free_known_bits(of.known, of.size);
@@ -102,7 +102,7 @@ void unmap_block(const allocation & of) {
 
 bool wants_garbage() { return is_executing() && !is_sampling() && the_schedule().name != "in-order"; }
 
-// With table_mutex held.
+// Requires table_mutex.
 allocation find(uintptr_t address) {
     const auto after = table().upper_bound(address);
     if (after == table().begin()) {
@@ -112,7 +112,7 @@ allocation find(uintptr_t address) {
     return address - candidate.begin < candidate.size ? candidate : allocation();
 }
 
-// Whether these bytes touch what lies around allocations, or what was freed: pages that nobody may use.
+// Whether these bytes overlap red zones or freed memory.
 bool is_kept_free(uintptr_t begin, size_t size) {
     if (!is_checking()) {
         return false;
@@ -120,7 +120,7 @@ bool is_kept_free(uintptr_t begin, size_t size) {
     const std::shared_lock<std::shared_mutex> guard(table_mutex);
     for (const auto * all : {&table(), &freed()}) {
         auto one = all->upper_bound(begin + size + red_zone);
-        for (int n = 0; n < 4 && one != all->begin(); ++n) { // memory that the program registered may lie between
+        for (int n = 0; n < 4 && one != all->begin(); ++n) { // memory registered by the program may be in between
             const allocation & near = (--one)->second;
             const uintptr_t first = near.begin - red_zone, behind = near.begin + near.size + red_zone;
             if (near.whose == owner::program && begin < behind && first < begin + size) {
@@ -163,7 +163,7 @@ allocation freed_at(const void * pointer) {
     return found == freed().end() ? allocation() : found->second;
 }
 
-// What a thread found last stays good until something changes, so that kernels do not meet at a lock.
+// Each thread caches the last allocation until something changes, so that kernels do not contend for a lock.
 allocation allocation_of(uintptr_t address) {
     thread_local std::array<allocation, 8> found;
     thread_local uint64_t found_in = 0;
@@ -221,11 +221,11 @@ bool is_usable(const void * pointer, size_t size) {
     if (found.size != 0 && (found.whose != owner::registered || !found.holds(uintptr_t(pointer), size))) {
         return found.holds(uintptr_t(pointer), size);
     }
-    // A program can unmap what it registered.
+    // A program may unmap memory that it registered.
     return is_mapped(pointer, size) && !is_kept_free(uintptr_t(pointer), size);
 }
 
-// A KV cache of many GiB that nobody fills costs nothing.
+// An unused KV cache of many GiB costs nothing.
 hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned flags) {
     if (pointer == nullptr) {
         return hipErrorInvalidValue;
@@ -257,7 +257,7 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
     return hipSuccess;
 }
 
-// As the runtime, which frees host memory and device memory by either call.
+// Like the real runtime, both calls free host memory and device memory.
 hipError_t release(void * pointer, hipError_t unknown) {
     const std::unique_lock<std::shared_mutex> guard(table_mutex);
     const auto found = table().find(uintptr_t(pointer));
@@ -339,7 +339,7 @@ bool is_mapped(const void * pointer, size_t size) {
         return false;
     }
     for (uintptr_t at = begin; at < end; at += pages_at_once * page) {
-        unsigned char resident[pages_at_once]; // asked for by the call, of no use here
+        unsigned char resident[pages_at_once]; // required by the call, not used
         const uintptr_t length = std::min(end - at, pages_at_once * page);
         if (mincore(reinterpret_cast<void *>(at), length, resident) != 0) {
             return false; // ENOMEM: a page is not mapped

@@ -20,11 +20,11 @@ namespace {
 
 bool is_hidden(const gpu::argument & one) { return one.kind.rfind("hidden_", 0) == 0; }
 
-// The kinds that host code passes by value of whatever they are: pointers are values, too.
+// Kinds that host code passes by value, which includes pointers.
 bool is_value(const gpu::argument & one) { return one.kind == "by_value" || one.kind == "global_buffer"; }
 
-// What the blocks of a cooperative launch meet at: struct mg_info of the device libraries' cg.cl (ROCm 6 and 7). Its
-// counter is as it was when all have passed, so that launches of the same size share one.
+// The barrier of cooperative launches: struct mg_info of the device libraries' cg.cl (ROCm 6 and 7). Its counter
+// returns to the initial value when all blocks have passed, so launches of the same size share one.
 struct grid_barrier {
     uint64_t other_gpus     = 0;
     uint32_t grid           = 0;
@@ -49,7 +49,7 @@ uint64_t barrier_of(const launch_shape & shape) {
     return uint64_t(&found->second);
 }
 
-// What a hidden argument is (LLVM's AMDGPU user guide, code object V5, ".value_kind"; values as in clr f9f995c6d,
+// Values of hidden arguments (LLVM's AMDGPU user guide, code object V5, ".value_kind"; values as in clr f9f995c6d,
 // rocvirtual.cpp: submitKernelInternal). HIP's grids are whole blocks in three dimensions without an offset.
 using value_of = std::function<uint64_t(const launch_shape &)>;
 
@@ -76,7 +76,7 @@ const std::unordered_map<std::string_view, value_of> & hidden_values() {
         {"hidden_multigrid_sync_arg", [](shape s) { return s.is_cooperative ? barrier_of(s) : 0; }},
         {"hidden_heap_v1", [](shape) { return kernel_heap(); }},
         {"hidden_queue_ptr", [](shape) { return address_of_missing_queue(); }},
-        {"hidden_default_queue", zero}, // of OpenCL's kernels that launch kernels
+        {"hidden_default_queue", zero}, // for OpenCL kernels that launch kernels
         {"hidden_completion_action", zero},
     };
     return table;

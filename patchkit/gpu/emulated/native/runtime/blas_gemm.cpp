@@ -1,4 +1,4 @@
-// hipBLAS: general products of matrices, with types that the call's name says or that the caller names.
+// hipBLAS: general matrix products, with types from the call's name or from arguments.
 
 #include "blas_calls.hpp"
 #include "settings.hpp"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr word gemm_default = 160; // hipblasGemmAlgo_t
 
-// Which types are multiplied, and that of alpha and beta.
+// Types of the matrices, and of alpha and beta.
 struct types {
     number a, b, c, compute;
 };
@@ -25,7 +25,7 @@ struct gemm {
     matrix c;
 };
 
-// Those of rocblas_gemm_ex.
+// As supported by rocblas_gemm_ex.
 bool is_supported(const types & given) {
     const auto is = [&given](number in, number out, number compute) {
         return given.a == in && given.b == in && given.c == out && given.compute == compute;
@@ -55,7 +55,7 @@ std::string as_json(const types & given) {
 
 placed seen(number type, const layout & as, void * at) { return {{type, static_cast<std::byte *>(at)}, as}; }
 
-// Integers and complex numbers go through f64, in which sums of products of i8 are exact.
+// Integers and complex numbers are computed in f64, in which sums of i8 products are exact.
 void multiply_in_f64(const gemm & p, const types & given, const layout & as_a, const layout & as_b, const layout & as_c,
                      const std::vector<void *> & at, complex alpha, complex beta) {
     dense product = {p.m, p.n, {}};
@@ -74,7 +74,7 @@ int multiply_with(const form & of, const gemm & p, const types & given) {
     const bool is_nothing = p.m == 0 || p.n == 0 || of.batch == 0;
     const layout as_a = stored_as(p.op_a, p.m, p.k, p.a.leading), as_b = stored_as(p.op_b, p.k, p.n, p.b.leading),
                  as_c = {p.m, p.n, p.c.leading};
-    // Without anything to compute no pointer is looked at; without k neither alpha, A nor B.
+    // If there is nothing to compute, no pointer is accessed; with k = 0 neither alpha, A nor B.
     if (!is_nothing) {
         call.scalar("beta", p.beta, given.compute);
         call.need(p.c.at.address != nullptr);
@@ -143,7 +143,7 @@ int multiply_named(const form & of, const gemm & p, const named_types & named, w
     }
     const auto a = type_of(named.a), b = type_of(named.b), c = type_of(named.c);
     auto compute = compute_type_of(named.compute);
-    // hipblasComputeType_t does not say whether numbers are complex: the matrices do.
+    // hipblasComputeType_t does not distinguish complex numbers; the matrices do.
     if (compute && c && is_complex(*c) && *compute == (*c == number::complex_f32 ? number::f32 : number::f64)) {
         compute = c;
     }
@@ -166,7 +166,7 @@ FORMS(hipblasDgemm, GEMM, gemm_of<number::f64>)
 COMPLEX_FORMS(hipblasCgemm, GEMM, gemm_of<number::complex_f32>)
 COMPLEX_FORMS(hipblasZgemm, GEMM, gemm_of<number::complex_f64>)
 
-// Types behind their matrices, strides behind the leading dimensions. FLAGS are what some of the names have more.
+// Types follow their matrices, strides follow the leading dimensions. FLAGS are additional parameters of some names.
 #define GEMM_EX(name, list, many, I, FLAGS)                                                                           \
     int name(handle_t handle, word op_a, word op_b, I m, I n, I k, const void * alpha, const void * a, word type_a,   \
              I ld_a, const void * b, word type_b, I ld_b, const void * beta, void * c, word type_c, I ld_c,           \

@@ -1,4 +1,4 @@
-// hipBLAS, level 1: vectors, and what is added up of them.
+// hipBLAS, level 1: vector operations.
 
 #include "blas_calls.hpp"
 
@@ -8,14 +8,14 @@ namespace {
 
 using patchkit::number;
 
-// The type of the sizes of its numbers.
+// The real type of absolute values.
 constexpr number real_of(number type) {
     return type == number::complex_f32 ? number::f32 : type == number::complex_f64 ? number::f64 : type;
 }
 
 strided seen(const vector & x, number type, int64_t n, void * at) { return vector_at(type, at, n, x.step); }
 
-// A call of vectors that does nothing when there is nothing.
+// Whether a vector call has nothing to do.
 bool is_nothing(const task & call, const form & of, int64_t n) { return !call.is_refused() && (n <= 0 || of.batch == 0); }
 
 int add_scaled_of(const form & of, int64_t n, const void * alpha, number of_alpha, const vector & x, number of_x,
@@ -55,7 +55,7 @@ template <number type> int scal(const form & of, int64_t n, const void * alpha, 
     return scale_of(of, n, alpha, type, x, type);
 }
 
-// By a real number.
+// With a real factor.
 template <number type> int scal_by_real(const form & of, int64_t n, const void * alpha, const vector & x) {
     return scale_of(of, n, alpha, real_of(type), x, type);
 }
@@ -84,7 +84,7 @@ template <number type> int swap(const form & of, int64_t n, const vector & x, co
     });
 }
 
-// One number for each vector of the batch; of nothing it is zero.
+// One number per vector of the batch; zero for empty vectors.
 template <typename Sum>
 int reduce(const form & of, int64_t n, const vector & x, number of_x, const vector * y, number of_y, void * result,
            number of_result, Sum sum) {
@@ -138,7 +138,7 @@ template <number type> int asum(const form & of, int64_t n, const vector & x, vo
                   [](const strided & a, const strided &) { return complex(patchkit::sum_of_sizes(a)); });
 }
 
-// The number is of the type of sizes: those of 64 bits are written as two halves.
+// Indices have the type of sizes: 64-bit ones are written as two halves.
 template <number type> int extreme(const form & of, int64_t n, const vector & x, void * result, bool is_largest, int words) {
     task call(of);
     const int64_t size = n <= 0 || x.step <= 0 ? 0 : n;
@@ -244,8 +244,8 @@ int rotmg(const form & of, const matrix & d1, const matrix & d2, const matrix & 
     });
 }
 
-// The types that a caller names. Two vectors and what is computed with them have one type, or half types are computed
-// in f32 (rocblas_axpy_ex, rocblas_dot_ex, rocblas_nrm2_ex, rocblas_rot_ex and rocblas_scal_ex).
+// Types given by the caller. Two vectors and the result have one type, or f16 types are computed in f32
+// (rocblas_axpy_ex, rocblas_dot_ex, rocblas_nrm2_ex, rocblas_rot_ex and rocblas_scal_ex).
 struct named {
     word first, x, y, result, execution;
 };
@@ -347,7 +347,7 @@ RESULT_FORMS(hipblasDasum, SINGLE, asum<number::f64>)
 COMPLEX_RESULT_FORMS(hipblasScasum, SINGLE, asum<number::complex_f32>)
 COMPLEX_RESULT_FORMS(hipblasDzasum, SINGLE, asum<number::complex_f64>)
 
-// A number of an element is an int, of the forms with sizes of 64 bits an int64_t.
+// Indices are int, or int64_t in the 64-bit forms.
 #define HAND_NUMBER(I) , result, int(sizeof(I) / sizeof(int))
 #define EXTREMES(name, type, which) ALL_FORMS(name, PARAMETERS_SINGLE, ARGUMENTS_SINGLE, RESULT_TAIL, HAND_NUMBER, which<type>)
 #define COMPLEX_EXTREMES(name, type, which)                                                                           \
@@ -379,7 +379,7 @@ REAL_TYPES(ROTM, rotm)
 #define ARGUMENTS_ROTMG(V, M, P) P(d1) P(d2) P(x1) P(y1) P(param)
 REAL_TYPES(ROTMG, rotmg)
 
-// Vectors whose types the caller names. Their strides stand behind their steps.
+// Vectors with types given by the caller. Their strides follow their increments.
 #define TYPED_ONE(x, I) , const void *x, word of_##x, I step_##x
 #define TYPED_STRIDED(x, I) , const void *x, word of_##x, I step_##x, long long stride_##x
 #define HAND_TYPED_ONE(x) , vector{#x, {x, 0, false}, step_##x}, of_##x

@@ -1,4 +1,4 @@
-// hipBLAS, level 2: a matrix and vectors.
+// hipBLAS, level 2: matrix-vector operations.
 
 #include "blas_calls.hpp"
 
@@ -19,13 +19,13 @@ layout full(int64_t rows, int64_t columns, int64_t leading, triangle stored = tr
 
 layout packed(int64_t n, word fill) { return {n, n, 0, form_of_matrix::packed, triangle_of(fill)}; }
 
-// The triangle of a band lies as a band that has nothing on its other side.
+// A triangular band is stored like a band with zero diagonals on the other side.
 layout band(int64_t n, int64_t k, int64_t leading, word fill) {
     const bool is_upper = fill == fill_upper;
     return {n, n, leading, form_of_matrix::band, triangle_of(fill), is_upper ? 0 : k, is_upper ? k : 0};
 }
 
-// What one of these calls gets beside its operands.
+// Common parameters of these calls, besides operands.
 struct sums {
     const void * alpha;
     const void * beta;
@@ -116,7 +116,7 @@ template <number type> int hpmv(const form & of, word fill, int64_t n, const voi
     return packed_mirrored<type, mirrored::hermitian>(of, fill, n, alpha, a, x, beta, y);
 }
 
-// A += alpha x y^T, or with the conjugates of y. `scalar` is the type of alpha.
+// A += alpha x y^T, optionally with conjugated y. `scalar` is the type of alpha.
 template <number type>
 int outer(task & call, const layout & as, const void * alpha, number of_alpha, const vector & x, const vector & y,
           bool is_conjugated, const matrix & a) {
@@ -153,7 +153,7 @@ template <number type> int gerc(const form & of, int64_t m, int64_t n, const voi
 
 constexpr number real_of(number type) { return type == number::complex_f32 ? number::f32 : number::f64; }
 
-// The square of one vector: alpha of a Hermitian one is real.
+// Rank-1 update with one vector: alpha is real if Hermitian.
 template <number type, bool is_hermitian>
 int square(const form & of, word fill, int64_t n, const void * alpha, const vector & x, const matrix & a, bool is_packed) {
     task call(of);
@@ -211,7 +211,7 @@ template <number type> int hpr2(const form & of, word fill, int64_t n, const voi
     return twice<type, mirrored::hermitian>(of, fill, n, alpha, x, y, a, true);
 }
 
-// x = op(A) x, or the x of op(A) x = b in the place of b.
+// x = op(A) x, or x replaced by the solution of op(A) x = b.
 using triangular = void (*)(const placed &, taken, bool, const strided &);
 
 template <number type>

@@ -1,5 +1,5 @@
-// hipBLAS, level 3, but for general products (blas_gemm.cpp): matrices that are symmetric, triangular or diagonal, and
-// sums of matrices.
+// hipBLAS, level 3, except general products (blas_gemm.cpp): symmetric, triangular and diagonal matrices, and sums of
+// matrices.
 
 #include "blas_calls.hpp"
 #include "settings.hpp"
@@ -16,7 +16,7 @@ layout full(int64_t rows, int64_t columns, int64_t leading, triangle stored = tr
     return {rows, columns, leading, layout::form::full, stored};
 }
 
-// Of an operand that is taken as `op`, when that has so many rows and columns.
+// Stored layout of an operand used as `op` with this number of rows and columns.
 layout stored_as(word op, int64_t rows, int64_t columns, int64_t leading) {
     return is_transposed(op) ? full(columns, rows, leading) : full(rows, columns, leading);
 }
@@ -27,7 +27,7 @@ constexpr number real_of(number type) {
     return type == number::complex_f32 ? number::f32 : type == number::complex_f64 ? number::f64 : type;
 }
 
-// C = alpha A B + beta C with A symmetric, or B A.
+// C = alpha A B + beta C with A symmetric, or with B A.
 template <number type, mirrored mirror>
 int mirrored_product(const form & of, word side, word fill, int64_t m, int64_t n, const void * alpha, const matrix & a,
                      const matrix & b, const void * beta, const matrix & c) {
@@ -66,8 +66,8 @@ template <number type> int hemm(const form & of, word side, word fill, int64_t m
 
 enum class updates { once, twice };
 
-// One triangle of C = alpha op(A) op(B)^T + beta C; twice adds alpha op(B) op(A)^T. Of Hermitian ones the adjoints are
-// taken, and beta is real; alpha is too where A is B.
+// One triangle of C = alpha op(A) op(B)^T + beta C; rank-2k also adds alpha op(B) op(A)^T. Hermitian updates use
+// adjoints and a real beta; alpha is real, too, if A is B.
 template <number type, updates how, bool is_hermitian>
 int triangle_of_product(const form & of, word fill, word op, int64_t n, int64_t k, const void * alpha, number of_alpha,
                         const matrix & a, const matrix * b, const void * beta, const matrix & c) {
@@ -100,7 +100,7 @@ int triangle_of_product(const form & of, word fill, word op, int64_t n, int64_t 
             return;
         }
         const auto product = [&](void * left, const layout & as_left, void * right, const layout & as_right) {
-            // op(B)^T of what is turned already is B as it lies.
+            // op(B)^T of an already transposed B is B as stored.
             const dense first  = read(seen(type, as_left, left), is_turned ? other : taken::none);
             const dense second = read(seen(type, as_right, right), is_turned ? taken::none : other);
             return multiply(first, second);
@@ -166,7 +166,7 @@ int trmm(const form & of, word side, word fill, word op, word diagonal, int64_t 
     });
 }
 
-// X of op(A) X = alpha B, or of X op(A) = alpha B, in the place of B.
+// Solves op(A) X = alpha B, or X op(A) = alpha B, with X replacing B.
 int solve_of(const form & of, number type, word side, word fill, word op, word diagonal, int64_t m, int64_t n,
              const void * alpha, const matrix & a, const matrix & b) {
     task call(of);
@@ -216,7 +216,7 @@ int trsm(const form & of, word side, word fill, word op, word diagonal, int64_t 
     return solve_of(of, type, side, fill, op, diagonal, m, n, alpha, a, b);
 }
 
-// What is handed over beside A, its inverse blocks, would only save time.
+// The inverse blocks passed in addition to A are only an optimisation, and are not used.
 int trsm_ex(const form & of, word side, word fill, word op, word diagonal, int64_t m, int64_t n, const void * alpha,
             const matrix & a, const matrix & b, word compute) {
     const auto type = compute_type_of(compute);
@@ -277,7 +277,7 @@ int dgmm(const form & of, word side, int64_t m, int64_t n, const matrix & a, con
     });
 }
 
-// The inverse of a triangle, which may take its place. Of the other triangle nothing is read, and it becomes zero.
+// The inverse of a triangle, possibly in place. The other triangle is not read, and becomes zero.
 template <number type>
 int trtri(const form & of, word fill, word diagonal, int64_t n, const matrix & a, const matrix & inverse) {
     task call(of);

@@ -28,7 +28,7 @@ handle_map<library> & handles() {
     return *made;
 }
 
-// The calls that were computed.
+// Computed calls.
 
 struct computed {
     std::string call;
@@ -67,7 +67,7 @@ const void * address_of(const operand & from, number type, int64_t index) {
                                           uint64_t(from.stride) * uint64_t(index) * bytes_of(type));
 }
 
-// On a GPU the kernel would read or write what nobody allocated.
+// On a GPU the kernel would access unallocated memory.
 [[noreturn]] void fault_at(const char * call, const char * name, const void * address, size_t bytes, int64_t index) {
     char text[256];
     std::snprintf(text, sizeof(text),
@@ -76,14 +76,14 @@ const void * address_of(const operand & from, number type, int64_t index) {
     fault(text);
 }
 
-// Of bytes that there can be at all.
+// Clamped to the maximum size of memory.
 size_t bytes_of_elements(uint64_t count, number type) {
     size_t result;
     return __builtin_mul_overflow(count, uint64_t(bytes_of(type)), &result) ? std::numeric_limits<size_t>::max()
                                                                             : result;
 }
 
-// Calls `todo` with the rows of bytes that are used of it: the first one's place, width, pitch, how many.
+// Calls `todo` with the used bytes as rows: address of the first, width, pitch, number.
 template <typename Do> void for_rows(const void * begin, number type, const layout & as, Do todo) {
     const auto * bytes    = static_cast<const std::byte *>(begin);
     const int64_t element = int64_t(bytes_of(type));
@@ -103,7 +103,7 @@ template <typename Do> void for_rows(const void * begin, number type, const layo
 
 layout layout_of(int64_t size, int64_t step) {
     const int64_t apart = step < 0 ? -step : step;
-    // Close together they are one column.
+    // Adjacent elements form one column.
     return apart == 1 ? layout{size, 1, size} : layout{1, size, apart};
 }
 
@@ -125,7 +125,7 @@ std::optional<number> type_of(word type) {
     }
 }
 
-// hipblasDatatype_t, or hipblasComputeType_t, which has the complex ones' type from the matrices.
+// hipblasDatatype_t, or hipblasComputeType_t, for which complex types follow from the matrices.
 std::optional<number> compute_type_of(word type) {
     switch (type) {
         case 150: case 0: return number::f16;
@@ -143,7 +143,7 @@ std::string name_of_type(word type) {
     return known ? name_of(*known) : "type " + std::to_string(type);
 }
 
-// By the name that the program's source has: HIPBLAS_V2 puts a version behind it.
+// The name in the program's source: HIPBLAS_V2 appends a version.
 static std::string name_in_source(std::string call) {
     const size_t version = call.find("_v2");
     return version == std::string::npos ? call : call.erase(version, 3);
@@ -203,7 +203,7 @@ int task::add_numbers(const char * name, const operand & at, number type, int64_
     return made;
 }
 
-// What runs later: all that was handed over, by value.
+// The work that runs later, with copies of all parameters.
 struct task::work_to_do {
     std::string call;
     int64_t batch;
@@ -258,7 +258,7 @@ struct task::work_to_do {
         return const_cast<void *>(address);
     }
 
-    // Results have a value, whatever the operands have: what is computed here is not followed.
+    // Results count as initialised, whatever the operands are: values are not followed through these computations.
     void note(const part & one, const void * address) const {
         if (one.how != use::writes || one.is_the_hosts || address == nullptr) {
             return;
@@ -279,7 +279,7 @@ struct task::work_to_do {
                 check_list(one);
             }
         }
-        constexpr int64_t at_once = 4096; // products of a batch, so that its size costs no memory
+        constexpr int64_t at_once = 4096; // batch elements processed at once, to limit memory
         all_places places;
         for (int64_t first = 0; first < batch; first += at_once) {
             places.clear();
@@ -405,7 +405,7 @@ int hipblasGetPointerMode(handle_t handle, word * mode) {
     return success;
 }
 
-// rocBLAS has no other way to multiply f32 on these GPUs.
+// rocBLAS has no other math mode for f32 on these GPUs.
 int hipblasSetMathMode(handle_t handle, word mode) {
     const auto own = find_library(handle);
     if (own == nullptr) {

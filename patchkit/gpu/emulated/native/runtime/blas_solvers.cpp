@@ -1,5 +1,5 @@
-// hipBLAS, solvers: factors of a matrix, and systems of equations by them. What the program gets on the host is there
-// when the call returns: it says whether an argument is wrong, by its number.
+// hipBLAS solvers: factorisations, and systems of equations. Host results are available when the call returns: the
+// number of an invalid argument, if there is one.
 
 #include "blas_calls.hpp"
 
@@ -20,14 +20,14 @@ layout list_of(int64_t size) { return {size, 1, std::max<int64_t>(size, 1)}; }
 
 bool has_rows(const matrix & a, int64_t rows) { return a.leading >= std::max<int64_t>(rows, 1); }
 
-// The number of the first argument that is wrong, negative, as `info` of the host has it; 0 when none is. The handle is
-// not counted, as LAPACK has none (hipBLAS's own tests of geqrf expect so).
+// The negative number of the first invalid argument, as in the host's `info`; 0 if there is none. The handle is not
+// counted, as LAPACK has none (hipBLAS's tests of geqrf expect this).
 struct argument {
     int position;
     bool is_right;
 };
 
-// The numbers of those that stand elsewhere in other forms: leading dimensions, and the size of the batch.
+// Positions of arguments that differ between forms: leading dimensions, and the batch size.
 struct positions {
     int leading, leading_b, batch;
 };
@@ -73,7 +73,7 @@ int getrf(const form & of, int64_t n, const matrix & a, const operand & pivots, 
     });
 }
 
-// op(A) X = B by the factors of A.
+// Solves op(A) X = B with the factors of A.
 void solve_by_factors(const placed & lower, const placed & upper, taken op, const std::vector<int> & exchanged, dense & b) {
     if (op == taken::none) {
         exchange_rows(b, exchanged, false);
@@ -121,7 +121,7 @@ int getrs(const form & of, word op, int64_t n, int64_t columns, const matrix & a
     });
 }
 
-// The inverse, by the factors; of a singular matrix nothing is written but the number of its first zero.
+// The inverse, from the factors; for a singular matrix only the number of its first zero pivot is written.
 template <number type>
 int getri(const form & of, int64_t n, const matrix & a, const operand & pivots, const matrix & inverse, const operand & info) {
     task call(of);
@@ -154,7 +154,7 @@ int getri(const form & of, int64_t n, const matrix & a, const operand & pivots, 
     });
 }
 
-// A = Q R, with the factors of the reflections beside it.
+// A = Q R, with the factors of the reflections.
 template <number type>
 int geqrf(const form & of, int64_t m, int64_t n, const matrix & a, const operand & factors, int * info, int batch_at) {
     task call(of);
@@ -181,7 +181,7 @@ int geqrf(const form & of, int64_t m, int64_t n, const matrix & a, const operand
     });
 }
 
-// R X = the upper rows of B, or R^H X = them. The number of the first zero of R, or 0.
+// Solves R X = upper rows of B, or R^H X. Returns the number of the first zero of R, or 0.
 int64_t solve_upper(const dense & r, int64_t n, bool is_adjoint, dense & b) {
     for (int64_t i = 0; i < n; ++i) {
         if (r.at(i, i) == 0.0) {
@@ -201,8 +201,8 @@ int64_t solve_upper(const dense & r, int64_t n, bool is_adjoint, dense & b) {
     return 0;
 }
 
-// The least squares of op(A) X = B, or of all solutions the shortest. X takes B's place; A stays as it is,
-// where LAPACK leaves its factors.
+// Least-squares solution of op(A) X = B, or the minimum-norm one. X replaces B; A is unchanged, whereas LAPACK stores
+// its factors there.
 template <number type>
 int gels(const form & of, word op, int64_t m, int64_t n, int64_t columns, const matrix & a, const matrix & b, int * info,
          const operand & failed, const positions & at_place) {
@@ -226,7 +226,7 @@ int gels(const form & of, word op, int64_t m, int64_t n, int64_t columns, const 
     return call.run(m, columns, n, type, [=](const task::place & at) {
         const int64_t rows = op == op_n ? m : n, unknowns = op == op_n ? n : m;
         const bool is_tall = rows >= unknowns;
-        // The taller of op(A) and its adjoint has a Q and an R.
+        // The factorisation uses op(A) or its adjoint, whichever has more rows.
         const bool is_taken = (op != op_n) == is_tall;
         dense reflected     = read(seen(type, as_a, at.at[0]), is_taken ? taken::conjugated : taken::none);
         const std::vector<complex> by = reflect(reflected);
@@ -271,8 +271,7 @@ int gels(const form & of, word op, int64_t m, int64_t n, int64_t columns, const 
 
 extern "C" {
 
-// Each by itself, batched with lists, and batched with strides. Pivots lie one behind the other where the matrices are
-// in a list.
+// Plain, batched with lists, and batched with strides. For matrices in a list, pivots are stored contiguously.
 #define SOLVERS_OF(letter, end, type)                                                                                 \
     int hipblas##letter##getrf##end(handle_t handle, int n, void * a, int leading, int * pivots, int * info) {        \
         return getrf<type>({"hipblas" #letter "getrf", handle, 1}, n, {"a", {a}, leading}, {pivots}, {info});         \

@@ -10,7 +10,7 @@ int answer(hipError_t error) {
     return error == hipSuccess ? success : error == hipErrorInvalidValue ? invalid_value : internal_error;
 }
 
-// `width` bytes of each of `count` pieces, which lie so many bytes apart.
+// `count` pieces of `width` bytes with a stride.
 struct pieces {
     int64_t width, count;
     int64_t apart_from, apart_to;
@@ -25,7 +25,7 @@ int move(const pieces & what, const void * from, void * to, hipMemcpyKind kind, 
     }
     const auto width = size_t(what.width), count = size_t(what.count);
     const auto apart_from = size_t(what.apart_from), apart_to = size_t(what.apart_to);
-    // A pitch is no shorter than what it holds; one piece alone may have any.
+    // A pitch must not be smaller than its contents, except for a single piece.
     const bool is_solid = count == 1 || (apart_from == width && apart_to == width);
     if (is_solid) {
         return answer(stream == nullptr ? hipMemcpy(to, from, width * count, kind)

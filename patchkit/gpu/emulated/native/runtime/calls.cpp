@@ -29,16 +29,16 @@ const gpu::checks & wanted() {
     return result;
 }
 
-// What is known of the call that a thread is in before it answers.
+// State of a thread's current call before it returns.
 struct reason {
     std::string why;
     std::string kernel; // of a launch
     const history * again = nullptr;
 };
 
-// Not an object: destructors of the program call the runtime when what belongs to a thread is gone.
+// Not an object, because destructors of the program call the runtime after thread-local objects were destroyed.
 thread_local reason * now = nullptr;
-thread_local bool has_open = false; // an error of this thread that nobody looked at yet
+thread_local bool has_open = false; // an error of this thread that was not checked yet
 
 reason & give_reason() {
     if (now == nullptr) {
@@ -47,7 +47,7 @@ reason & give_reason() {
     return *now;
 }
 
-// A call that answered with an error.
+// A call that returned an error.
 struct failed_call {
     std::string name; // hipMemcpy
     hipError_t error;
@@ -55,19 +55,19 @@ struct failed_call {
     std::vector<void *> called_from;
 };
 
-// What refused launches of one kernel.
+// Reasons why launches of one kernel were rejected.
 struct refusal {
     std::string kernel, why;
     uint64_t times = 0;
 };
 
-// Used when the process ends: it outlives everything.
+// Used at the end of the process, so it is never destroyed.
 struct noted_calls {
     std::mutex mutex;
-    std::map<pthread_t, failed_call> open; // by thread: the last one, which the program may still ask for
+    std::map<pthread_t, failed_call> open; // by thread: the last one, which the program may still query
     std::vector<gpu::finding> findings;
     std::map<std::tuple<std::string, hipError_t, void *>, size_t> places;
-    std::vector<failed_call> launches; // that were refused, whether anybody looked or not
+    std::vector<failed_call> launches; // rejected launches, checked or not
     std::vector<refusal> refusals;
 };
 
@@ -76,7 +76,7 @@ noted_calls & all() {
     return *made;
 }
 
-// As LLVM would have written it, for people.
+// Demangled for messages.
 std::string readable(const std::string & mangled) {
     int status  = 0;
     char * text = abi::__cxa_demangle(mangled.c_str(), nullptr, nullptr, &status);
@@ -93,7 +93,7 @@ std::string words_of(const failed_call & one) {
     return one.name + " returns " + name_of(one.error) + why;
 }
 
-// With the lock held.
+// Requires the lock.
 void add(const failed_call & one, const std::string & what) {
     void * const first = one.called_from.empty() ? nullptr : one.called_from.front();
     const auto [place, is_new] = all().places.emplace(std::tuple(one.name, one.error, first), all().findings.size());
@@ -115,7 +115,7 @@ void add(const failed_call & one, const std::string & what) {
     all().findings.push_back(std::move(made));
 }
 
-// Nobody looked at it: `until`, in words. With the lock held.
+// It was not checked `until` the given event. Requires the lock.
 void close(const failed_call & one, const std::string & until) {
     add(one, words_of(one) + "; the program does not check the error " + until);
 }
@@ -136,7 +136,7 @@ void forget_open() {
     has_open = false;
 }
 
-// What is not done yet, what is there already, and what this runtime has not got.
+// Results for "not ready", "already exists", and unsupported features.
 bool is_no_error_of_programs(hipError_t error) {
     switch (error) {
         case hipSuccess:
@@ -180,7 +180,7 @@ hipError_t refused_launch(hipError_t error, const std::string & kernel, const st
         return refused(error, why);
     }
     known.push_back({kernel, why, 1});
-    watch_end_of_process(); // where nothing else is asked for, there is this to tell
+    watch_end_of_process(); // even without checks, this must be reported
     std::fprintf(stderr, "patchkit emulator: the launch of %s is rejected with %s: %s\n", readable(kernel).c_str(),
                  name_of(error), why.c_str());
     return refused(error, why);
@@ -277,7 +277,7 @@ std::vector<gpu::finding> findings_of_calls(bool nothing_ran) {
 
 std::vector<gpu::finding> findings_of_leaks() {
     std::vector<gpu::finding> result;
-    std::map<std::vector<void *>, std::pair<size_t, size_t>> places; // of result, and bytes
+    std::map<std::vector<void *>, std::pair<size_t, size_t>> places; // index of the finding, and bytes
     for (const allocation & one : allocations_of_program()) {
         if (one.of == nullptr || one.of->is_left) {
             continue;

@@ -1,4 +1,4 @@
-// Copying and filling. What the host waits for is what HIP says and the runtime does (clr f9f995c6d,
+// Copies and fills. Whether the host waits is as documented by HIP and implemented in the runtime (clr f9f995c6d,
 // hip_memory.cpp: ihipMemcpy, ihipMemset3D).
 
 #include "allocations.hpp"
@@ -62,7 +62,7 @@ void move_rows(const copy_shape & shape) {
     }
 }
 
-// Rows of a side of a copy, or of a fill, that are too long or do not lie in memory that can be used.
+// One side of a copy or fill; checks that its rows are valid and in accessible memory.
 struct side {
     const char * name; // in words
     const void * first;
@@ -107,26 +107,26 @@ const char * name_of(place where) {
     return where == place::device ? "device memory" : where == place::pinned ? "pinned host memory" : "host memory";
 }
 
-// As findings name it.
+// Description for findings.
 std::string words_of(const copy_shape & shape) {
     return "the copy of " + std::to_string(shape.width * shape.height) + " bytes from " + name_of(place_of(shape.from)) +
            " to " + name_of(place_of(shape.to));
 }
 
-// What the program must leave alone until it waited.
+// Memory that the program must not access until it has waited.
 struct watched {
     patchkit::watched_ref source;
     bool has_target = false;
 };
 
-// Where no kernel runs, what a large tensor holds is nobody's concern: 134 MB of mask for each batch behind 65536 tokens.
+// While recording, contents of large tensors do not matter: 134 MB of mask per batch at a depth of 65536.
 constexpr size_t most_moved_unread = size_t(16) << 20;
 
 bool is_moved(const copy_shape & shape) {
     return patchkit::is_executing() || shape.width * shape.height <= most_moved_unread || place_of(shape.to) != place::device;
 }
 
-// When the copy runs late the program may have given its memory away.
+// If the copy runs late, the program may have freed its memory.
 void run_copy(const copy_shape & shape, const watched & memory = {}) {
     if (check(shape) != hipSuccess) {
         if (patchkit::is_noted_as_gone(words_of(shape))) {
@@ -163,7 +163,7 @@ hipError_t enqueue_staged(const copy_shape & shape, hipStream_t stream) {
 
 constexpr size_t most_staged = 1 << 20; // bytes, stagedXferSize_ of clr's rocsettings.cpp
 
-// Between pageable memory and the device the call is synchronous for the host; a small source is staged.
+// Between pageable memory and the device, the call is synchronous for the host; a small source is staged.
 hipError_t copy_async(const copy_shape & shape, hipStream_t stream) {
     if (shape.is_nothing()) {
         return hipSuccess;
@@ -186,7 +186,7 @@ hipError_t copy_async(const copy_shape & shape, hipStream_t stream) {
     return patchkit::enqueue_and_wait(stream, copy);
 }
 
-// From device to device the host does not wait.
+// The host does not wait for copies between device memory.
 hipError_t copy(const copy_shape & shape, hipStream_t stream = nullptr) {
     if (shape.is_nothing()) {
         return hipSuccess;
@@ -202,13 +202,13 @@ hipError_t copy(const copy_shape & shape, hipStream_t stream = nullptr) {
     return patchkit::enqueue_and_wait(stream, copy);
 }
 
-// Rows of elements that get the same value.
+// Rows of elements to fill with one value.
 struct fill_shape {
     void * to;
     size_t pitch;
     uint32_t value;
     size_t element; // bytes: 1, 2 or 4
-    size_t count;   // elements of a row
+    size_t count;   // elements per row
     size_t height;
 
     size_t width() const { return count * element; }
@@ -216,7 +216,7 @@ struct fill_shape {
     bool is_nothing() const { return count == 0 || height == 0; }
 };
 
-// Zeroing gives whole pages back instead of writing them, so that a cleared cache stays free of cost.
+// Zeroing releases whole pages instead of writing them, so that a cleared cache stays free.
 void zero(char * begin, size_t size) {
     char * end = begin + size;
     const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
@@ -264,7 +264,7 @@ void run_fill(const fill_shape & shape) {
 
 enum class waiting { never, as_needed };
 
-// The runtime fills only what it knows. Memory of the device is filled without waiting.
+// The runtime fills only known memory. Fills of device memory are asynchronous.
 hipError_t fill(const fill_shape & shape, hipStream_t stream, waiting host) {
     if (shape.is_nothing()) {
         return hipSuccess;
@@ -362,7 +362,7 @@ hipError_t hipMemcpy_spt(void * to, const void * from, size_t size, hipMemcpyKin
     return answered(copy(plain(to, from, size), hipStreamPerThread));
 }
 
-// Unlike hipMemcpyAsync it returns when the copy is done.
+// Unlike hipMemcpyAsync, it returns when the copy is done.
 hipError_t hipMemcpyWithStream(void * to, const void * from, size_t size, hipMemcpyKind /*kind*/,
                                hipStream_t stream) {
     return answered(is_stream(stream) ? copy(plain(to, from, size), stream) : hipErrorContextIsDestroyed);

@@ -1,4 +1,4 @@
-// The device the recorder plays, what its kernels use, and the log.
+// The recorder's device, the resources of its kernels, and the log.
 
 #include "recorder.hpp"
 #include "settings.hpp"
@@ -109,7 +109,7 @@ FILE * open_log() {
     if (file == nullptr) {
         misconfigured(std::string("cannot write the log ") + path);
     }
-    // A process that aborts must not take the last launches with it.
+    // Line buffered, so that an aborting process does not lose the last launches.
     std::setvbuf(file, nullptr, _IOLBF, 1 << 16);
     return file;
 }
@@ -134,23 +134,23 @@ resources resources_of(const std::string & mangled) {
     return {the_device().max_vgprs_per_wave, 0, true};
 }
 
-// As the runtime answers hipOccupancyMaxActiveBlocksPerMultiprocessor (clr, hip_platform.cpp, read 2026-11):
-// waves by registers on all SIMDs of the multiprocessor, and LDS against the limit of one block, not
-// against the pool that the hardware shares between its blocks. Upstream sizes its grids by this answer.
+// As hipOccupancyMaxActiveBlocksPerMultiprocessor of the runtime (clr, hip_platform.cpp, read 2026-11): waves by
+// registers on all SIMDs of the multiprocessor, and LDS by the limit of one block, not by the pool that the hardware
+// shares between blocks. Upstream sizes its grids with this result.
 int resident_blocks(const resources & used, int threads, size_t dynamic_lds) {
     const device & dev = the_device();
     const int by_registers = dev.vgprs_per_simd / round_up(std::max(used.vgprs, 1), dev.vgpr_granule);
     const int waves = dev.simds_per_multiprocessor * std::min(dev.max_waves_per_simd, by_registers);
     int by_waves = waves * dev.wave_size / round_up(std::max(threads, 1), dev.wave_size);
     if (used.assumed) {
-        by_waves = std::max(by_waves, 1); // whatever it is, it was compiled so that one block fits
+        by_waves = std::max(by_waves, 1); // it was compiled so that at least one block fits
     }
     const size_t lds = used.lds + dynamic_lds;
     const int by_lds = lds == 0 ? INT_MAX : int(dev.lds_per_block / lds);
     return std::min(by_waves, by_lds);
 }
 
-// Who executes needs no log.
+// No log is needed when executing.
 void log_line(const std::string & json) {
     static const bool is_silent = is_executing() && setting("PATCHKIT_RECORDER_LOG") == nullptr;
     if (is_silent) {
@@ -164,7 +164,7 @@ void log_line(const std::string & json) {
 
 namespace {
 
-// How many bytes the character that text begins with has in UTF-8 (RFC 3629), 0 when it begins with none.
+// Length in bytes of the UTF-8 character (RFC 3629) at the start of the text, 0 if it is invalid.
 size_t utf8_size(std::string_view text) {
     const auto byte = [&text](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0u; };
     const unsigned first = byte(0), second = byte(1);
@@ -184,8 +184,7 @@ size_t utf8_size(std::string_view text) {
 
 } // namespace
 
-// Names come from code objects and may hold any bytes: JSON is UTF-8, where one that belongs to no character becomes
-// U+FFFD.
+// Names come from code objects and may contain any bytes; in JSON (UTF-8), invalid bytes become U+FFFD.
 std::string quoted(const std::string & text) {
     std::string result = "\"";
     for (size_t at = 0; at < text.size();) {

@@ -27,10 +27,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Variables of our own in the source, each with the address of what an expression names.
+// Prefix of generated variables, each initialised with the address of an expression's object.
 constexpr const char * prefix = "patchkit_expression_";
 
-// A folder that goes when this does.
+// A temporary folder, deleted by the destructor.
 class scratch {
   public:
     scratch() {
@@ -66,14 +66,14 @@ std::string read(const fs::path & from) {
     return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-// Whether it ended well; what it says goes to a file.
+// Whether the command succeeded; its output goes to a file.
 bool run(const std::vector<std::string> & words, const fs::path & log) {
     std::vector<char *> argv;
     for (const std::string & word : words) {
         argv.push_back(const_cast<char *>(word.c_str()));
     }
     argv.push_back(nullptr);
-    // The compiler is no program that runs on the emulated GPU.
+    // The compiler must not run on the emulated GPU.
     std::vector<char *> variables;
     for (char ** one = environ; *one != nullptr; ++one) {
         if (std::strncmp(*one, "PATCHKIT_", 9) != 0 && std::strncmp(*one, "LD_PRELOAD=", 11) != 0) {
@@ -107,7 +107,7 @@ std::vector<std::string> lines_of(const char * text) {
     return lines;
 }
 
-// Those that say for which GPU are the program's guess of what it runs on.
+// Options that select a GPU are ignored: the device's GPU is used.
 bool names_gpu(const std::string & option) {
     return option.rfind("--gpu-architecture", 0) == 0 || option.rfind("--offload-arch", 0) == 0;
 }
@@ -125,7 +125,7 @@ std::string with_expressions(const source & from) {
     return text;
 }
 
-// A table of records within the file; empty when it is not all in there.
+// A table of records within the file; empty if it is out of bounds.
 template <typename T> std::vector<T> table_at(const std::string & elf, uint64_t offset, uint64_t size) {
     std::vector<T> result;
     if (offset <= elf.size() && size <= elf.size() - offset) {
@@ -169,7 +169,7 @@ std::map<int, std::string> find_addressed(const std::string & elf, const std::st
             relocations.insert(relocations.end(), more.begin(), more.end());
         }
     }
-    std::map<uint64_t, int> places; // of our variables
+    std::map<uint64_t, int> places; // of the generated variables
     for (const Elf64_Sym & one : symbols) {
         const std::string name = name_at(names, one.st_name);
         if (name.rfind(wanted, 0) == 0) {
@@ -207,7 +207,7 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
         return {false, "patchkit: cannot create a folder for temporary files\n", "", {}};
     }
     const fs::path input = folder.path() / "source.hip", output = folder.path() / "code", log = folder.path() / "log";
-    // Messages name the program's own file.
+    // Messages refer to the program's own file.
     bool is_written = write(input, "#line 1 \"" + from.name + "\"\n" + with_expressions(from));
     for (const auto & [name, text] : from.headers) {
         is_written &= write(folder.path() / "headers" / name, text);

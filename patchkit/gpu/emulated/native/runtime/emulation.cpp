@@ -48,8 +48,8 @@ class kernel_memory : public gpu::memory_map {
 
     bool is_refused(uintptr_t address) override { return is_of_missing_part(address); }
 
-    // A GPU maps whole pages, of 4 KiB at least (Linux, amdgpu: AMDGPU_GPU_PAGE_SIZE): reads behind the end of memory, as
-    // upstream's mul_mat_q for experts does them, stop it from the next page on. Checks tell of the first byte.
+    // A GPU maps whole pages of at least 4 KiB (Linux, amdgpu: AMDGPU_GPU_PAGE_SIZE): reads past the end of memory, as
+    // in upstream's mul_mat_q for MoE, fault only from the next page on. Checks report the first byte.
     bool is_readable(uintptr_t address, uint32_t size) override {
         constexpr uintptr_t page = 4096;
         const uintptr_t start    = address / page * page;
@@ -73,7 +73,7 @@ class kernel_memory : public gpu::memory_map {
     static bool is_of_missing_part(uintptr_t address);
 };
 
-// Used when the process ends: it outlives everything.
+// Used at the end of the process, so it is never destroyed.
 struct emulation {
     gpu::load_code_object load;
     gpu::find_code_object find;
@@ -97,7 +97,7 @@ gpu::multiprocessors read_multiprocessors() {
     result.waves_per_simd = uint32_t(dev.max_waves_per_simd);
     result.vgprs_per_simd = uint32_t(dev.vgprs_per_simd);
     result.vgpr_granule   = uint32_t(dev.vgpr_granule);
-    result.lds            = 2 * dev.lds_per_block; // of both CUs of a WGP; a block may have half of it
+    result.lds            = 2 * dev.lds_per_block; // of both CUs of a WGP; a block may use half of it
     return result;
 }
 
@@ -123,10 +123,10 @@ gpu::configuration read_configuration() {
 
 emulation & the_emulation();
 
-// What was asked of a part of the GPU that is not there, by threads that run kernels.
+// The missing part of the GPU that was accessed by a thread running a kernel.
 std::atomic<const char *> missed = nullptr;
 
-// With the commas of a JSON list.
+// Comma-separated, for a JSON list.
 template <typename List, typename Text> std::string joined(const List & list, Text text_of) {
     std::string result;
     for (const auto & one : list) {
@@ -140,9 +140,9 @@ std::string as_json(const gpu::instruction_count & one) {
            (one.has_tolerance ? "true" : "false") + "]";
 }
 
-// With the point that JSON wants, whatever the program's locale is.
+// With a decimal point, independent of the program's locale.
 std::string as_json(double number) {
-    char text[400]; // more than the largest one has digits
+    char text[400]; // more than the digits of the largest double
     const auto end = std::to_chars(std::begin(text), std::end(text), number, std::chars_format::fixed, 6).ptr;
     return {text, end};
 }
@@ -155,17 +155,17 @@ std::string as_json(const gpu::kernel_count & one) {
            joined(one.by_instruction, [](const gpu::instruction_count & count) { return as_json(count); }) + "}";
 }
 
-// A process that was forked from this one does not write over what this one writes.
+// A forked process must not overwrite this process's report.
 const pid_t own_process = getpid();
 
-// What is told of a run but for memory that nobody freed.
+// The report of a run, except for memory leaks.
 struct told_so_far {
-    std::string before, behind; // of the report, around the findings
+    std::string before, behind; // parts of the report before and after the findings
     std::vector<gpu::finding> findings;
 };
 
 told_so_far tell(const std::string & fault, const gpu::kernel_fault * stopped) {
-    gpu::emulator * all = loaded_emulator(); // none when no kernel was ever looked for
+    gpu::emulator * all = loaded_emulator(); // null if no kernel was ever loaded
     auto findings = all == nullptr ? std::vector<gpu::finding>() : all->findings();
     const auto of_operations = findings_of_operations();
     findings.insert(findings.end(), of_operations.begin(), of_operations.end());
@@ -195,13 +195,13 @@ void write_report(const told_so_far & told) {
     forget_notes();
 }
 
-// What waits to be written until the program's destructors have run, too: they may free memory.
+// Written after the program's destructors have run, because they may free memory.
 std::unique_ptr<told_so_far> & told_at_end() {
     static auto * kept = new std::unique_ptr<told_so_far>;
     return *kept;
 }
 
-// This library's own come after those of everything that uses it.
+// The destructors of this library run after those of everything that uses it.
 [[gnu::destructor]] void end_of_destructors() {
     const auto told = std::move(told_at_end());
     if (told != nullptr && is_report_wanted()) {
@@ -211,7 +211,7 @@ std::unique_ptr<told_so_far> & told_at_end() {
     }
 }
 
-// Whatever nobody waited for is done before the process ends.
+// Completes pending work before the process ends.
 void end_of_process() {
     if (!is_inherited()) {
         (void) wait_for_all();
@@ -235,8 +235,8 @@ void at_fault(const std::string & what, const gpu::kernel_fault * stopped) {
 
 [[gnu::constructor]] void begin() { set_endings({end_of_process, at_fault}); }
 
-// Addresses that nothing lies at: a kernel that follows one of them is told what it lacks. They lie far from where the
-// system puts memory, so that no index that runs off an array comes to one.
+// Inaccessible addresses that represent missing parts of the GPU, so that an access can be reported. They are far from
+// other memory, so that no array overrun reaches one.
 struct missing_part {
     const char * what;
     size_t size = 1 << 26;

@@ -1,4 +1,4 @@
-// The errors: what they are called, and the last one of each thread.
+// Errors: names, texts, and the last one of each thread.
 
 #include "answers.hpp"
 #include "calls.hpp"
@@ -15,7 +15,7 @@ struct error_text {
     const char * text;
 };
 
-// Those that this runtime answers with. Upstream prints the text when it aborts.
+// Errors that this runtime returns. Upstream prints the text when it aborts.
 #define TEXT(name, text) {name, #name, text " (patchkit's HIP runtime)"}
 
 constexpr error_text error_texts[] = {
@@ -106,7 +106,7 @@ const char * hipGetErrorName(hipError_t error) {
     return text_of(error).name;
 }
 
-// An error that nobody knows has a name all the same, and these two say so.
+// These two functions also have a text for unknown errors.
 
 hipError_t hipDrvGetErrorName(hipError_t error, const char ** name) {
     if (name == nullptr) {

@@ -21,7 +21,7 @@ namespace {
 
 std::mutex names_mutex;
 
-// Used when the process ends: it outlives everything.
+// Used at the end of the process, so it is never destroyed.
 std::map<const gpu::code_object *, std::string> & names() {
     static auto * made = new std::map<const gpu::code_object *, std::string>;
     return *made;
@@ -41,7 +41,7 @@ std::string json_of(const gpu::code_place & place) {
            ",\"offset\":" + std::to_string(place.offset) + ",\"text\":" + quoted(place.text) + "}";
 }
 
-// Where it lies in which file, and the name of the function if the loader knows it.
+// File and offset, and the function's name if the loader knows it.
 std::string json_of(void * address) {
     Dl_info info{};
     if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
@@ -100,7 +100,7 @@ bool is_checking() {
 void keep_object(const gpu::code_object * code, std::span<const std::byte> elf) {
     constexpr std::string_view lines = ".debug_line";
     const char * folder = setting("PATCHKIT_EMULATOR_OBJECTS");
-    // Without checks only a fault asks for it, and only for the sake of source lines.
+    // Without checks it is only needed for source lines after a fault.
     if (folder == nullptr || (!is_checking() && memmem(elf.data(), elf.size(), lines.data(), lines.size()) == nullptr)) {
         return;
     }
@@ -153,8 +153,8 @@ std::vector<void *> callers(std::string * call) {
     constexpr int most = 32;
     std::vector<void *> frames(most);
     frames.resize(size_t(std::max(0, backtrace(frames.data(), most))));
-    // Not the runtime's own. The loader takes long to say whose an address is, and the same come again and again.
-    // Destructors of the program ask, too, when what belongs to a thread is gone.
+    // Skips the runtime's own frames. Cached, because dladdr is slow and addresses repeat. Never destroyed, because
+    // destructors of the program call this, too.
     static auto * is_own = new std::unordered_map<void *, bool>;
     static std::mutex mutex;
     const std::lock_guard<std::mutex> guard(mutex);

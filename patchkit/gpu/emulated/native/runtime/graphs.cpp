@@ -1,4 +1,4 @@
-// Graphs: operations of streams that are captured once, or put together node by node, and launched many times.
+// Graphs: operations captured from streams, or added node by node, and launched many times.
 
 #include "answers.hpp"
 #include "handles.hpp"
@@ -22,7 +22,7 @@ using patchkit::is_stream;
 
 bool is_legacy(hipStream_t stream) { return stream == nullptr || stream == hipStreamLegacy; }
 
-// Used in destructors of other libraries: the tables have to outlive them.
+// Used in destructors of other libraries, so the tables are never destroyed.
 patchkit::handle_map<patchkit::graph> & graphs() {
     static auto * made = new patchkit::handle_map<patchkit::graph>;
     return *made;
@@ -33,7 +33,7 @@ patchkit::handle_map<patchkit::graph> & executables() {
     return *made;
 }
 
-// A node, by its place in its graph.
+// A node, by its index in its graph.
 struct node_of {
     std::weak_ptr<patchkit::graph> in;
     size_t number;
@@ -44,7 +44,7 @@ patchkit::handle_map<node_of> & nodes() {
     return *made;
 }
 
-// A node has one handle, whoever asks.
+// A node always has the same handle.
 hipGraphNode_t handle_of(const std::shared_ptr<patchkit::graph> & in, size_t number) {
     static std::mutex mutex;
     static auto * given = new std::map<std::pair<const patchkit::graph *, size_t>, void *>;
@@ -66,7 +66,7 @@ bool find_node(const std::shared_ptr<patchkit::graph> & in, hipGraphNode_t node,
     return true;
 }
 
-// The same with every node behind those that it comes after; false when there is a circle.
+// Topologically sorted; returns false if there is a cycle.
 bool sort(const patchkit::graph & given, patchkit::graph & sorted) {
     const size_t count = given.nodes.size();
     std::vector<size_t> place(count, count);
@@ -90,7 +90,7 @@ bool sort(const patchkit::graph & given, patchkit::graph & sorted) {
     return sorted.nodes.size() == count;
 }
 
-// The header has hipErrorInvalidValue for a graph that is none.
+// The header documents hipErrorInvalidValue for an invalid graph.
 hipError_t instantiate(hipGraphExec_t * executable, hipGraph_t graph) {
     const auto found = graphs().find(graph);
     if (executable == nullptr || found == nullptr) {
@@ -104,7 +104,7 @@ hipError_t instantiate(hipGraphExec_t * executable, hipGraph_t graph) {
     return hipSuccess;
 }
 
-// What a node's call puts into a stream, when that is captured.
+// What a node adds to a stream when that is captured.
 using call = std::function<hipError_t(hipStream_t)>;
 
 patchkit::work all_of(patchkit::graph parts) {
@@ -247,7 +247,7 @@ hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus * 
     return answered(hipSuccess);
 }
 
-// Every capture is of the relaxed mode: what a program may call meanwhile is not restricted.
+// All captures use the relaxed mode: calls during a capture are not restricted.
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode * mode) {
     thread_local hipStreamCaptureMode current = hipStreamCaptureModeGlobal;
     if (mode == nullptr || *mode < hipStreamCaptureModeGlobal || *mode > hipStreamCaptureModeRelaxed) {
@@ -257,8 +257,8 @@ hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode * mode) {
     return answered(hipSuccess);
 }
 
-// Nothing is captured while recording (the runner sets GGML_CUDA_DISABLE_GRAPHS): recorded would be the capture, not
-// the replays.
+// Nothing is captured while recording (the runner sets GGML_CUDA_DISABLE_GRAPHS), because the capture would be recorded
+// instead of the replays.
 hipError_t hipStreamBeginCapture(hipStream_t stream, hipStreamCaptureMode /*mode*/) {
     if (!is_stream(stream)) {
         return answered(hipErrorContextIsDestroyed);
@@ -293,7 +293,7 @@ hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t * executable, hipGraph_t 
     return answered(is_known ? instantiate(executable, graph) : hipErrorInvalidValue);
 }
 
-// There is nowhere to upload it to.
+// Nothing to upload.
 hipError_t hipGraphUpload(hipGraphExec_t executable, hipStream_t stream) {
     return answered(executables().find(executable) != nullptr && is_stream(stream) ? hipSuccess
                                                                                    : hipErrorInvalidValue);
@@ -307,7 +307,7 @@ hipError_t hipGraphGetRootNodes(hipGraph_t graph, hipGraphNode_t * nodes, size_t
     return answered(list_nodes(graph, nodes, count, [](const patchkit::graph::node & one) { return one.after.empty(); }));
 }
 
-// Graphs built by hand.
+// Manually built graphs.
 
 hipError_t hipGraphCreate(hipGraph_t * graph, unsigned int flags) {
     if (graph == nullptr || flags != 0) {
@@ -349,7 +349,7 @@ hipError_t hipGraphAddHostNode(hipGraphNode_t * node, hipGraph_t graph, const hi
     }));
 }
 
-// All of its nodes become one: what comes after it comes after all of them.
+// All of its nodes count as one: what depends on it depends on all of them.
 hipError_t hipGraphAddChildGraphNode(hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t * after,
                                      size_t count, hipGraph_t child) {
     const auto found = graphs().find(child);
@@ -386,7 +386,7 @@ hipError_t hipGraphKernelNodeSetParams(hipGraphNode_t node, const hipKernelNodeP
                                                          : set_work(owner->nodes[found->number], launching(*given)));
 }
 
-// The executable has the nodes of its graph, in their order.
+// The executable has the nodes of its graph, in the same order.
 hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNode_t node,
                                            const hipKernelNodeParams * given) {
     const auto own   = executables().find(executable);
@@ -397,7 +397,7 @@ hipError_t hipGraphExecKernelNodeSetParams(hipGraphExec_t executable, hipGraphNo
     return answered(set_work(own->nodes[found->number], launching(*given)));
 }
 
-// Only graphs of one shape can be updated; here the whole is taken over then.
+// Only graphs with equal topology can be updated; here the whole graph is replaced.
 hipError_t hipGraphExecUpdate(hipGraphExec_t executable, hipGraph_t graph, hipGraphNode_t * node,
                               hipGraphExecUpdateResult * result) {
     const auto old = executables().find(executable);

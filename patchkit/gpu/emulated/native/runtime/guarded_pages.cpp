@@ -16,7 +16,7 @@
 
 namespace patchkit {
 
-// In a table that does not move: the signal handler looks through it while other threads go on.
+// In a table that does not move, because the signal handler reads it while other threads run.
 struct guarded_pages {
     enum state { unused, open, guarded, touched };
     static constexpr int most_frames = 32;
@@ -24,7 +24,7 @@ struct guarded_pages {
     std::atomic<int> now{unused};
     std::atomic<uintptr_t> begin{0}, end{0};
     bool is_change = false;
-    uintptr_t at   = 0; // the instruction that touched them
+    uintptr_t at   = 0; // the accessing instruction
     std::array<void *, most_frames> frames{};
     std::atomic<int> frame_count{0};
 
@@ -37,11 +37,11 @@ namespace {
 constexpr int all_access = PROT_READ | PROT_WRITE;
 
 std::array<guarded_pages, 64> table;
-std::mutex table_mutex; // never held where these pages are touched
-int open_count = 0;     // of unguarded
+std::mutex table_mutex; // must not be held while these pages are accessed
+int open_count = 0;     // nesting of unguarded
 struct sigaction before;
 
-// Of the instruction that faulted: where it is, and whether it writes.
+// The faulting instruction, and whether it writes.
 struct fault_context {
     uintptr_t at = 0;
     bool is_write = false;
@@ -49,13 +49,13 @@ struct fault_context {
     explicit fault_context([[maybe_unused]] const void * context) {
 #if defined(__x86_64__)
         const mcontext_t & of = static_cast<const ucontext_t *>(context)->uc_mcontext;
-        constexpr long long write_bit = 2; // of the error code of a page fault
+        constexpr long long write_bit = 2; // of the page fault's error code
         at       = uintptr_t(of.gregs[REG_RIP]);
         is_write = (of.gregs[REG_ERR] & write_bit) != 0;
 #elif defined(__aarch64__)
         const mcontext_t & of = static_cast<const ucontext_t *>(context)->uc_mcontext;
         at = uintptr_t(of.pc);
-        // Records of 8 bytes and more: a magic number, a size, and for ESR_MAGIC the syndrome, whose bit 6 is "write".
+        // Records of 8 bytes and more: magic number, size, and for ESR_MAGIC the syndrome, whose bit 6 is "write".
         struct record {
             uint32_t magic, size;
         };
@@ -89,7 +89,7 @@ void on_fault(int signal, siginfo_t * info, void * context) {
     if ((before.sa_flags & SA_SIGINFO) != 0) {
         before.sa_sigaction(signal, info, context);
     } else if (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN) {
-        (void) sigaction(signal, &before, nullptr); // it happens again, and ends the program
+        (void) sigaction(signal, &before, nullptr); // the fault recurs and ends the program
     } else {
         before.sa_handler(signal);
     }
@@ -99,7 +99,7 @@ bool is_ours(const struct sigaction & one) {
     return (one.sa_flags & SA_SIGINFO) != 0 && one.sa_sigaction == on_fault;
 }
 
-// A program with a handler of its own, installed later, would be told of faults that are ours.
+// A handler installed later by the program would receive our faults.
 bool hears_faults() {
     static const bool is_installed = [] {
         struct sigaction wanted{};
@@ -151,7 +151,7 @@ guarded_ref guard_pages(const void * first, size_t size) {
     static const auto page = uintptr_t(sysconf(_SC_PAGESIZE));
     const allocation held = allocation_of(first);
     const auto start = uintptr_t(first), behind = start + size;
-    // Memory that the runtime handed out has its pages for itself.
+    // Memory allocated by the runtime does not share its pages.
     const bool has_pages = held.whose == owner::program;
     const uintptr_t begin = (has_pages && start == held.begin ? start : start + page - 1) / page * page;
     const uintptr_t end = (has_pages && behind == held.begin + held.size ? behind + page - 1 : behind) / page * page;
@@ -182,7 +182,7 @@ early_touch early_touch_of(const guarded_ref & pages) {
     if (pages == nullptr || pages->now != guarded_pages::touched) {
         return {};
     }
-    // Behind the handler's own frames stands the instruction itself, where others have what they return to.
+    // After the handler's frames comes the faulting instruction itself, not a return address.
     const auto last = pages->frames.begin() + pages->frame_count;
     const auto first = std::find(pages->frames.begin(), last, reinterpret_cast<void *>(pages->at));
     early_touch result{pages->is_change, {reinterpret_cast<void *>(pages->at + 1)}};

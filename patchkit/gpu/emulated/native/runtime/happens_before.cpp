@@ -42,30 +42,30 @@ void join(vector_clock & to, const vector_clock & other) {
 
 uint32_t at(const vector_clock & clock, size_t line) { return line < clock.size() ? clock[line] : 0; }
 
-// An operation that touched memory, and the first number that it drew.
+// An operation that accessed memory, and its first number.
 struct ran_operation {
     uint32_t first;
     moment_ref when;
     std::string words;
 };
 
-// Before anything else runs under these numbers all traces are forgotten.
+// Before numbers are reused, all traces are discarded.
 constexpr size_t most_ran = 1 << 17;
 
 struct order_of_all final : gpu::operation_order {
-    std::mutex mutex; // of what the host knows
-    vector_clock last; // numbers given in each line
+    std::mutex mutex; // protects the host's clock
+    vector_clock last; // highest number per line
     vector_clock host;
 
-    // Of the operation that runs; there is one at a time.
+    // The running operation; there is only one at a time.
     moment_ref now;
     std::optional<unguarded> open;
     bool has_drawn = false;
     std::atomic<uint32_t> numbers{1};
-    uint64_t host_functions = 0; // that ran
+    uint64_t host_functions = 0; // host functions that have run
     std::vector<ran_operation> ran;
-    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> drawn; // by line: an operation's number in it, its first
-    std::set<std::shared_ptr<void>> kept; // code that left traces
+    std::vector<std::vector<std::pair<uint32_t, uint32_t>>> drawn; // by line: number within the line, first touch number
+    std::set<std::shared_ptr<void>> kept; // code of kernels that left traces
 
     bool is_behind(uint32_t who) const override {
         const ran_operation * one = of(who);
@@ -84,13 +84,13 @@ struct order_of_all final : gpu::operation_order {
     }
 };
 
-// Used when the process ends: it outlives everything.
+// Used at the end of the process, so it is never destroyed.
 order_of_all & order() {
     static auto * made = new order_of_all;
     return *made;
 }
 
-// ---- What was found
+// ---- Findings
 
 using key_of_finding = std::tuple<std::string, void *, std::string, void *>;
 
@@ -128,7 +128,7 @@ void add_finding(const std::string & what, const std::string & words, const gpu:
     found().all.push_back(std::move(made));
 }
 
-// ---- Numbers of operations that touch memory
+// ---- Numbers of operations that access memory
 
 std::mutex traces_mutex;
 
@@ -137,7 +137,7 @@ std::set<traces *> & all_traces() {
     return *made;
 }
 
-constexpr size_t planes = 5; // of dwords of traces; the last one has a dword's value beside each
+constexpr size_t planes = 5; // of trace dwords; the last one also contains a dword's value
 
 void forget_watched();
 
@@ -153,7 +153,7 @@ void forget_everything(order_of_all & all) {
     all.numbers = 1;
 }
 
-// The operation that runs is about to touch memory for the first time.
+// The running operation accesses memory for the first time.
 void draw(order_of_all & all, const std::string & words) {
     if (all.has_drawn) {
         return;
@@ -194,7 +194,7 @@ moment_ref make_moment(const std::vector<operation_ref> & after) {
             join(made->clock, one->when->clock);
         }
     }
-    // It goes on with a line all of which comes before it.
+    // Continues a line whose operations all come before it.
     size_t line = 0;
     while (line < all.last.size() && at(made->clock, line) != all.last[line]) {
         ++line;
@@ -272,15 +272,15 @@ const gpu::operation_order * order_of_launch(std::shared_ptr<void> in) {
     return &all;
 }
 
-// ---- Touching memory without code
+// ---- Accesses without device code
 
 namespace {
 
-// Who is in the way of the operation that runs, or 0: of the touches of some dwords.
+// A conflicting access among those to some dwords, or 0.
 uint64_t find_other(const order_of_all & all, const uint64_t * touches, size_t first, size_t count, uint32_t first_bytes,
                     uint32_t last_bytes) {
     const uint64_t floor = touch::made(all.floor, 0), own = touch::made(all.first, 0);
-    uint32_t checked = 0; // comes before
+    uint32_t checked = 0; // known to come before
     for (size_t n = 0; n < count; ++n) {
         const uint64_t one = touches[first + n];
         if (one < floor || (one >= own) || touch::who(one) == checked) {
@@ -314,9 +314,9 @@ void add_conflict(order_of_all & all, const std::string & words, access how, con
                 words, left.place, all.now->called_from, left.called_from);
 }
 
-constexpr size_t most_bytes = size_t(256) << 20; // of one row; larger ones are looked at where pages were touched
+constexpr size_t most_bytes = size_t(256) << 20; // per row; larger ones are examined only where pages were touched
 
-// Calls `use` for pieces of these dwords whose touches of this plane are in memory at all.
+// Calls `use` for the pieces of these dwords whose trace pages exist.
 template <typename Use> void for_touched(const uint64_t * plane, size_t first, size_t count, Use use) {
     constexpr size_t piece = 1 << 20, few = 1 << 14;
     if (count <= few) {
@@ -413,7 +413,7 @@ bool is_noted_as_gone(const std::string & what) {
     return true;
 }
 
-// ---- Memory of the host that the device uses
+// ---- Host memory used by the device
 
 struct watched_memory {
     struct piece {
@@ -421,19 +421,19 @@ struct watched_memory {
         size_t size;
     };
     std::vector<piece> pieces;
-    std::string what; // uses it
-    std::string how;  // it is used, in words: "the source of the copy of 64 bytes"
+    std::string what; // the operation
+    std::string how;  // how it is used, as text: "the source of the copy of 64 bytes"
     gpu::code_place by;
     uint64_t was = 0;
-    moment_ref of;      // the operation, once it ran
+    moment_ref of;      // set when the operation has run
     uint32_t drawn = 0; // its number
-    uint64_t host_functions = 0; // that had run
-    guarded_ref guarded; // of the target of a copy, until the program waited
+    uint64_t host_functions = 0; // that had run at that time
+    guarded_ref guarded; // for the target of a copy, until the program has waited
 };
 
 namespace {
 
-constexpr size_t most_watched = size_t(16) << 20; // of larger ones the first bytes
+constexpr size_t most_watched = size_t(16) << 20; // for larger ones, only the first bytes are watched
 
 std::vector<watched_memory::piece> rows_of(const void * first, size_t width, size_t pitch, size_t height) {
     const auto * const start = static_cast<const char *>(first);
@@ -460,13 +460,13 @@ uint64_t digest_of(const watched_memory & memory) {
 
 std::mutex watched_mutex;
 
-// What operations use that ran and that the host has not waited for.
+// Host memory used by operations that have run, but that the host has not waited for.
 std::vector<watched_ref> & watched() {
     static auto * made = new std::vector<watched_ref>;
     return *made;
 }
 
-// Whether an operation wrote there, so that what is there says nothing of the program.
+// Whether an operation wrote there, so that its contents do not show what the program did.
 bool is_written_by_others(const watched_memory & memory, uint32_t since) {
     for (const auto & [start, size] : memory.pieces) {
         const auto place = uintptr_t(start);
@@ -496,7 +496,7 @@ void note_changed(const watched_memory & memory, const moment & when) {
     add_finding("the program changed " + memory.how + " before it was done", memory.what, memory.by, when.called_from, {});
 }
 
-// Whether the program touched it before it waited.
+// Whether the program accessed it before waiting.
 bool note_touched(const watched_memory & memory, const moment & when) {
     const early_touch by = early_touch_of(memory.guarded);
     if (by.called_from.empty()) {
@@ -524,7 +524,7 @@ void check_watched(const vector_clock & known) {
     });
 }
 
-// The operation that runs is done with it, but the program does not know that yet.
+// The running operation no longer uses it, but the program does not know that yet.
 void watch(const watched_ref & memory) {
     memory->was   = digest_of(*memory);
     memory->of    = order().now;
@@ -533,7 +533,7 @@ void watch(const watched_ref & memory) {
     watched().push_back(memory);
 }
 
-// What the launch that ran read of it, or wrote there but by atomics, by which the host may be meant to see.
+// Host memory that the finished launch read, or wrote other than by atomics, which may be meant to be seen by the host.
 void find_touched(const traces & of, size_t first, size_t behind, std::vector<watched_ref> & found) {
     const order_of_all & all = order();
     watched_memory reads, writes;
@@ -594,7 +594,7 @@ void watch_touched() {
         }
     }
     std::for_each(found.begin(), found.end(), watch);
-    if (is_any) { // it may have told the program, which looks there, that a copy is done
+    if (is_any) { // it may signal the program that a copy is done
         const std::lock_guard<std::mutex> guard(watched_mutex);
         std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) { one->guarded = nullptr; });
     }
@@ -634,7 +634,7 @@ void check_source(const watched_ref & source, const std::string & what) {
     }
     source->what = what;
     source->how  = "the source of " + what;
-    // What operations wrote there since the copy was asked for came before it; functions of the host leave no touches.
+    // Operations that wrote there since the request came before it; host functions leave no traces.
     const bool is_of_program =
         source->host_functions == order().host_functions && !is_written_by_others(*source, source->drawn);
     if (is_of_program && digest_of(*source) != source->was) {
@@ -691,7 +691,7 @@ void drop_traces(gpu::traces * old) {
 
 std::vector<gpu::finding> findings_of_operations() {
     {
-        const std::lock_guard<std::mutex> guard(watched_mutex); // that the program never waited for
+        const std::lock_guard<std::mutex> guard(watched_mutex); // for which the program never waited
         std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) { note_touched(*one, *one->of); });
     }
     const std::lock_guard<std::mutex> guard(found().mutex);

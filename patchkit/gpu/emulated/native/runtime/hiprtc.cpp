@@ -1,4 +1,4 @@
-// The calls of hiprtc. Declared by binary interface: its header is no part of every HIP installation.
+// The hiprtc API. Declared by binary interface, because its header is not part of every HIP installation.
 
 #include "device_compiler.hpp"
 #include "handles.hpp"
@@ -54,7 +54,7 @@ int hiprtcVersion(int * major, int * minor) {
     if (major == nullptr || minor == nullptr) {
         return invalid_input;
     }
-    *major = 9; // as ROCm 5 to 7 say
+    *major = 9; // as reported by ROCm 5 to 7
     *minor = 0;
     return success;
 }
@@ -85,7 +85,7 @@ int hiprtcCreateProgram(void ** made, const char * text, const char * name, int 
     auto one       = std::make_shared<program>();
     one->from.text = text;
     one->from.name = name == nullptr || *name == '\0' ? "default_program" : name;
-    // It stands between quotes in a line of the source.
+    // The name is inserted in quotes into a source line.
     const auto is_odd = [](char c) { return c == '"' || c == '\\' || c == '\n'; };
     std::replace_if(one->from.name.begin(), one->from.name.end(), is_odd, '_');
     for (int i = 0; i < headers; ++i) {
@@ -178,7 +178,7 @@ int hiprtcGetLoweredName(void * handle, const char * expression, const char ** n
     if (found == one->made.names.end()) {
         return name_not_valid;
     }
-    *name = found->second.c_str(); // as long as the program is there
+    *name = found->second.c_str(); // valid until the program is destroyed
     return success;
 }
 

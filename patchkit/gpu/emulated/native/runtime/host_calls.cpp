@@ -20,12 +20,12 @@ namespace patchkit {
 
 namespace {
 
-constexpr uint64_t packets = 1 << 14; // more than waves that any GPU runs at once; a power of two
+constexpr uint64_t packets = 1 << 14; // more than the waves that any GPU runs at once; a power of two
 constexpr int lanes        = 64;
 constexpr int words        = 8;
 
 struct packet_header {
-    uint64_t next; // on its stack: number of the packet, with a tag above it that changes each time
+    uint64_t next; // on its stack: packet number, with a tag in the upper bits that changes each time
     uint64_t lanes;
     uint32_t service;
     std::atomic<uint32_t> is_waiting; // bit 0
@@ -35,11 +35,11 @@ struct payload {
     uint64_t slots[lanes][words];
 };
 
-// An HSA signal as far as device code goes through it (amd_hsa_signal.h).
+// An HSA signal, as far as device code uses it (amd_hsa_signal.h).
 struct signal {
     int64_t kind         = 1;
     int64_t value        = 0;
-    uint64_t mailbox     = 0; // where the number of its event goes before the interrupt
+    uint64_t mailbox     = 0; // address for the event number, written before the interrupt
     uint32_t event       = 1;
     uint32_t unused[9]   = {};
 };
@@ -66,7 +66,7 @@ std::mutex serving;
 
 constexpr uint32_t service_printf = 2, service_memory = 3;
 
-// A message comes in pieces; each says how many words it has, and which message it belongs to.
+// A message consists of pieces; each contains its number of words, and the message it belongs to.
 struct piece {
     uint64_t descriptor;
 
@@ -81,7 +81,7 @@ std::unordered_map<uint64_t, std::vector<uint64_t>> & messages() {
     return *open;
 }
 
-// Reads the words of a message one after the other; what is not there is zero or empty.
+// Reads the words of a message in sequence; missing ones are zero or empty.
 class words_of {
   public:
     explicit words_of(const std::vector<uint64_t> & all) : all_(all) {}
@@ -90,7 +90,7 @@ class words_of {
 
     uint64_t next() { return is_at_end() ? 0 : all_[at_++]; }
 
-    // A string ends with a zero and takes whole words.
+    // A zero-terminated string in whole words.
     std::string next_string() {
         std::string result;
         while (!is_at_end()) {
@@ -111,9 +111,9 @@ class words_of {
     size_t at_ = 0;
 };
 
-// One conversion of a format: flags, width, precision, what is left out of it, and the letter.
+// One format conversion: flags, width, precision, length and letter.
 struct conversion {
-    std::string prefix; // "%-10.3", with the numbers that stood for a *
+    std::string prefix; // "%-10.3", with numbers substituted for *
     std::string length; // "ll"
     char letter = 0;
 };
@@ -127,7 +127,7 @@ template <typename T> std::string formatted(const conversion & how, const char *
     return result;
 }
 
-// Integers come in words of 64 bits; the length says how many of them count.
+// Integers are passed as 64-bit words; the length selects the used bits.
 std::string formatted_integer(const conversion & how, uint64_t value) {
     const bool is_signed = how.letter == 'd' || how.letter == 'i';
     if (how.letter == 'c') {
@@ -159,7 +159,7 @@ std::string formatted_next(const conversion & how, words_of & words) {
     }
 }
 
-// Whether no width or precision asks for more than a few kilobytes.
+// Whether width and precision are at most a few kilobytes.
 bool is_modest(const std::string & prefix) {
     size_t digits = 0;
     for (const char c : prefix) {
@@ -171,7 +171,7 @@ bool is_modest(const std::string & prefix) {
     return true;
 }
 
-// Reads the conversion that begins behind a %. False when there is none.
+// Parses the conversion after a %. Returns false if it is invalid.
 bool read_conversion(const std::string & format, size_t & at, words_of & words, conversion & result) {
     result = {"%", "", 0};
     for (; at < format.size() && std::strchr("-+ #0123456789.*", format[at]) != nullptr; ++at) {
@@ -208,7 +208,7 @@ std::string text_of(words_of & words) {
     return result;
 }
 
-// What printf returns on the device.
+// The return value of printf on the device.
 uint64_t print(const std::vector<uint64_t> & message) {
     words_of words(message);
     const uint64_t control = words.next(); // bit 0: to stderr
@@ -272,7 +272,7 @@ all_memory * make_memory() {
     made->head.payloads    = made->payloads;
     made->head.doorbell    = &made->doorbell;
     made->head.mask        = packets - 1;
-    // A packet's number with its tag is never zero, which ends a stack.
+    // A packet's number with its tag is never zero, which marks the end of a stack.
     made->headers[0].next = 0;
     for (uint64_t i = 1; i < packets; ++i) {
         made->headers[i].next = i == 1 ? packets : i - 1;
@@ -302,7 +302,7 @@ bool serve_host_calls() {
     uint64_t served = 0;
     for (; one != 0 && served < packets; ++served) {
         packet_header & header = all->headers[one & all->head.mask];
-        const uint64_t next = header.next; // it is the wave's again when it was served
+        const uint64_t next = header.next; // after being served, it belongs to the wave again
         serve_packet(header, all->payloads[one & all->head.mask]);
         one = next;
     }

@@ -1,4 +1,4 @@
-// What a program asks about a kernel: its registers and memory, and how many of its blocks fit.
+// Queries about kernels: registers and memory, and occupancy.
 
 #include "answers.hpp"
 #include "launches.hpp"
@@ -18,7 +18,7 @@ using patchkit::resources;
 
 constexpr int most_threads = 1024; // per block, maxWorkGroupSize
 
-// Of a kernel that nobody loaded only the resources are known.
+// For a kernel that was not loaded, only its resources are known.
 hipFuncAttributes attributes_of(const resources & used) {
     hipFuncAttributes result = {};
     result.numRegs                   = used.vgprs;
@@ -35,8 +35,8 @@ hipFuncAttributes attributes_of(const loaded_kernel & kernel) {
     return result;
 }
 
-// The largest block that a program wants, and the grid that fills the device with it (clr f9f995c6d,
-// hip_platform.cpp: ihipOccupancyMaxActiveBlocksPerMultiprocessor).
+// The largest block that a program wants, and the grid that fills the device with it (clr f9f995c6d, hip_platform.cpp:
+// ihipOccupancyMaxActiveBlocksPerMultiprocessor).
 void fill_device(const resources & used, size_t dynamic_lds, int largest, int & grid, int & block) {
     const patchkit::device & dev = patchkit::the_device();
     const int wanted  = largest <= 0 || largest > most_threads ? most_threads : largest;
@@ -127,7 +127,7 @@ hipError_t get_attribute(int * value, hipFunction_attribute attribute, hipFuncti
 
 extern "C" {
 
-// Nothing has to be allowed before a kernel may use all LDS that there is; asking for more is an error.
+// A kernel may always use all available LDS; requesting more is an error.
 hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute attribute, int value) {
     if (!is_executing()) {
         return answered(patchkit::name_of_kernel(function).empty() ? hipErrorInvalidDeviceFunction : hipSuccess);
@@ -141,7 +141,7 @@ hipError_t hipFuncSetAttribute(const void * function, hipFuncAttribute attribute
     return answered(value < 0 || value > most ? hipErrorInvalidValue : hipSuccess);
 }
 
-// There is one cache and one width of LDS.
+// There is only one cache configuration and one LDS bank width.
 
 hipError_t hipFuncSetCacheConfig(const void * function, hipFuncCache_t /*config*/) {
     return answered(function == nullptr ? hipErrorInvalidDeviceFunction : hipSuccess);

@@ -20,10 +20,10 @@ namespace patchkit {
 namespace {
 
 constexpr uint64_t heap_size = 128 << 10;
-// Slabs find their start by their addresses; what is larger than a block is known by its alignment to 4 KiB.
+// Slabs find their start from addresses; pieces larger than a block are recognised by their alignment to 4 KiB.
 constexpr uint64_t slab_size = uint64_t(2) << 20, page = 4096;
 constexpr uint64_t at_once   = uint64_t(64) << 20;
-// What lies between pieces where accesses are looked at: an index that runs off one does not come to the next.
+// Distance between pieces with checks, so that an overrun does not reach the next one.
 constexpr uint64_t far_apart = 64 << 10;
 constexpr uint64_t most_filled = uint64_t(1) << 30;
 
@@ -31,7 +31,7 @@ struct pieces {
     std::unordered_map<uint64_t, uint64_t> in_use; // size by address
     std::map<uint64_t, std::vector<uint64_t>> free; // addresses by size
     uint64_t bytes = 0;
-    uint64_t next = 0, end = 0; // of the memory that pieces are cut from, one behind the other
+    uint64_t next = 0, end = 0; // the memory from which pieces are cut
 };
 
 pieces & all_pieces() {
@@ -58,8 +58,8 @@ bool map_more(pieces & all, uint64_t size) {
     return true;
 }
 
-// No history of accesses is kept of it: the heap hands memory from one wave to another by relaxed atomics, which order
-// nothing, and its own accesses would look like races.
+// Accesses to it are not tracked: the heap passes memory between waves by relaxed atomics, which establish no order,
+// and its own accesses would look like races.
 uint64_t cut_piece(pieces & all, uint64_t size) {
     const auto begin = [&] {
         return rounded_up(all.next + (is_checking() ? far_apart : 0), size == slab_size ? slab_size : page);
@@ -95,8 +95,8 @@ uint64_t take(uint64_t size) {
     return address;
 }
 
-// It stays mapped: other waves may still run that hold the address, and what they do there is not to end this process.
-// Where accesses are looked at it is not handed out again, so that they are told of.
+// It stays mapped, because waves that still have the address must not crash this process. With checks, it is not
+// reused, so that such accesses are reported.
 void give_back(uint64_t address) {
     pieces & all     = all_pieces();
     const auto found = all.in_use.find(address);

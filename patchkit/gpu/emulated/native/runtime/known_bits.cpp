@@ -20,11 +20,11 @@ constexpr int reserved = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 size_t rounded(size_t size) { return (size + 63) / 64 * 64; }
 size_t size_of_both(size_t size) { return 2 * rounded(size); }
 
-// The bits of one piece of memory, null where it is not followed.
+// Tracking data of one range of memory; null if it is not tracked.
 struct bits_of {
     std::byte * known = nullptr;
-    uint32_t * left_by = nullptr; // of the dword that it begins in
-    size_t into = 0;              // that dword
+    uint32_t * left_by = nullptr; // of the dword that the range starts in
+    size_t into = 0;              // offset in that dword
 
     explicit bits_of(const void * begin) {
         const allocation found = allocation_of(begin);
@@ -37,7 +37,7 @@ struct bits_of {
     }
 };
 
-// A cache of many GiB that is cleared has all its bits known: pages that nobody writes are shared.
+// A cleared cache of many GiB is completely initialised: pages that are not written are shared.
 void fill(std::byte * known, size_t size) {
     constexpr size_t large = size_t(4) << 20;
     const uintptr_t page = uintptr_t(sysconf(_SC_PAGESIZE));
@@ -56,8 +56,8 @@ bool is_all_known(const std::byte * known, size_t size) {
     return std::all_of(known, known + size, [](std::byte one) { return one == std::byte(0xff); });
 }
 
-// What a kernel wrote without a value, by instruction, not what nobody ever wrote: a program may copy a whole buffer of
-// which it used a part.
+// Reports values that kernels left uninitialised, by instruction, but not memory that was never written: a program may
+// copy a whole buffer of which it used only a part.
 void look_at(const bits_of & from, size_t size) {
     uint32_t last = 0;
     for (size_t n = 0; n < size; n = std::min(size, (from.into + n) / 4 * 4 + 4 - from.into)) {

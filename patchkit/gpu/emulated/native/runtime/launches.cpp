@@ -1,4 +1,4 @@
-// Launches, by host functions and by handles, and what the recorder logs besides them.
+// Launches, by host functions and by handles, and other log entries of the recorder.
 
 #include "launches.hpp"
 
@@ -67,8 +67,9 @@ bool has_arguments(const patchkit::gpu::kernel_code & kernel) {
                        [](const auto & one) { return one.kind.rfind("hidden_", 0) != 0; });
 }
 
-// In the runtime's order (clr f9f995c6d, hip_platform.cpp: ihipLaunchKernel; hip_module.cpp:
-// ihipLaunchKernel_validate). Static and dynamic LDS that do not fit together are refused by the hardware queue only.
+// In the order of the real runtime (clr f9f995c6d, hip_platform.cpp: ihipLaunchKernel; hip_module.cpp:
+// ihipLaunchKernel_validate). Static and dynamic LDS that exceed the limit together are only rejected by the hardware
+// queue.
 hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
     const auto refuse = [&kernel](hipError_t error, const std::string & why) {
         return patchkit::refused_launch(error, kernel.kernel->name, why);
@@ -116,7 +117,7 @@ hipError_t check(const loaded_kernel & kernel, const launch_request & request) {
     return hipSuccess;
 }
 
-// All blocks of a cooperative launch have to be on the device at once: so many of this one are.
+// All blocks of a cooperative launch must be resident at once; this is the maximum number.
 uint64_t most_at_once(const loaded_kernel & kernel, const launch_request & request) {
     const int per_multiprocessor = patchkit::resident_blocks(patchkit::resources_of(*kernel.kernel),
                                                              int(product(request.block)), request.lds);
@@ -210,7 +211,7 @@ hipError_t hipLaunchKernel(const void * function, dim3 grid, dim3 block, void **
     return answered(launch_function(function, {grid, block, lds, false, args}, stream));
 }
 
-// The events are recorded around the kernel; either may be null.
+// The events are recorded before and after the kernel; either may be null.
 hipError_t hipExtLaunchKernel(const void * function, dim3 grid, dim3 block, void ** args, size_t lds,
                               hipStream_t stream, hipEvent_t begin, hipEvent_t end, int /*flags*/) {
     if (!is_stream(stream) || !patchkit::is_null_or_event(begin) || !patchkit::is_null_or_event(end)) {
@@ -229,12 +230,13 @@ hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 blo
     return answered(launch_function(function, {grid, block, lds, true, params}, stream));
 }
 
-// A line between the launches, for whoever drives the backend: which case comes now, what became of it.
+// Writes a mark between launches, for drivers of the backend: the next case, or the result of one.
 void patchkit_recorder_mark(const char * text) {
     log_line("{\"mark\":" + quoted(text == nullptr ? "" : text) + "}");
 }
 
-// Calls the compiler puts at every basic block of a unit compiled with -fsanitize-coverage=trace-pc-guard.
+// Called by the compiler's instrumentation at every basic block of a unit compiled with
+// -fsanitize-coverage=trace-pc-guard.
 
 void __sanitizer_cov_trace_pc_guard_init(uint32_t * begin, uint32_t * end) {
     if (begin != nullptr && end != nullptr) {
@@ -247,7 +249,7 @@ void __sanitizer_cov_trace_pc_guard(uint32_t * /*guard*/) {
     if (!tracing) {
         return;
     }
-    // The return address lies behind the call: one byte back is inside it, where the line table knows the block.
+    // The return address is past the call: one byte earlier is inside it, where the line table has the block.
     const char * address = static_cast<const char *>(__builtin_return_address(0)) - 1;
     Dl_info info;
     if (dladdr(address, &info) != 0) {

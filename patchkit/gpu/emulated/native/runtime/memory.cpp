@@ -1,4 +1,4 @@
-// Memory: the host's in place of the device's, so that copies are real.
+// Memory functions: host memory serves as device memory, so copies are real.
 
 #include "allocations.hpp"
 #include "answers.hpp"
@@ -23,7 +23,7 @@ using patchkit::is_usable;
 using patchkit::owner;
 using patchkit::release;
 
-// Memory that is none to be freed: it was already, or nobody obtained it.
+// The error for memory that was already freed, or not allocated.
 hipError_t refuse_to_free(void * pointer, hipError_t error) {
     const patchkit::allocation old = patchkit::freed_at(pointer);
     if (old.size != 0) {
@@ -45,8 +45,7 @@ hipError_t refuse_to_free(void * pointer, hipError_t error) {
                                         std::to_string(found.size) + " bytes of " + patchkit::name_of(found.type));
 }
 
-// Whoever gives memory back waits for everything that may use it (hipFree: "performs an implicit
-// hipDeviceSynchronize()").
+// Freeing memory waits for everything that may use it (hipFree: "performs an implicit hipDeviceSynchronize()").
 hipError_t release_when_idle(void * pointer, hipError_t unknown) {
     if (pointer == nullptr) {
         return hipSuccess;
@@ -63,7 +62,7 @@ hipError_t release_when_idle(void * pointer, hipError_t unknown) {
 
 extern "C" {
 
-// Either pointer may be null, or both: upstream asks for the free memory alone between builds 8156 and 8672.
+// Either pointer may be null, or both: upstream queries only free memory from build 8156 to 8672.
 hipError_t hipMemGetInfo(size_t * free, size_t * total) {
     const size_t all = patchkit::the_device().memory_bytes;
     if (free != nullptr) {
@@ -97,7 +96,7 @@ hipError_t hipMemAllocHost(void ** pointer, size_t size) {
     return answered(allocate(pointer, size, hipMemoryTypeHost));
 }
 
-// Rows begin at multiples of 256 bytes (imagePitchAlignment_ of clr's rocdevice.cpp for these GPUs).
+// Rows start at multiples of 256 bytes (imagePitchAlignment_ of clr's rocdevice.cpp for these GPUs).
 hipError_t hipMallocPitch(void ** pointer, size_t * pitch, size_t width, size_t height) {
     constexpr size_t alignment = 256;
     if (pointer == nullptr || pitch == nullptr || width > SIZE_MAX - alignment) {
@@ -122,7 +121,7 @@ hipError_t hipMemAllocPitch(hipDeviceptr_t * pointer, size_t * pitch, size_t wid
     return hipMallocPitch(reinterpret_cast<void **>(pointer), pitch, width, height);
 }
 
-// The slices of a volume lie one behind the other.
+// The slices of a volume are contiguous.
 hipError_t hipMalloc3D(hipPitchedPtr * made, hipExtent extent) {
     if (made == nullptr) {
         return answered(hipErrorInvalidValue);
@@ -140,7 +139,7 @@ hipError_t hipMalloc3D(hipPitchedPtr * made, hipExtent extent) {
     return error;
 }
 
-// But for the default these are kinds that host code may use, too: fine-grained, uncached, signals.
+// All kinds but the default are accessible by the host, too: fine-grained, uncached, signals.
 hipError_t hipExtMallocWithFlags(void ** pointer, size_t size, unsigned int flags) {
     return answered(allocate(pointer, size, hipMemoryTypeDevice, flags));
 }
@@ -157,7 +156,7 @@ hipError_t hipFree(void * pointer) { return answered(release_when_idle(pointer, 
 hipError_t hipHostFree(void * pointer) { return answered(release_when_idle(pointer, hipErrorInvalidValue)); }
 hipError_t hipFreeHost(void * pointer) { return answered(release_when_idle(pointer, hipErrorInvalidValue)); }
 
-// Unlike the others it takes no null pointer.
+// Unlike other functions, it does not accept a null pointer.
 hipError_t hipFreeAsync(void * pointer, hipStream_t stream) {
     if (pointer == nullptr) {
         return answered(hipErrorInvalidValue);
@@ -242,7 +241,7 @@ hipError_t hipMemPtrGetInfo(void * pointer, size_t * size) {
     return answered(hipSuccess);
 }
 
-// All memory is where everybody reaches it already.
+// All memory is always accessible everywhere.
 hipError_t hipMemPrefetchAsync(const void * pointer, size_t size, int id, hipStream_t stream) {
     if (pointer == nullptr || size == 0) {
         return answered(hipErrorInvalidValue);
@@ -260,7 +259,7 @@ hipError_t hipMemPrefetchAsync(const void * pointer, size_t size, int id, hipStr
     return answered(found.holds(uintptr_t(pointer), size) ? hipSuccess : hipErrorInvalidValue);
 }
 
-// The two pieces of advice about reading ask for no device, and the host counts as one.
+// The two read-mostly advices need no device, and the host counts as one.
 hipError_t hipMemAdvise(const void * pointer, size_t size, hipMemoryAdvise advice, int id) {
     const bool is_about_reading = advice == hipMemAdviseSetReadMostly || advice == hipMemAdviseUnsetReadMostly;
     if (!is_about_reading && !is_device(id) && id != hipCpuDeviceId) {
@@ -269,7 +268,7 @@ hipError_t hipMemAdvise(const void * pointer, size_t size, hipMemoryAdvise advic
     return answered(size != 0 && is_usable(pointer, size) ? hipSuccess : hipErrorInvalidValue);
 }
 
-// Memory that the runtime does not know is no error: it says so.
+// Memory unknown to the runtime is no error; it is reported as unregistered.
 hipError_t hipPointerGetAttributes(hipPointerAttribute_t * attributes, const void * pointer) {
     if (attributes == nullptr || pointer == nullptr) {
         return answered(hipErrorInvalidValue);

@@ -1,4 +1,4 @@
-// Pools of memory: all take from the same memory, and what they keep for later is nothing.
+// Memory pools: all use the same memory, and keep none for reuse.
 
 #include "allocations.hpp"
 #include "answers.hpp"
@@ -15,10 +15,10 @@ using patchkit::answered;
 using patchkit::is_device;
 
 struct pool {
-    std::map<int, uint64_t> attributes; // as the program set them
+    std::map<int, uint64_t> attributes; // as set by the program
 };
 
-// Used in destructors of other libraries: it has to outlive them.
+// Used in destructors of other libraries, so it is never destroyed.
 patchkit::handle_map<pool> & pools() {
     static auto * made = new patchkit::handle_map<pool>;
     return *made;
@@ -34,7 +34,7 @@ hipMemPool_t & current_pool() {
     return pool;
 }
 
-// The first ones of hipMemPoolAttr are ints, the others 64-bit numbers.
+// The first values of hipMemPoolAttr are ints, the others 64-bit numbers.
 size_t size_of(hipMemPoolAttr attribute) {
     return attribute < hipMemPoolAttrReleaseThreshold ? sizeof(int) : sizeof(uint64_t);
 }
@@ -82,7 +82,7 @@ hipError_t hipMemPoolCreate(hipMemPool_t * handle, const hipMemPoolProps * prope
     return answered(hipSuccess);
 }
 
-// The default pool stays.
+// The default pool cannot be destroyed.
 hipError_t hipMemPoolDestroy(hipMemPool_t handle) {
     if (handle == default_pool() || !pools().drop(handle)) {
         return answered(hipErrorInvalidValue);

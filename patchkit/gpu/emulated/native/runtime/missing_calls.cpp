@@ -19,7 +19,7 @@ namespace patchkit {
 
 namespace {
 
-// How the functions of ROCm's libraries begin.
+// Prefixes of functions in ROCm's libraries.
 constexpr std::string_view prefixes[] = {"hip",     "__hip",     "rocblas_", "rocsolver_", "rocsparse_", "rocrand_",
                                          "rocfft_", "rocprofiler", "roctx",  "miopen",     "hsa_",       "amd_comgr_",
                                          "nccl"};
@@ -34,7 +34,7 @@ struct object {
     std::vector<std::string> wanted;
 };
 
-// What the dynamic section says, as far as it is needed.
+// The required parts of the dynamic section.
 struct tables {
     const ElfW(Sym) * symbols   = nullptr;
     const char * names          = nullptr;
@@ -42,12 +42,12 @@ struct tables {
     const ElfW(Rela) * calls    = nullptr;
     size_t data_size            = 0;
     size_t calls_size           = 0;
-    bool has_addends            = true; // those of calls
+    bool has_addends            = true; // for PLT relocations
 };
 
 tables read_tables(const dl_phdr_info & info, const ElfW(Dyn) * entry) {
     tables result;
-    // The loader has relocated these addresses, but for objects of the kernel.
+    // The loader has relocated these addresses, except for the vDSO.
     const auto at = [&info](ElfW(Addr) place) { return place < info.dlpi_addr ? place + info.dlpi_addr : place; };
     for (; entry->d_tag != DT_NULL; ++entry) {
         const ElfW(Addr) place = at(entry->d_un.d_ptr);
@@ -65,11 +65,11 @@ tables read_tables(const dl_phdr_info & info, const ElfW(Dyn) * entry) {
     return result;
 }
 
-// Names that relocations ask for and the object itself does not have.
+// Names that relocations refer to, and that the object itself does not define.
 void add_wanted(const tables & from, const ElfW(Rela) * first, size_t size, std::set<std::string> & wanted) {
     for (size_t i = 0; first != nullptr && i < size / sizeof(*first); ++i) {
         const ElfW(Sym) & symbol = from.symbols[first[i].r_info >> 32];
-        // One that is weak may be missing.
+        // Weak symbols may be missing.
         if (symbol.st_shndx == SHN_UNDEF && (symbol.st_info >> 4) == STB_GLOBAL && symbol.st_name != 0 &&
             is_of_rocm(from.names + symbol.st_name)) {
             wanted.insert(from.names + symbol.st_name);
@@ -103,7 +103,7 @@ int gather(dl_phdr_info * info, size_t, void * data) {
     return 0;
 }
 
-// As the loader looks: among all, and among what the object itself was loaded with.
+// As in the loader: searches globally, and in the object's own dependencies.
 bool is_there(void * object, const std::string & name) {
     return dlsym(RTLD_DEFAULT, name.c_str()) != nullptr || (object != nullptr && dlsym(object, name.c_str()) != nullptr);
 }
@@ -148,7 +148,7 @@ void refuse_missing_calls() {
 
 namespace {
 
-// Libraries are initialised before what needs them: this is before any of the program's own code.
+// Libraries are initialised before those that depend on them, so this runs before any code of the program.
 struct at_start {
     at_start() { refuse_missing_calls(); }
 } look;

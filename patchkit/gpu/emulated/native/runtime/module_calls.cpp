@@ -1,4 +1,4 @@
-// Modules that a program loads by itself, the kernels in them, and launches by handle. While recording none is loaded.
+// Modules loaded by the program, their kernels, and launches by handle. While recording none is loaded.
 
 #include "answers.hpp"
 #include "handles.hpp"
@@ -23,7 +23,7 @@ using patchkit::launch_request;
 using patchkit::loaded_kernel;
 using patchkit::module;
 
-// Used in destructors of other libraries: the tables have to outlive them.
+// Used in destructors of other libraries, so the tables are never destroyed.
 patchkit::handle_map<module> & modules() {
     static auto * made = new patchkit::handle_map<module>;
     return *made;
@@ -114,7 +114,7 @@ hipError_t get_variable(hipDeviceptr_t * address, size_t * size, hipModule_t han
     return hipSuccess;
 }
 
-// `extra` is a list that ends with HIP_LAUNCH_PARAM_END; the bytes it names are copied.
+// `extra` is a list that ends with HIP_LAUNCH_PARAM_END; the bytes it refers to are copied.
 hipError_t read_extra(void ** extra, std::vector<std::byte> & segment) {
     if (!patchkit::is_mapped(extra, 5 * sizeof(*extra)) || extra[0] != HIP_LAUNCH_PARAM_BUFFER_POINTER ||
         extra[2] != HIP_LAUNCH_PARAM_BUFFER_SIZE || extra[4] != HIP_LAUNCH_PARAM_END ||
@@ -122,7 +122,7 @@ hipError_t read_extra(void ** extra, std::vector<std::byte> & segment) {
         return hipErrorInvalidValue;
     }
     const size_t size = *static_cast<const size_t *>(extra[3]);
-    constexpr size_t most = 1 << 16; // more than any kernel takes
+    constexpr size_t most = 1 << 16; // more than any kernel needs
     if (size > most || !patchkit::is_mapped(extra[1], size)) {
         return hipErrorInvalidValue;
     }
@@ -192,7 +192,7 @@ hipError_t hipModuleGetGlobal(hipDeviceptr_t * address, size_t * size, hipModule
     return answered(get_variable(address, size, handle, name));
 }
 
-// The handle is one for all who ask for the same function.
+// All queries for a function return the same handle.
 hipError_t hipGetFuncBySymbol(hipFunction_t * result, const void * host) {
     static auto * known = new std::map<const void *, hipFunction_t>;
     static std::mutex mutex;
@@ -221,7 +221,7 @@ hipError_t hipModuleLaunchKernel(hipFunction_t handle, unsigned int grid_x, unsi
     return answered(launch_function(handle, request, extra, stream));
 }
 
-// Sizes in threads, of which whole blocks have to come out: clang compiles kernels of HIP for that.
+// Sizes in threads, which must be multiples of the block: clang compiles HIP kernels with that assumption.
 hipError_t hipExtModuleLaunchKernel(hipFunction_t handle, uint32_t threads_x, uint32_t threads_y, uint32_t threads_z,
                                     uint32_t block_x, uint32_t block_y, uint32_t block_z, size_t lds,
                                     hipStream_t stream, void ** params, void ** extra, hipEvent_t begin,

@@ -22,7 +22,7 @@ namespace patchkit {
 
 namespace {
 
-// patchkit compiles the host pass alone and embeds the unit's path where device code would be.
+// patchkit compiles only the host pass, and embeds the unit's path in place of device code.
 std::string unit_of(const char * binary) {
     static const char marker[] = "PATCHKIT-UNIT\n";
     if (binary == nullptr || std::strncmp(binary, marker, sizeof(marker) - 1) != 0) {
@@ -32,8 +32,8 @@ std::string unit_of(const char * binary) {
     return std::string(begin, std::strcspn(begin, "\n"));
 }
 
-// Nobody says how long a binary is: as far as it can be read at all, which is what the kernel says. Throws
-// bad_code_object when it says nothing.
+// The size of a binary is unknown: this is the readable memory from its start, according to the kernel. Throws
+// bad_code_object if that cannot be determined.
 std::span<const std::byte> readable_from(const char * binary) {
     const auto begin = uintptr_t(binary);
     uintptr_t end = begin;
@@ -69,7 +69,7 @@ bool read_file(const std::string & path, std::vector<std::byte> & into) {
     return true;
 }
 
-// A connection to a socket, closed at the end.
+// A socket connection, closed by the destructor.
 class connection {
   public:
     explicit connection(const char * path) : file_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -96,7 +96,7 @@ class connection {
 
     int error() const { return error_; }
 
-    // A server that went away is no reason to end this process by a signal.
+    // A closed connection must not end this process by a signal.
     bool say(const std::string & line) {
         return send(file_, line.data(), line.size(), MSG_NOSIGNAL) == ssize_t(line.size());
     }
@@ -115,14 +115,14 @@ class connection {
     int error_ = 0;
 };
 
-// Device code from whoever compiles it: of a whole unit, or of one kernel of it.
+// Device code compiled by the server: of a whole unit, or of one of its kernels.
 struct unit_code {
     std::vector<std::byte> file;
     bool is_whole = true;
 };
 
-// Asks for a kernel's code, or with "" for that of its unit, to be put into a folder. False when that did not go
-// well: the answer is then what is wrong, else the name of the file.
+// Requests a kernel's code, or with "" that of its unit, to be put into a folder. On success, the answer is the name of
+// the file; otherwise returns false, and the answer is the error.
 bool ask_server(const char * path, const std::string & unit, const char * folder, const std::string & kernel,
                 std::string & answer) {
     connection server(path);
@@ -143,7 +143,7 @@ bool ask_server(const char * path, const std::string & unit, const char * folder
     return false;
 }
 
-// False when it cannot be had; that was said.
+// Returns false, after printing the reason, if it is not available.
 bool code_of_unit(const std::string & unit, const std::string & kernel, unit_code & into) {
     const char * folder = setting("PATCHKIT_EMULATOR_UNITS");
     if (folder == nullptr) {
@@ -188,8 +188,8 @@ module::module(const char * binary) : binary_(binary), unit_(unit_of(binary)) {}
 
 module::module(std::vector<std::byte> binary) : binary_(nullptr), own_(std::move(binary)) {}
 
-// A code object is known by its address: to what was decoded of it, to counts, findings and launches that repeat. It is
-// not freed, or another one that comes to lie there would run as this one (code that hiprtc makes anew, issue 44).
+// Decoded code, counts, findings and repeated launches refer to a code object by its address. So it is never freed:
+// another one at the same address would be mistaken for it (code compiled repeatedly by hiprtc, issue 44).
 module::~module() {
     if (code_ != nullptr) {
         unregister_memory(code_->memory().data(), owner::runtime);
@@ -232,7 +232,7 @@ hipError_t module::load_kernel(const std::string & name, gpu::code_object *& cod
     return result_;
 }
 
-// False where there is none: the code of the whole unit is to be loaded then, and own_ has it if it came.
+// Returns false if there is none: then the code of the whole unit must be loaded, and own_ has it if it was sent.
 bool module::load_alone(const std::string & name, gpu::code_object *& code) {
     unit_code got;
     if (!code_of_unit(unit_, name, got)) {
@@ -292,8 +292,8 @@ hipError_t module::load_now() {
     return place_managed_variables();
 }
 
-// clang makes a pointer of a managed variable, and keeps its first value as NAME.managed. Host code that registered
-// it has its memory already; in a module that was loaded by itself it gets some here.
+// clang converts a managed variable to a pointer, and stores its initial value as NAME.managed. If host code registered
+// it, it already has memory; in a module loaded explicitly, memory is allocated here.
 hipError_t module::place_managed_variables() {
     const std::string suffix = ".managed";
     for (const auto & [name, first] : code_->variables()) {

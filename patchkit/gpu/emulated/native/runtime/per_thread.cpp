@@ -1,5 +1,5 @@
-// What calls become in a program that is compiled for a default stream per thread (hipcc's
-// -fgpu-default-stream=per-thread, amd_hip_runtime_pt_api.h): the null stream is that of the thread.
+// Calls of programs compiled for a per-thread default stream (hipcc's -fgpu-default-stream=per-thread,
+// amd_hip_runtime_pt_api.h): the null stream is that of the thread.
 
 #include <hip/hip_runtime_api.h>
 

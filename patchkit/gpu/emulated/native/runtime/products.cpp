@@ -1,5 +1,5 @@
-// The usual way to multiply quickly: a tile of C at a time, its factors packed into panels that the innermost loop
-// reads from end to end (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008).
+// Cache-blocked matrix multiplication: one tile of C at a time, with factors packed into panels that the innermost loop
+// reads sequentially (Goto and van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008).
 
 #include "products.hpp"
 
@@ -12,15 +12,15 @@
 #include <system_error>
 #include <thread>
 
-// Vectors wider than the level of the function around them would be passed in memory or in registers, as the
-// compiler's options say: here they are passed by reference, and all of it becomes part of the function of a level.
+// Vectors wider than the SIMD level of the enclosing function would be passed in memory or in registers, depending on
+// compiler options. So they are passed by reference, and everything is inlined into one function per level.
 #define PART __attribute__((always_inline)) inline
 
 namespace patchkit {
 
 namespace {
 
-// A vector of N numbers, in bytes a power of two. Both compilers know this form.
+// A vector of N numbers, with a size in bytes that is a power of two. Both compilers support this form.
 template <typename T, int N> struct vector_of {
     typedef T type __attribute__((vector_size(sizeof(T) * N)));
 };
@@ -34,7 +34,7 @@ template <typename To, typename From> PART void same_bits(To & to, const From & 
     std::memcpy(&to, &from, sizeof(To));
 }
 
-// What lies in memory as each type, and how N of them become the numbers that are computed with, and back.
+// Storage types: conversion of N elements to the numbers used for computing, and back.
 
 struct as_f64 {
     using stored = double;
@@ -76,8 +76,8 @@ struct as_bf16 {
 struct as_f16 {
     using stored = uint16_t;
 
-    // Denormal f16 are made by multiplying integers: no step has a denormal f32, which the program may have set
-    // its threads to flush.
+    // Denormal f16 are converted by integer operations: no step has a denormal f32, because the program may have set
+    // its threads to flush these.
     template <int N> static PART void widen(vec<float, N> & to, const stored * from) {
         constexpr uint32_t exponent_step = (127 - 15) << 23; // the difference of the biases
         vec<uint16_t, N> halves;
@@ -94,7 +94,7 @@ struct as_f16 {
         same_bits(to, (magnitude >= 0x7c00 ? infinite : finite) | ((bits & 0x8000) << 16));
     }
 
-    // Rounds to nearest even: normal results in integers, small ones by adding 0.5, whose last bit is f16's last.
+    // Rounds to nearest even: normal results in integers, small ones by adding 0.5, whose last bit is that of f16.
     template <int N> static PART void narrow(stored * to, const vec<float, N> & from) {
         constexpr uint32_t exponent_step = (127 - 15) << 10;
         vec<uint32_t, N> bits;
@@ -116,20 +116,20 @@ struct as_f16 {
     }
 };
 
-// What one thread works on at once: a packed part of A fits a second-level cache of half a MiB.
+// Block sizes per thread: a packed part of A fits into an L2 cache of half a MiB.
 constexpr int64_t most_depth   = 256;
 constexpr int64_t most_rows    = 240;
 constexpr int64_t most_columns = 504;
 
-// How much a level works on at once: lanes of a vector, and rows and columns of C in the innermost loop, whose sums
-// take most of the registers: 24 of 32, or 12 of 16.
+// Sizes per level: lanes of a vector, and rows and columns of C in the innermost loop, whose sums use most of the
+// registers: 24 of 32, or 12 of 16.
 template <typename T, int VectorBytes, int Vectors, int Columns> struct shape {
     using number                 = T;
     static constexpr int lanes   = VectorBytes / int(sizeof(T));
     static constexpr int vectors = Vectors;
     static constexpr int rows    = vectors * lanes;
     static constexpr int columns = Columns;
-    static_assert(most_rows % rows == 0 && most_columns % columns == 0); // the panels fill their memory
+    static_assert(most_rows % rows == 0 && most_columns % columns == 0); // panels fill their memory exactly
 };
 
 struct tile {
@@ -142,8 +142,8 @@ struct job {
     tile covered;
 };
 
-// Sums of C and panels of A and B: what one thread works in. Nobody clears it, and it is kept: for a small product
-// new memory would cost more than the product.
+// Memory for sums of C and panels of A and B, per thread. It is not cleared, and it is reused: for a small product, new
+// memory would cost more than the product.
 class workspace {
   public:
     struct parts {
@@ -168,7 +168,8 @@ class workspace {
     std::unique_ptr<char[]> memory_;
 };
 
-// One of those that no thread has now. They outlive every thread and all that is done at the end of the process.
+// Borrows a workspace that is not in use. Workspaces are never destroyed, because threads and destructors may use them
+// at any time.
 class borrowed_workspace {
   public:
     borrowed_workspace() {
@@ -205,7 +206,7 @@ class borrowed_workspace {
     std::unique_ptr<workspace> own_;
 };
 
-// One matrix factor as the packing sees it: `across` goes along the panel's width, `along` along k.
+// One matrix factor for packing: `across` is the stride along the panel's width, `along` along k.
 struct view {
     const void * origin;
     int64_t across, along;
@@ -219,7 +220,7 @@ view view_of(const matrix & of, const void * data, bool is_left, int64_t first) 
     return {origin, across, along};
 }
 
-// One panel whose memory is contiguous across it.
+// One panel with memory contiguous across the panel.
 template <typename Type, typename T, int Lanes, int Width>
 PART void pack_across(T * to, const typename Type::stored * from, int64_t along, int64_t width, int64_t depth) {
     constexpr int lanes = Width % Lanes == 0 ? Lanes : Width & -Width; // a power of two that divides the width
@@ -238,7 +239,7 @@ PART void pack_across(T * to, const typename Type::stored * from, int64_t along,
     }
 }
 
-// One panel whose memory is contiguous along k.
+// One panel with memory contiguous along k.
 template <typename Type, typename T, int Lanes, int Width>
 PART void pack_along(T * to, const typename Type::stored * from, int64_t across, int64_t width, int64_t depth) {
     if (width < Width) {
@@ -276,7 +277,7 @@ PART void pack_type(T * to, const view & from, int64_t first, int64_t width, int
     }
 }
 
-// Panels of Width rows (or columns) from `first` on along k, filled up with zeros.
+// Panels of Width rows (or columns) from `first` on along k, padded with zeros.
 template <int Lanes, int Width>
 PART void pack(float * to, number type, const view & from, int64_t first, int64_t width, int64_t depth) {
     switch (type) {
@@ -291,7 +292,7 @@ PART void pack(double * to, number, const view & from, int64_t first, int64_t wi
     pack_type<as_f64, double, Lanes, Width>(to, from, first, width, depth);
 }
 
-// Adds the product of a panel of A and one of B to `sums`, or puts it there.
+// Adds the product of a panel of A and one of B to `sums`, or stores it there.
 template <typename Shape>
 PART void multiply_panels(typename Shape::number * sums, int64_t stride, const typename Shape::number * a,
                           const typename Shape::number * b, int64_t depth, bool is_first) {
@@ -325,7 +326,7 @@ PART void multiply_panels(typename Shape::number * sums, int64_t stride, const t
 
 int64_t whole(int64_t count, int64_t step) { return (count + step - 1) / step * step; }
 
-// The sums of one tile, column by column, `stride` apart; the rows go on to a whole panel.
+// Sums of one tile, column by column with a `stride`; rows are padded to a whole panel.
 template <typename T> struct summed {
     const T * sums;
     int64_t stride;
@@ -358,7 +359,7 @@ template <typename Shape> PART summed<typename Shape::number> sum_up(const job &
     return {sums, rows};
 }
 
-// One column of C from its sums, which go on behind the last row to a whole vector; without sums, beta C.
+// One column of C from its sums, which are padded to a whole vector; without sums, beta C.
 template <typename Type, typename T, int Lanes>
 PART void finish_column(typename Type::stored * c, const T * sums, int64_t rows, T alpha, T beta) {
     using V = vec<T, Lanes>;
@@ -407,8 +408,8 @@ template <typename Shape> PART void compute(const job & of, workspace & in) {
     }
 }
 
-// Some right-hand sides of a triangular system, a lane each. Element l of unknown j is at
-// rights[j * to_unknown + l * to_side]; how much of unknown i goes into equation j is at[i * to_i + j * to_j].
+// Some right-hand sides of a triangular system, one per lane. Element l of unknown j is at rights[j * to_unknown + l *
+// to_side]; the coefficient of unknown i in equation j is at[i * to_i + j * to_j].
 template <typename T> struct substitution {
     T * rights;
     int64_t to_unknown, to_side, unknowns, count;
@@ -439,7 +440,7 @@ substitution<T> substitution_of(const triangular_system & s, const sides & at, i
     };
 }
 
-// Unknown j, when those before it are known.
+// Computes unknown j from the previous ones.
 template <typename T, int Lanes> PART void find_unknown(const substitution<T> & of, T * x, int64_t step) {
     constexpr int vectors = int(sides_at_once) / Lanes;
     const int64_t last    = of.unknowns - 1;
@@ -487,8 +488,8 @@ template <typename T, int Lanes> PART void substitute(const substitution<T> & of
     }
 }
 
-// The functions of each level. 16 bytes and few registers are what every x86-64 has, 16 bytes and 32 registers
-// what every arm64 has.
+// The functions of each level. Every x86-64 has vectors of 16 bytes and few registers, every arm64 16 bytes and 32
+// registers.
 
 template <typename T> void compute_plain(const job & of, workspace & in) {
 #if defined(__x86_64__)
@@ -563,7 +564,7 @@ template <typename Work> void share_out(int64_t count, unsigned threads, const W
             others.emplace_back(run);
         }
     } catch (const std::system_error &) {
-        // The machine has no more threads: those that there are do the work.
+        // Thread creation failed: the existing threads do the work.
     }
     run();
     for (std::thread & other : others) {
@@ -577,10 +578,10 @@ unsigned worth_having(unsigned threads, double operations) {
     return unsigned(std::clamp(operations / per_thread, 1.0, double(std::max(threads, 1u))));
 }
 
-// How large tiles are, so that every thread gets some.
+// Tile size, chosen so that every thread gets some tiles.
 tile tile_size(const product & wanted, size_t batch, unsigned threads) {
     tile size             = {0, 0, std::min(most_rows, wanted.m), std::min(most_columns, wanted.n)};
-    constexpr int64_t few = 64; // columns for which packing A pays
+    constexpr int64_t few = 64; // columns from which on packing A pays off
     const auto count      = [&] {
         const int64_t down  = (wanted.m + size.rows - 1) / size.rows;
         const int64_t right = (wanted.n + size.columns - 1) / size.columns;
@@ -648,7 +649,7 @@ template <typename T> T read(const void * place) {
 
 template <typename T> void write(void * place, T value) { std::memcpy(place, &value, sizeof(value)); }
 
-// With one lane to read or write, as the functions of products have them.
+// Single-lane conversion, as in the functions of products.
 template <typename Type> double widened(const void * place) {
     uint16_t halves[4] = {read<uint16_t>(place)};
     vec<float, 4> value;
@@ -663,7 +664,7 @@ template <typename Type> void narrowed(void * place, double value) {
     write(place, halves[0]);
 }
 
-// Integers go round, as those of the GPU do.
+// Integers wrap around, as on the GPU.
 int64_t wrapped(double value) {
     constexpr double range = 0x1p32;
     return std::isfinite(value) ? int64_t(std::fmod(value, range)) : 0;

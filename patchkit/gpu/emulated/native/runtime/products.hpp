@@ -26,8 +26,8 @@ bool is_complex(number type);
 // The number at that address; for complex numbers the real part.
 double value_at(number type, const void * place);
 
-// Rounds once, to nearest even; integers saturate or wrap as needed. For complex numbers this is the real part, and the
-// imaginary part is unchanged.
+// Rounds once, to nearest even; integers wrap around. For complex numbers this is the real part, and the imaginary part
+// is unchanged.
 void put_value(number type, void * place, double value);
 
 // SIMD level of the CPU: all are compiled, and the best available one is used.

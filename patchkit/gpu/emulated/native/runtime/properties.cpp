@@ -1,4 +1,4 @@
-// The device: there is one, and this is what it says of itself.
+// The properties of the single device.
 
 #include "allocations.hpp"
 #include "answers.hpp"
@@ -32,7 +32,7 @@ gfx_version version() {
             int(std::strtol(digits.substr(digits.size() - 2, 1).c_str(), nullptr, 16))};
 }
 
-// What the profile does not say stays zero: clocks, widths, caches.
+// What the profile does not contain stays zero: clocks, bus widths, caches.
 void fill(hipDeviceProp_t & prop) {
     const patchkit::device & dev = patchkit::the_device();
     std::memset(static_cast<void *>(&prop), 0, sizeof(prop));
@@ -63,8 +63,8 @@ void fill(hipDeviceProp_t & prop) {
     prop.canMapHostMemory  = 1;
     prop.unifiedAddressing = 1;
     prop.managedMemory     = 1;
-    // ROCm says the first of every GPU that it can move pages of, and asks PCIe atomics of a machine: without
-    // them HeCBench's prefetch and atomicSystemWide skip what they are for (issue 44).
+    // ROCm reports the first for every GPU with page migration, and PCIe atomics if the machine supports them: without
+    // them, HeCBench's prefetch and atomicSystemWide skip what they test (issue 44).
     prop.concurrentManagedAccess   = 1;
     prop.hostNativeAtomicSupported = 1;
     prop.concurrentKernels = 1;
@@ -155,7 +155,7 @@ hipError_t hipSetDevice(int id) {
 
 hipError_t hipInit(unsigned int /*flags*/) { return answered(hipSuccess); }
 
-// What the program still has is gone with the device: it is no leak.
+// The program's memory is released with the device; it is no leak.
 hipError_t hipDeviceReset() {
     const hipError_t waited = patchkit::wait_for_all();
     for (const patchkit::allocation & one : patchkit::allocations_of_program()) {
@@ -177,7 +177,7 @@ hipError_t hipGetDevicePropertiesR0600(hipDeviceProp_t * prop, int id) {
     return answered(hipSuccess);
 }
 
-// Whatever is wished for, there is one.
+// Any request matches the single device.
 hipError_t hipChooseDeviceR0600(int * id, const hipDeviceProp_t * prop) {
     if (id == nullptr || prop == nullptr) {
         return answered(hipErrorInvalidValue);
@@ -242,7 +242,7 @@ hipError_t hipDeviceGetUuid(hipUUID * uuid, hipDevice_t device) {
     return answered(hipSuccess);
 }
 
-// A wave spins or sleeps as it likes, and there is one cache and one width of LDS.
+// Spin and sleep flags have no effect, and there is only one cache configuration and one LDS bank width.
 
 hipError_t hipSetDeviceFlags(unsigned int /*flags*/) { return answered(hipSuccess); }
 
@@ -274,8 +274,8 @@ hipError_t hipDeviceGetSharedMemConfig(hipSharedMemConfig * config) {
     return answered(hipSuccess);
 }
 
-// A stack is as large as a kernel needs it. The heap of malloc in kernels grows as it must: how large it is to begin with
-// (8 MiB in ROCm) is kept and changes nothing.
+// A stack is as large as a kernel needs. The heap of malloc in kernels grows as needed: its initial size (8 MiB in
+// ROCm) is stored, but has no effect.
 static std::atomic<size_t> heap_size = size_t(8) << 20;
 
 hipError_t hipDeviceGetLimit(size_t * value, hipLimit_t limit) {
@@ -330,7 +330,7 @@ hipError_t hipDeviceGetByPCIBusId(int * device, const char * id) {
     return answered(hipSuccess);
 }
 
-// As the runtime: what fits is written and ended with a zero, and too small a place is an error.
+// As in the real runtime: the text is truncated and zero-terminated, and a buffer that is too small is an error.
 hipError_t hipDeviceGetPCIBusId(char * id, int length, int device) {
     if (!is_device(device)) {
         return answered(hipErrorInvalidDevice);
@@ -353,7 +353,7 @@ hipError_t hipDeviceCanAccessPeer(int * can, int id, int peer) {
     return answered(hipSuccess);
 }
 
-// A device is no peer of its own, and there is no other.
+// A device is no peer of itself, and there is no other.
 
 hipError_t hipDeviceGetP2PAttribute(int * value, hipDeviceP2PAttr /*attribute*/, int /*from*/, int /*to*/) {
     return answered(value == nullptr ? hipErrorInvalidValue : hipErrorInvalidDevice);

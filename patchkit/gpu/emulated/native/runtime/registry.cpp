@@ -20,7 +20,7 @@ std::mutex & registry_mutex() {
     return mutex;
 }
 
-// Registration runs in constructors of other libraries: the tables have to exist before any of them.
+// Registration runs in constructors of other libraries, so the tables must be constructed on first use.
 
 std::unordered_map<const void *, registered_kernel> & kernels() {
     static auto * table = new std::unordered_map<const void *, registered_kernel>;
@@ -37,7 +37,7 @@ std::unordered_map<const void *, std::shared_ptr<module>> & modules() {
     return *table;
 }
 
-// With registry_mutex held, as all below.
+// Requires registry_mutex, like all functions below.
 std::shared_ptr<module> find_module(const void * handle) {
     const auto found = modules().find(handle);
     return found == modules().end() ? nullptr : found->second;
@@ -55,7 +55,7 @@ void forget(const std::shared_ptr<module> & gone) {
     }
 }
 
-// The kernel in the first module that has it.
+// Loads the kernel from the first module that contains it.
 hipError_t load(registered_kernel & entry) {
     hipError_t error = hipErrorInvalidDeviceFunction;
     for (const std::shared_ptr<module> & one : entry.modules) {
@@ -77,7 +77,7 @@ hipError_t load(registered_kernel & entry) {
     return error;
 }
 
-// What the compiler hands to __hipRegisterFatBinary (clang, CGCUDANV.cpp: magic, version, pointer, unused).
+// The argument of __hipRegisterFatBinary (clang, CGCUDANV.cpp: magic, version, pointer, unused).
 struct fat_binary_wrapper {
     uint32_t magic;
     uint32_t version;
@@ -178,14 +178,14 @@ hipError_t find_resources(const void * function, resources & used) {
     return error;
 }
 
-// What compiled host code calls by itself, in constructors and destructors.
+// Called by compiled host code in constructors and destructors.
 extern "C" {
 
 void ** __hipRegisterFatBinary(const void * data) {
     if (data == nullptr) {
         return nullptr;
     }
-    patchkit::refuse_missing_calls(); // of a library that was loaded later
+    patchkit::refuse_missing_calls(); // for libraries loaded later
     auto made = std::make_shared<module>(static_cast<const fat_binary_wrapper *>(data)->binary);
     const std::lock_guard<std::mutex> guard(registry_mutex());
     void * handle = made.get();
@@ -193,7 +193,7 @@ void ** __hipRegisterFatBinary(const void * data) {
     return static_cast<void **>(handle);
 }
 
-// Runs in destructors of other libraries. The code has to stay as long as something is to run it.
+// Runs in destructors of other libraries. The code must stay while pending operations may run it.
 void __hipUnregisterFatBinary(void ** handle) {
     if (live_module(handle) == nullptr || (is_executing() && (is_inherited() || wait_for_all() != hipSuccess))) {
         return;
@@ -212,7 +212,7 @@ void __hipRegisterFunction(void ** handle, const void * host, char * /*device_fu
     const std::lock_guard<std::mutex> guard(registry_mutex());
     const std::shared_ptr<module> in = find_module(handle);
     if (host == nullptr || name == nullptr || in == nullptr) {
-        return; // it has no way to say so: launching what was not registered is the error
+        return; // it cannot return an error; launching the unregistered function will
     }
     registered_kernel & entry = kernels()[host];
     entry.name = name;
@@ -228,7 +228,7 @@ void __hipRegisterVar(void ** handle, void * host, char * /*host_name*/, char * 
     }
 }
 
-// Host code reaches the variable through *pointer as soon as it runs (clang, CGCUDANV.cpp: makeRegisterGlobalsFn).
+// Host code accesses the variable through *pointer from its start on (clang, CGCUDANV.cpp: makeRegisterGlobalsFn).
 void __hipRegisterManagedVar(void * handle, void ** pointer, void * initial, const char * name, size_t size,
                              unsigned /*align*/) {
     const std::shared_ptr<module> in = is_executing() ? live_module(static_cast<void **>(handle)) : nullptr;

@@ -22,30 +22,29 @@ namespace patchkit {
 
 namespace {
 
-// Memory is compared in pieces, each by a number of 64 bits drawn from its bytes: pieces that differ have the same one
-// by chance, once in 2^64.
+// Memory is compared in pieces by 64-bit digests: different pieces have equal digests with a probability of 2^-64.
 constexpr size_t piece = 4096;
 
-// Of all that launches left, so many bytes are kept, a quarter of this machine's memory; what was of no use for the
-// longest time goes first.
+// Memory for kept results of launches: a quarter of this machine's memory; the least recently used is dropped first.
 size_t most_kept() {
     static const size_t result = size_t(sysconf(_SC_PHYS_PAGES)) / 4 * size_t(sysconf(_SC_PAGESIZE));
     return result;
 }
 
-// Of the time that kernels take, reading memory to compare it may take so much where it comes to nothing.
+// Maximum fraction of kernel time spent on unsuccessful comparisons of memory.
 constexpr double most_spent = 0.15;
 
-// When so many comparisons in a row came to nothing, the next ones come after 2, 4, ... launches, 2^longest_pause at most.
+// After this many unsuccessful comparisons in a row, the next ones come after 2, 4, ... launches, at most
+// 2^longest_pause.
 constexpr unsigned patience = 4, longest_pause = 5;
 
-// Where so many bytes are read or more, all cores do.
+// From this size on, memory is read by all cores.
 constexpr size_t large = size_t(8) << 20;
 
-// Kernels with other arguments each time leave nothing to compare: what is known of launches begins anew.
+// Kernels with different arguments each time can never repeat; above this limit, everything is forgotten.
 constexpr size_t most_launches = 8192;
 
-using prints = std::vector<uint64_t>; // of all pieces, region after region
+using prints = std::vector<uint64_t>; // digests of all pieces, region after region
 
 struct region {
     uintptr_t begin;
@@ -65,7 +64,7 @@ size_t bytes_of(const regions & all) {
     return sum;
 }
 
-// What a launch touched, as it was before, and what it changed.
+// The memory that a launch accessed, before it ran, and its changes.
 struct known_launch {
     regions touched;
     prints before;
@@ -79,10 +78,10 @@ struct known_launch {
     size_t bytes_kept() const { return before.size() * sizeof(uint64_t) + changes.size() * (piece + sizeof(change)); }
 };
 
-// Launches of one kernel with one geometry and the same arguments.
+// Launches of one kernel with equal geometry and arguments.
 struct same_launches {
-    double seconds = 0; // that the last one took
-    regions touched;    // by any of them, as long as all is there
+    double seconds = 0; // duration of the last one
+    regions touched;    // by any of them, as long as all of it exists
     bool is_repeatable = true;
     uint64_t launches  = 0;
     uint64_t next_try  = 1;
@@ -90,7 +89,7 @@ struct same_launches {
     std::vector<known_launch> known;
 };
 
-// Memory by which a kernel and others may talk while it runs, so that it matters that it does.
+// Memory through which a kernel may communicate during the launch, so that the launch must run.
 bool is_for_others(const allocation & one) {
     return one.type != hipMemoryTypeDevice || one.whose == owner::registered || one.whose == owner::kernels;
 }
@@ -101,7 +100,7 @@ double since(std::chrono::steady_clock::time_point began) {
 
 const std::byte * bytes_at(uintptr_t address) { return reinterpret_cast<const std::byte *>(address); } // NOLINT
 
-// One operation runs at a time, so what follows needs no lock but for what threads of a kernel note.
+// Operations run one at a time, so only data recorded by a kernel's threads needs synchronisation.
 class repeats {
   public:
     bool run_unless_known(const gpu::launch & launch, const std::function<void()> & run) {
@@ -140,7 +139,7 @@ class repeats {
         if (!is_noting_) {
             return;
         }
-        thread_local std::array<uintptr_t, 8> latest; // which of a launch are noted
+        thread_local std::array<uintptr_t, 8> latest; // recently recorded addresses
         thread_local uint64_t latest_in = 0;
         thread_local size_t next        = 0;
         if (latest_in != noting_) {
@@ -163,11 +162,11 @@ class repeats {
   private:
     std::unordered_map<std::string, same_launches> all_;
     double earned_ = 0, spent_ = 0; // seconds of reading memory
-    double rate_ = 4e9 * std::min(number_of_threads(), 4u); // bytes per second, a guess until some were read
+    double rate_ = 4e9 * std::min(number_of_threads(), 4u); // bytes per second, an estimate until something was read
     size_t kept_   = 0;
     uint64_t uses_ = 0;
-    // Of the launch that runs:
-    std::atomic<bool> is_noting_ = false, has_other_ = false; // of memory for others, or an image
+    // State of the running launch:
+    std::atomic<bool> is_noting_ = false, has_other_ = false; // memory of others, or an image, was accessed
     std::atomic<uint64_t> noting_ = 0;
     std::mutex mutex_;
     std::map<uintptr_t, region> touched_;
@@ -189,7 +188,7 @@ class repeats {
         return all_[key];
     }
 
-    // To read its memory before and behind it is to be quicker than to run it, and within what has been earned.
+    // Reading its memory before and after must be faster than running it, and within the budget earned so far.
     bool is_worth_it(const same_launches & of) const {
         const double wanted = 2 * double(bytes_of(of.touched)) / rate_;
         return of.is_repeatable && wanted <= of.seconds && spent_ + wanted <= earned_;
@@ -316,7 +315,7 @@ class repeats {
         std::for_each(others.begin(), others.end(), [](std::thread & one) { one.join(); });
         const double took = since(began);
         if (bytes >= large && took > 0) {
-            rate_ = (rate_ + double(bytes) / took) / 2; // pages that nobody wrote appear when they are first read
+            rate_ = (rate_ + double(bytes) / took) / 2; // untouched pages are allocated when first read
         }
         return result;
     }

@@ -1,4 +1,4 @@
-// Streams, events and captures: what programs handle, as operations with their dependencies.
+// Streams, events and captures, implemented as operations with dependencies.
 
 #include "schedule.hpp"
 
@@ -15,11 +15,11 @@ namespace {
 struct event_state {
     unsigned flags;
     operation_ref recorded;
-    std::shared_ptr<capture> captured; // when it was recorded in one
+    std::shared_ptr<capture> captured; // if it was recorded in a capture
     std::vector<size_t> frontier;
 };
 
-// Used in destructors of other libraries: what is made here has to outlive them.
+// Used in destructors of other libraries, so objects created here are never destroyed.
 
 handle_map<stream_state> & streams() {
     static auto * made = new handle_map<stream_state>;
@@ -31,7 +31,7 @@ handle_map<event_state> & events() {
     return *made;
 }
 
-// Null when there is no such stream.
+// Null if there is no such stream.
 stream_ref state_of(hipStream_t stream) {
     if (stream == nullptr || stream == hipStreamLegacy) {
         return the_scheduler().legacy();
@@ -52,7 +52,7 @@ void capture_work(stream_state & stream, work todo) {
     stream.frontier = {stream.captured->made.nodes.size() - 1};
 }
 
-// A call that may not be made while the stream is captured makes the capture useless.
+// A call that is not permitted during a capture invalidates it.
 hipError_t refuse_captured(const stream_state & stream) {
     if (stream.captured == nullptr) {
         return hipSuccess;
@@ -61,7 +61,7 @@ hipError_t refuse_captured(const stream_state & stream) {
     return hipErrorStreamCaptureUnsupported;
 }
 
-// A host function must not make calls that wait for operations: it is one.
+// Host functions must not call functions that wait for operations, because they run as one.
 hipError_t refuse_inside() { return runs_operation() ? hipErrorNotSupported : hipSuccess; }
 
 hipError_t add_work(hipStream_t handle, work todo, bool waits) {
@@ -153,7 +153,7 @@ hipStream_t make_stream(unsigned flags, int priority) {
     return static_cast<hipStream_t>(streams().make(the_scheduler().add_stream(flags, priority)));
 }
 
-// What is still to be done in it is done all the same.
+// Its pending work still runs.
 bool destroy_stream(hipStream_t stream) { return streams().drop(stream); }
 
 unsigned flags_of(hipStream_t stream) { return state_of(stream)->flags; }
@@ -208,7 +208,7 @@ hipError_t wait_for(hipEvent_t handle) {
     return hipSuccess;
 }
 
-// Through an event that was captured its stream draws this one into the capture.
+// Waiting for a captured event makes this stream part of the capture.
 hipError_t make_wait(hipStream_t stream_handle, hipEvent_t handle) {
     if (const hipError_t error = refuse_inside(); error != hipSuccess) {
         return error;
@@ -311,7 +311,7 @@ hipError_t begin_capture(hipStream_t handle) {
 
 namespace {
 
-// Whether every node is one that these come after, or one of these.
+// Whether every node is a dependency of these, or one of these.
 bool covers_all(const graph & made, const std::vector<size_t> & frontier) {
     std::vector<bool> is_covered(made.nodes.size());
     for (const size_t node : frontier) {

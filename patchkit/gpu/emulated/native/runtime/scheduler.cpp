@@ -19,8 +19,8 @@ thread_local bool is_running = false;
 
 bool is_done(const operation_ref & one) { return one->is_done; }
 
-// They and all that they come after, in an order in which they can run. What was asked for last comes first, with no
-// more than it needs: of streams that nothing orders, the one that nobody expects.
+// These operations and their dependencies, in a possible order of execution. The last request comes first, with only
+// what it needs: for unordered streams, this is the least expected order.
 std::vector<operation_ref> needed_for(std::vector<operation_ref> open) {
     std::vector<operation_ref> result;
     std::unordered_set<const operation *> seen, placed;
@@ -32,7 +32,7 @@ std::vector<operation_ref> needed_for(std::vector<operation_ref> open) {
         } else if (seen.insert(one.get()).second) {
             open.insert(open.end(), one->after.begin(), one->after.end());
         } else {
-            open.pop_back(); // all that it comes after is placed
+            open.pop_back(); // all of its dependencies were placed
             placed.insert(one.get());
             result.push_back(one);
         }
@@ -81,7 +81,7 @@ std::vector<operation_ref> scheduler::order_of(const stream_ref & stream) {
         take(other->last);
         if (other.use_count() > 1 || (other->last != nullptr && !other->last->is_done) ||
             !covers(legacy_->last, other->last)) {
-            still.push_back(other); // not destroyed, or not done yet
+            still.push_back(other); // still referenced, or not done yet
         }
     }
     blocking_ = std::move(still);
@@ -154,7 +154,7 @@ bool scheduler::ask(lock & held, const operation_ref & one) {
     return true;
 }
 
-// Runs one operation that can run, or waits for the one that another thread runs. False when there is none.
+// Runs one operation that can run, or waits for the one run by another thread. Returns false if there is none.
 bool scheduler::run_any(lock & held) {
     if (is_busy_) {
         wait_for_other(held);
@@ -193,12 +193,12 @@ void scheduler::after_fork(bool is_child) {
     if (is_child) {
         is_inherited_ = true;
         is_cut_off_   = is_busy_ && !is_running;
-        new (&changed_) std::condition_variable; // those who waited for the old one are not here
+        new (&changed_) std::condition_variable; // threads that waited for the old one do not exist here
     }
     mutex_.unlock();
 }
 
-// Others may add operations meanwhile, but one runs at a time.
+// Other threads may add operations meanwhile, but only one runs at a time.
 void scheduler::run(lock & held, const operation_ref & one) {
     is_busy_ = true;
     held.unlock();
@@ -222,7 +222,7 @@ void scheduler::run(lock & held, const operation_ref & one) {
     changed_.notify_all();
 }
 
-// Used in destructors of other libraries: it has to outlive them.
+// Used in destructors of other libraries, so it is never destroyed.
 scheduler & the_scheduler() {
     static auto * made = new scheduler;
     return *made;

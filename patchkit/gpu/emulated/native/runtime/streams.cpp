@@ -1,4 +1,4 @@
-// Streams, events and functions of the host between them.
+// Streams, events and host functions.
 
 #include "answers.hpp"
 #include "happens_before.hpp"
@@ -30,7 +30,7 @@ hipError_t make(hipEvent_t * event, unsigned flags) {
     return hipSuccess;
 }
 
-// Functions of the program, called when the stream gets there.
+// Functions of the program, called when the stream reaches them.
 
 hipError_t add_function(hipStream_t stream, hipHostFn_t function, void * data) {
     if (function == nullptr) {
@@ -66,12 +66,12 @@ hipError_t hipStreamCreateWithPriority(hipStream_t * stream, unsigned int flags,
     return answered(make(stream, flags, priority));
 }
 
-// The default streams are nobody's to destroy.
+// Default streams cannot be destroyed.
 hipError_t hipStreamDestroy(hipStream_t stream) {
     return answered(patchkit::destroy_stream(stream) ? hipSuccess : hipErrorInvalidHandle);
 }
 
-// The default streams have flags and priority 0; only the null stream is refused one of the two.
+// Default streams have flags and priority 0; only the null stream rejects one of the two.
 
 hipError_t hipStreamGetFlags(hipStream_t stream, unsigned int * flags) {
     if (flags == nullptr || stream == nullptr) {
@@ -106,10 +106,10 @@ hipError_t hipStreamGetDevice(hipStream_t stream, hipDevice_t * device) {
     return answered(hipSuccess);
 }
 
-// An ordinal in the place of an error: thrust asks for it.
+// An ordinal instead of an error code, because thrust requires it.
 int hipGetStreamDeviceId(hipStream_t stream) { return is_stream(stream) ? 0 : -1; }
 
-// Low and high, as clr's hip_internal.hpp has them.
+// Least and greatest priority, as in clr's hip_internal.hpp.
 hipError_t hipDeviceGetStreamPriorityRange(int * least, int * greatest) {
     if (least != nullptr) {
         *least = 1;
@@ -122,7 +122,7 @@ hipError_t hipDeviceGetStreamPriorityRange(int * least, int * greatest) {
 
 hipError_t hipStreamQuery(hipStream_t stream) { return answered(patchkit::query(stream)); }
 
-// Where the host waits, one computation of the graph has ended: the log keeps that, to tell graphs apart.
+// A host wait ends one computation of a graph; it is logged to tell graphs apart.
 hipError_t hipStreamSynchronize(hipStream_t stream) {
     if (is_stream(stream)) {
         patchkit::log_line("{\"sync\":true}");
@@ -163,7 +163,7 @@ hipError_t hipEventRecordWithFlags(hipEvent_t event, hipStream_t stream, unsigne
 hipError_t hipEventSynchronize(hipEvent_t event) { return answered(patchkit::wait_for(event)); }
 hipError_t hipEventQuery(hipEvent_t event) { return answered(patchkit::query(event)); }
 
-// Recording knows no times.
+// Recording measures no times.
 hipError_t hipEventElapsedTime(float * milliseconds, hipEvent_t begin, hipEvent_t end) {
     if (milliseconds == nullptr) {
         return answered(hipErrorInvalidValue);

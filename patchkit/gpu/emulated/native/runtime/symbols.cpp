@@ -1,4 +1,4 @@
-// Variables of the device, by the address of their counterparts on the host. While recording there are none.
+// Device variables, by the address of their host counterparts. While recording there are none.
 
 #include "answers.hpp"
 #include "calls.hpp"
@@ -11,7 +11,7 @@ using patchkit::answered;
 
 enum class direction { to_device, from_device };
 
-// Where in the variable the bytes are.
+// Computes the address of the bytes in the variable.
 hipError_t find_place(const void * symbol, size_t size, size_t offset, hipMemcpyKind kind, direction way,
                       std::byte *& place) {
     const hipMemcpyKind host_copy = way == direction::to_device ? hipMemcpyHostToDevice : hipMemcpyDeviceToHost;

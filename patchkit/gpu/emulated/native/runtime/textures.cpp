@@ -24,11 +24,11 @@ using gpu::image;
 
 constexpr size_t row_alignment = 256;
 
-// Memory of the program in rows of elements.
+// Memory of the program as rows of elements.
 struct array {
     image rows;
     hipChannelFormatDesc format = {};
-    hipExtent asked             = {}; // as the program asked: 0 where it has no such side
+    hipExtent asked             = {}; // as requested: 0 for missing dimensions
     unsigned flags              = 0;
 };
 
@@ -39,20 +39,20 @@ handle_map<array> & arrays() {
 
 std::shared_ptr<array> array_of(hipArray_const_t handle) { return arrays().find(handle); }
 
-// What hipTextureObject_t points to: the registers of the hardware for the image, and behind them those of the sampler.
-// Beside our number it has what the device libraries read to round coordinates of points (ockl's image.cl), and HIP's
-// header to find elements of surfaces.
+// The memory that hipTextureObject_t points to: hardware registers of the image, followed by those of the sampler.
+// Besides our number it contains what the device libraries read to round coordinates for point sampling (ockl's
+// image.cl), and what HIP's header reads to address elements of surfaces.
 struct description {
     uint64_t number = 0;
-    uint32_t height = 0;  // word 2: less 1, from bit 14 up
+    uint32_t height = 0;  // word 2: minus 1, from bit 14 up
     uint32_t word_3 = 0;
-    uint32_t depth  = 0; // less 1
+    uint32_t depth  = 0; // minus 1
     uint32_t words_5_to_7[3] = {};
-    uint32_t type    = 0; // hsa_ext_image_channel_type_t: surfaces count bytes, and divide by it
+    uint32_t type    = 0; // hsa_ext_image_channel_type_t: surfaces are addressed in bytes, and divide by its size
     uint32_t order   = 0; // hsa_ext_image_channel_order_t
     uint32_t width   = 0;
     uint32_t word_11 = 0;
-    uint32_t coordinates = 0; // bit 15: they are elements, and do not go from 0 to 1
+    uint32_t coordinates = 0; // bit 15: in elements instead of 0 to 1
     uint32_t word_13 = 0;
     uint32_t filter  = 0; // bit 20: linear
     uint32_t words_15_to_19[5] = {};
@@ -90,7 +90,7 @@ std::map<uint64_t, std::unique_ptr<texture>> & textures() {
 
 hipError_t refuse_format(const std::string & why) { return refused(hipErrorInvalidValue, why); }
 
-// Fills what the format says of an element.
+// Derives the properties of an element from the format.
 hipError_t read_format(const hipChannelFormatDesc & format, image & into) {
     const int sizes[] = {format.x, format.y, format.z, format.w};
     const auto is_used = [](int bits) { return bits != 0; };
@@ -174,14 +174,14 @@ hipChannelFormatDesc format_of(hipArray_Format format, unsigned channels) {
     return result;
 }
 
-// ---- Copies. Rows of a part of an array; offsets and widths in bytes.
+// ---- Copies of rows of a part of an array; offsets and widths in bytes.
 
 struct part {
     std::byte * first;
     size_t pitch;
 };
 
-// Whether so many rows of so many bytes from there lie in it; then where.
+// Whether these rows are inside the array, and their location.
 bool find_part(const array & of, size_t x, size_t y, size_t z, size_t width, size_t height, size_t depth, part & found) {
     const image & rows = of.rows;
     const size_t whole = rows.width * rows.element();
@@ -212,7 +212,7 @@ hipError_t copy_array(hipArray_const_t handle, size_t x, size_t y, void * other,
     return stream == nullptr ? copy_rows(rows) : copy_rows_async(rows, *stream);
 }
 
-// Bytes that go on in the next row, as hipMemcpyToArray counts them; the last row may be a part of one.
+// Bytes that continue in the next row, as in hipMemcpyToArray; the last row may be partial.
 hipError_t copy_run(hipArray_const_t handle, size_t offset, void * other, size_t size, way direction) {
     const std::shared_ptr<array> of = array_of(handle);
     if (of == nullptr) {
@@ -233,7 +233,7 @@ hipError_t copy_run(hipArray_const_t handle, size_t offset, void * other, size_t
     return hipSuccess;
 }
 
-// One side of a copy of a volume, as rows.
+// One side of a volume copy, as rows.
 struct volume {
     std::byte * first = nullptr;
     size_t pitch = 0, slice = 0;
@@ -266,7 +266,7 @@ hipError_t copy_volume(const hipMemcpy3DParms * wanted, const hipStream_t * stre
         (wanted->dstArray != nullptr && wanted->dstPtr.ptr != nullptr)) {
         return hipErrorInvalidValue;
     }
-    // Of elements where an array takes part, else of bytes.
+    // In elements if an array is involved, otherwise in bytes.
     size_t width = wanted->extent.width;
     for (hipArray_t handle : {wanted->dstArray, wanted->srcArray}) {
         if (const std::shared_ptr<array> of = handle == nullptr ? nullptr : array_of(handle); of != nullptr) {
@@ -304,7 +304,7 @@ image::edge edge_of(hipTextureAddressMode mode) {
     }
 }
 
-// What of its resource a texture sees.
+// The part of its resource that a texture accesses.
 hipError_t read_resource(const hipResourceDesc & resource, texture & into) {
     image & seen = into.seen;
     if (resource.resType == hipResourceTypeArray) {
@@ -368,7 +368,7 @@ hipError_t read_texture(const hipTextureDesc & how, image & into) {
     return hipSuccess;
 }
 
-// Keeps it, and gives what a kernel follows: memory with the description.
+// Stores it, and returns memory with the descriptor for kernels.
 void * keep_texture(std::unique_ptr<texture> made) {
     void * object          = &made->described;
     made->described.number = uint64_t(object);
@@ -398,7 +398,7 @@ hipError_t drop_texture(const void * object, bool is_surface) {
     return hipSuccess;
 }
 
-// By what a program asks a texture for.
+// Calls `use` with the texture of a handle.
 template <typename Use> hipError_t with_texture(const void * object, Use use) {
     const std::shared_lock<std::shared_mutex> guard(textures_mutex);
     const auto found = textures().find(uint64_t(object));
@@ -512,7 +512,7 @@ hipError_t hipMemcpy2DFromArrayAsync(void * to, size_t pitch, hipArray_const_t f
     return answered(patchkit::copy_array(from, x, y, to, pitch, width, height, patchkit::way::out_of, &stream));
 }
 
-// The offset of a row counts rows.
+// The row offset is in rows.
 hipError_t hipMemcpyToArray(hipArray_t to, size_t x, size_t y, const void * from, size_t size, hipMemcpyKind /*kind*/) {
     const auto found = patchkit::array_of(to);
     const size_t row = found == nullptr ? 0 : found->rows.width * found->rows.element();

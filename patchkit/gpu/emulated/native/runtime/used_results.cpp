@@ -19,7 +19,7 @@ namespace patchkit {
 
 namespace {
 
-// LLVM's C interface, as the emulator uses it for the GPU.
+// LLVM's C interface, as used by the emulator for the GPU.
 struct disassembler {
     void * context = nullptr;
     size_t (*decode)(void *, uint8_t *, uint64_t, uint64_t, char *, size_t) = nullptr;
@@ -50,9 +50,9 @@ constexpr size_t longest = 15; // bytes of an instruction
 
 struct instruction {
     std::string name;     // movl
-    std::string operands; // %eax, -4(%rbp): the last one is what is written
+    std::string operands; // %eax, -4(%rbp): the last one is written
     uint8_t code[longest];
-    size_t size = 0; // 0: it cannot be read
+    size_t size = 0; // 0: it cannot be decoded
 };
 
 instruction read_instruction(uintptr_t address) {
@@ -117,10 +117,10 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
 enum class effect { none, reads, overwrites };
 
 effect effect_on_result(const instruction & i) {
-    if (starts_with_any(i.name, {"nop", "endbr", "data16"})) { // long nops name registers
+    if (starts_with_any(i.name, {"nop", "endbr", "data16"})) { // long nops have register operands
         return effect::none;
     }
-    // Those that read it without naming it.
+    // Instructions that read it implicitly.
     if (starts_with_any(i.name, {"clt", "cqt", "cwt", "cbt", "mul", "imul", "div", "idiv", "cmpxchg", "sto", "sca",
                                  "out", "syscall", "int", "sahf", "xlat", "rep"})) {
         const bool names_others = starts_with_any(i.name, {"imul"}) && i.operands.find(',') != std::string::npos;
@@ -143,7 +143,7 @@ effect effect_on_result(const instruction & i) {
     return is_cleared || is_given ? effect::overwrites : effect::reads;
 }
 
-// Where a jump goes, and whether it may also go on behind; no target where only running it tells.
+// Target of a jump, and whether it is conditional; no target if it is only known at run time.
 struct jump {
     bool is_one = false, goes_on = false;
     uintptr_t target = 0;
@@ -174,7 +174,7 @@ jump jump_of(const instruction & i, uintptr_t behind) {
 
 enum class fate { used, lost, returned };
 
-// What becomes of it from an address on: used if it is on any way that the code can take.
+// What happens to the result from an address on: used if it is used on any path.
 fate fate_of_result(uintptr_t from) {
     constexpr size_t most = 256; // instructions
     std::set<uintptr_t> seen;
@@ -195,7 +195,7 @@ fate fate_of_result(uintptr_t from) {
             return fate::used;
         }
         if (here == effect::overwrites || starts_with_any(i.name, {"call", "ud2", "hlt"})) {
-            continue; // a function that is called may change it, and takes nothing there
+            continue; // a called function may overwrite it, but gets no argument in it
         }
         if (starts_with_any(i.name, {"ret"})) {
             is_returned = true;
