@@ -1,1 +1,1 @@
-"""A proven candidate as a branch or package for others, with its evidence."""
+"""Publish a proven candidate as a branch or package, with its evidence."""

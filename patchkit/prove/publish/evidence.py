@@ -1,4 +1,4 @@
-"""The evidence of a report as the files of a commit: complete, and without the paths of one machine."""
+"""The evidence of a report as files of a commit: complete, and without paths of this machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _ALL_BYTES = 128 * 1024 * 1024
 def collect_evidence(
     folder: Path, *, passed: tuple[str, ...], cache_root: Path, environ: Mapping[str, str]
 ) -> dict[str, bytes]:
-    """The report, and what belongs to the passed gates, by path below ``folder``, neutral.
+    """The report and the evidence of passed gates, by path below ``folder``, without paths of this machine.
 
     Raises:
         EVIDENCE_MISSING: a passed gate has no file.
-        EVIDENCE_TOO_LARGE: it does not belong into a repository.
-        CacheError: the disk refused.
+        EVIDENCE_TOO_LARGE: it is too large for a repository.
+        CacheError: the disk is full or not writable.
     """
     names = neutral_names(cache_root, environ)
     files: dict[str, bytes] = {}
@@ -29,7 +29,7 @@ def collect_evidence(
         for path in sorted(folder.rglob("*")):
             name = path.relative_to(folder).as_posix()
             if name.partition("/")[0].removesuffix(".json") not in {*passed, "report"}:
-                continue  # of an earlier run, of a gate that this one did not run
+                continue  # of an earlier run, from a gate that did not run now
             if (
                 path.is_symlink()
                 or not path.is_file()
@@ -43,10 +43,10 @@ def collect_evidence(
     for gate in passed:
         if f"{gate}.json" not in files:
             raise GateError(
-                f"there is no evidence of gate {gate}; nothing was published",
+                f"gate {gate} has no evidence; nothing was published",
                 code="EVIDENCE_MISSING",
                 where=Location(path=str(folder / f"{gate}.json")),
-                hint="patchkit verify runs it again",
+                hint="run it again: patchkit verify",
             )
     size = sum(len(data) for data in files.values())
     if size > _ALL_BYTES:
@@ -55,18 +55,18 @@ def collect_evidence(
 
 
 def neutral_names(cache_root: Path, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
-    """Paths of this machine, each with what is written in its place."""
+    """Paths of this machine, each with its replacement."""
     named = [(cache_root, "$PATCHKIT_CACHE"), (cache_root.resolve(), "$PATCHKIT_CACHE")]
     home = environ.get("HOME", "")
     if home.count("/") > 1 or (home.startswith("/") and len(home) > 1):
         named.append((Path(home), "$HOME"))
-    # The longest first: a cache usually lies in the home folder.
+    # The longest first: a cache is usually inside the home folder.
     pairs = {os.fsencode(path): name.encode() for path, name in named}
     return sorted(pairs.items(), key=lambda pair: -len(pair[0]))
 
 
 def neutral(data: bytes, names: list[tuple[bytes, bytes]]) -> bytes:
-    """The text of a file of evidence without the paths of this machine."""
+    """The content of an evidence file without paths of this machine."""
     for path, name in names:
         data = data.replace(path + b"/", name + b"/").replace(b'"' + path + b'"', b'"' + name + b'"')
     return data
@@ -77,6 +77,6 @@ def _too_large(path: Path, size: int) -> UsageError:
         f"{path.name} has {size / 1e6:.0f} MB of evidence; nothing was published",
         code="EVIDENCE_TOO_LARGE",
         where=Location(path=str(path)),
-        why=f"a file may have {_FILE_BYTES / 1e6:.0f} MB, all of them together {_ALL_BYTES / 1e6:.0f} MB",
-        hint="look at what is in it; patchkit verify makes it anew",
+        why=f"the limit is {_FILE_BYTES / 1e6:.0f} MB per file and {_ALL_BYTES / 1e6:.0f} MB in total",
+        hint="check its content; patchkit verify creates it again",
     )

@@ -1,4 +1,4 @@
-"""Packing what a verification used, so that others need not make it: results of upstream's own tree."""
+"""Pack the results that a verification used for upstream's own tree, so that others can reuse them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from patchkit.toolchain.sides import BUILDS, files_of_build
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """What was packed: ``entries``, and ``bytes`` that were new there; ``missing`` were pruned meanwhile."""
+    """The result: ``entries``, and ``bytes`` that were new there; ``missing`` were pruned in the meantime."""
 
     place: Path
     baseline_tree: str
@@ -31,15 +31,15 @@ class Packed:
 def pack_store(
     workspace: Workspace, archs: Sequence[str], upstream: PinWanted, place: Path, *, whole: bool
 ) -> Packed:
-    """Write what runs of ``verify`` over a candidate used into ``place``, which ``PATCHKIT_STORE`` can name.
+    """Write the results that ``verify`` used for a candidate to ``place``, which ``PATCHKIT_STORE`` can name.
 
-    By default what they used for upstream's tree and for none; ``whole``: for the candidate's tree, too.
-    What is there stays. An entry of a place is whole when its record is there, which is written last.
+    By default those for upstream's tree and those for no tree; ``whole``: also those for the candidate's
+    tree. Existing entries are kept. An entry is complete when its record exists, which is written last.
 
     Raises:
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate.
-        STORE_NOTHING_USED: none of it was verified in this cache folder.
-        CacheError: the disk refused.
+        STORE_NOTHING_USED: the candidate was never verified in this cache folder.
+        CacheError: the disk is full or not writable.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
     repository, candidate = find_candidate(workspace, archs, pin)
@@ -48,9 +48,9 @@ def pack_store(
     if not used:
         words = " ".join(f"--arch {arch}" for arch in archs)
         raise UsageError(
-            f"{candidate.branch} was not verified in {workspace.cache_root}",
+            f"{candidate.branch} was not verified with the cache {workspace.cache_root}",
             code="STORE_NOTHING_USED",
-            why="what is packed is what verify used",
+            why="only results that verify used are packed",
             hint=f"patchkit verify {words} --upstream {build_name(candidate.build)}",
         )
     wanted = [each for each, trees in used.items() if whole or not trees or baseline in trees]
@@ -68,7 +68,7 @@ def pack_store(
 
 
 def _entry(cache_root: Path, store: str, key: str) -> tuple[Path | None, Iterator[Path]]:
-    """The folder of an entry and its files; None where it is gone."""
+    """The folder of an entry and its files; None if it no longer exists."""
     if store == BUILDS:
         found = next((cache_root / BUILDS).glob(f"*-{key[:16]}"), None)
         is_whole = found is not None and (found / "built.json").is_file()

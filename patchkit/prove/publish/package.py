@@ -22,7 +22,7 @@ from patchkit.toolchain.wheel import WheelContents, check_folder, make_wheel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageReport:
-    """The wheel; ``proof`` is one line about what verify found on this candidate."""
+    """The wheel; ``proof`` summarises in one line what verify found for this candidate."""
 
     json_keys: ClassVar = "ok wheel sha256 size_bytes programs proof"
 
@@ -46,12 +46,12 @@ def run_package(
     environ: Mapping[str, str],
     wish: Wish | None = None,
 ) -> PackageReport:
-    """Build what is missing and make the wheel in ``out``.
+    """Build what is missing and create the wheel in ``out``.
 
     Raises:
-        WHEEL_NOT_MADE: scikit-build-core refused.
-        What :func:`patchkit.prove.build.run_build` raises.
-        CacheError: the disk refused.
+        WHEEL_NOT_MADE: scikit-build-core failed.
+        The errors of :func:`patchkit.prove.build.run_build`.
+        CacheError: the disk is full or not writable.
     """
     check_programs(programs)
     check_folder(out)
@@ -76,7 +76,7 @@ def run_package(
             "proof": proof,
         },
     )
-    workspace.reporter.step(f"making the wheel {contents.name} {contents.version}")
+    workspace.reporter.step(f"creating the wheel {contents.name} {contents.version}")
     wheel = make_wheel(sides.after, contents, out, workspace.reporter)
     return PackageReport(
         wheel=wheel,
@@ -88,15 +88,15 @@ def run_package(
 
 
 def _needs(backend: BackendName, toolchain: Toolchain | None) -> str:
-    """What the machine must have that the wheel does not bring."""
+    """What the machine must provide because the wheel does not contain it."""
     if backend == "hip" and toolchain is not None:
         version = toolchain.hip_version
         return f"the HIP runtime and hipBLAS of ROCm {version.split('.')[0]} (built with HIP {version})"
-    return "the driver and the libraries of CUDA" if backend == "cuda" else "nothing besides"
+    return "the driver and the libraries of CUDA" if backend == "cuda" else "nothing else"
 
 
 def _proof(report: Path) -> str:
-    """Which gates the last verify of these bytes passed."""
+    """The gates that the last verify of this tree passed."""
     try:
         gates = json.loads(report.read_text("utf-8"))["gates"]
         passed = [gate["gate"] for gate in gates if gate["verdict"] == "passed"]

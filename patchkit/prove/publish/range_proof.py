@@ -1,4 +1,4 @@
-"""The proof that the patches change nothing outside of the entities they declare, at two pins."""
+"""Proves at two pins that the patches change nothing outside of the entities that they declare."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RangeProofFailed(PatchkitError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileProof:
-    """One changed file: what is declared of it, and the lines outside that differ (``+`` and ``-``)."""
+    """One changed file: its declared entities, and the differing lines outside of them (``+`` and ``-``)."""
 
     json_keys: ClassVar = "path declared"
 
@@ -43,7 +43,7 @@ class FileProof:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideProof:
-    """One candidate against its base."""
+    """One candidate compared with its base."""
 
     build: int
     base: str
@@ -68,22 +68,22 @@ _PUBLISHED = re.compile(r"refs/heads/patchkit/(?P<archs>[^/]+)/b(?P<build>[0-9]+
 def carry_range(
     repository: Repository, series: Series, *, archs: tuple[str, ...], build: int, tip: str
 ) -> RangeProof | None:
-    """Prove the step from the pin published before: the nearest older one, else the nearest newer one.
+    """Prove the step from the previously published pin: the nearest older one, else the nearest newer one.
 
-    None without another pin. Raises RangeProofFailed: one of the two differs outside of what is declared.
+    None without another pin. Raises RangeProofFailed: one side differs outside of what is declared.
     """
     refs = list_refs(repository, "refs")
     found: dict[int, str] = {}
     for ref in refs:
         name = _PUBLISHED.fullmatch(ref)
         if name is not None and name["archs"] == "+".join(archs) and int(name["build"]) != build:
-            # The shortest name sorts first, and is that with the best proof.
+            # The shortest name sorts first and has the best proof.
             found.setdefault(int(name["build"]), ref)
     older = [one for one in found if one < build]
     nearest = max(older) if older else min(found, default=None)
     if nearest is None or f"refs/patchkit/pin/{build_name(nearest)}" not in refs:
         return None
-    (sealed,) = repository.resolve(f"{found[nearest]}^")  # below the seal lies the candidate
+    (sealed,) = repository.resolve(f"{found[nearest]}^")  # the candidate is the parent of the seal
     if sealed is None:
         return None
 
@@ -98,8 +98,8 @@ def prove_range(repository: Repository, series: Series, old: Candidate, new: Can
     """The proof for two candidates of one series.
 
     Raises:
-        RangeProofFailed: one of them differs outside, with the lines.
-        GitError: an object is not there.
+        RangeProofFailed: one of them has differences outside; its message has the lines.
+        GitError: an object is missing.
     """
     sides = tuple(_side(repository, series, one) for one in (old, new))
     for side in sides:
@@ -117,7 +117,7 @@ def prove_range(repository: Repository, series: Series, old: Candidate, new: Can
 
 
 def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) -> tuple[str, ...]:
-    """Lines outside the functions in which the two differ, but for added lines of the preprocessor."""
+    """Differing lines outside of the functions, except for added preprocessor lines."""
     before, after = (_outside(path, data, tuple(functions)) for data in (base, tip))
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
     found: list[str] = []
@@ -130,14 +130,14 @@ def stray_lines(path: str, base: bytes, tip: bytes, functions: Iterable[str]) ->
 
 
 def _side(repository: Repository, series: Series, candidate: Candidate) -> SideProof:
-    found = [patch for made in candidate.commits if (patch := series.patch(made.id)) is not None]
+    found = [patch for commit in candidate.commits if (patch := series.patch(commit.id)) is not None]
     patches = [patch.for_build(candidate.build) for patch in found]
     changes = repository.git.changes(candidate.base, candidate.tip)
     changed = {each.path: each.letter for each in changes}
     declared = _declared(patches)
     renamed = {file.to: file.source for patch in patches for file in patch.renames}
     there = repository.find_entries(candidate.base, sorted(renamed.values()))
-    # What a patch renames that an earlier one added is new.
+    # A renamed file that an earlier patch added counts as new.
     renamed = {new: old for new, old in renamed.items() if old in there and changed.get(new) == "A"}
     kept = [path for path, state in changed.items() if state == "M"]
     before = repository.read_blobs(candidate.base, [*kept, *renamed.values()])
@@ -172,9 +172,9 @@ def _file(
     before: Mapping[str, bytes],
     after: Mapping[str, bytes],
 ) -> FileProof:
-    told = whole.get((state, path))
-    if told is not None:
-        return FileProof(path=path, declared=(told,), stray=())
+    note = whole.get((state, path))
+    if note is not None:
+        return FileProof(path=path, declared=(note,), stray=())
     if path not in before or path not in after:
         return FileProof(path=path, declared=names, stray=(f"{state} {path}",))
     if _WHOLE in names:
@@ -186,7 +186,7 @@ def _declared(patches: Sequence[Patch]) -> dict[str, tuple[str, ...]]:
     found: dict[str, list[str]] = {}
     for patch in patches:
         for edit in patch.edits:
-            if edit.verb != "add_include":  # a line of the preprocessor
+            if edit.verb != "add_include":  # a preprocessor line
                 found.setdefault(edit.file, []).append(edit.function or _WHOLE)
         for alias in patch.aliases:
             found.setdefault(alias.file, []).append(alias.function)
@@ -194,7 +194,7 @@ def _declared(patches: Sequence[Patch]) -> dict[str, tuple[str, ...]]:
 
 
 def _outside(path: str, data: bytes, functions: Sequence[str]) -> list[bytes]:
-    """The lines of a file with one line in the place of every declared function."""
+    """The lines of a file with each declared function replaced by one line."""
     scopes = parse_scopes(SourceText(path, data))
     pieces, at = [], 0
     for entity in scopes.entities:
@@ -218,7 +218,7 @@ def _shown(line: bytes) -> str:
 
 
 def _whole(patches: Sequence[Patch], renamed: Mapping[str, str]) -> dict[tuple[str, str], str]:
-    """What is declared of whole files, by git's letter and path; ``renamed`` ones are compared."""
+    """Declarations about whole files, by git's letter and path; ``renamed`` ones are compared instead."""
     found: dict[tuple[str, str], str] = {}
     for patch in patches:
         for file in patch.files:

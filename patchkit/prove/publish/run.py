@@ -1,7 +1,7 @@
-"""Publishing a verified candidate: one commit on top of it says what was proven, and all refs move at once.
+"""Publish a verified candidate: a commit on top of it records what was proven, and all refs move at once.
 
-Everything is written as objects first. Then the refs move, together, if they are where they were; whoever
-stops before that moment leaves nothing but unused objects.
+Everything is first written as objects. Then the refs move together, if they have not moved meanwhile. An
+interruption before that leaves only unused objects.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from patchkit.carry.upstream.push import Replaced, find_key, push_refs, user_set
 from patchkit.carry.upstream.refs import read_ref, update_refs
 from patchkit.carry.upstream.remote import RemoteUrlBad, checked_url
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.publish.decision import Decision, decide
+from patchkit.prove.publish.decision import PublishDecision, decide
 from patchkit.prove.publish.evidence import collect_evidence
 from patchkit.prove.publish.range_proof import carry_range
 from patchkit.prove.publish.seal import Seal, Sealed, find_same, seal_message
@@ -38,14 +38,14 @@ _ID = 12  # hex digits of an object id in names
 
 
 class PushRemoteBad(GitError):
-    """``--push`` names no remote."""
+    """``--push`` does not name a remote."""
 
     code = "PUSH_REMOTE_BAD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishRequest:
-    """What was asked for. ``sign`` None: if there is a key. ``upstream`` names the pin, as for verify."""
+    """The request. ``sign`` None: sign if there is a key. ``upstream`` names the pin, as for verify."""
 
     accept_not_run: bool = False
     push: str | None = None
@@ -56,9 +56,9 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """What was published. ``before`` is where the branch was; ``unchanged``: it already said the same.
+    """What was published. ``before`` is the previous tip of the branch; ``unchanged``: it is the same.
 
-    A ``handover`` for ``git am`` has the candidate's commits only: the seal changes no file.
+    A ``handover`` for ``git am`` contains only the candidate's commits, as the seal changes no file.
     """
 
     json_keys: ClassVar = (
@@ -74,14 +74,14 @@ class Published:
     evidence_ref: str
     evidence: str
     tag: str | None
-    decision: Decision
+    decision: PublishDecision
     handover: Handover | None
     pushed_to: str | None = None
     replaced: tuple[Replaced, ...] = ()
 
     @property
     def emulated(self) -> dict[str, str]:
-        """The gates that passed without hardware, each with its verdict."""
+        """The gates that passed without hardware, each with the emulated GPU."""
         return dict(self.decision.emulated)
 
     @property
@@ -91,13 +91,13 @@ class Published:
 
 
 def check_request(request: PublishRequest) -> None:
-    """Refuse before hours of gates what can be refused at once; raises PushRemoteBad."""
+    """Reject invalid requests early, before hours of gates. Raises PushRemoteBad."""
     if request.push is not None:
         try:
             checked_url(request.push)
         except RemoteUrlBad as error:
             raise PushRemoteBad(
-                f"'{redacted(request.push)}' is no remote to push to",
+                f"'{redacted(request.push)}' is not a remote to push to",
                 why=error.why,
                 hint="a path, host:path or a URL",
             ) from error
@@ -106,22 +106,21 @@ def check_request(request: PublishRequest) -> None:
 def run_publish(
     workspace: Workspace, report: Report, request: PublishRequest, *, environ: Mapping[str, str]
 ) -> Published:
-    """Publish what the report proves, and push it when asked to.
+    """Publish what the report proves, and push it if requested.
 
     Raises:
         PublishNothing: the candidate has no patch.
         PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
-        RangeProofFailed: it, or what was published on another pin, differs where no patch declares it.
-        PATCH_UNDOCUMENTED: a patch does not say everything yet.
-        EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence is not fit to be published.
-        PUBLISH_CANDIDATE_MOVED, REF_MOVED: somebody else moved a branch meanwhile.
-        SIGNING_FAILED: the user has a key, and git could not use it.
+        RangeProofFailed: this candidate, or the one published on another pin, has undeclared differences.
+        PATCH_UNDOCUMENTED: the documentation of a patch is incomplete.
+        EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence cannot be published.
+        PUBLISH_CANDIDATE_MOVED, REF_MOVED: a branch was moved by another process.
+        SIGNING_FAILED: there is a key, but git could not use it.
         PushRemoteBad, PUSH_REMOTE_UNREAD, PUSH_WOULD_REPLACE, PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: it is
-            published
-            here, and nothing changed there.
-        GitError, CacheError: git or the disk refused.
+            published locally, and nothing changed on the remote.
+        GitError, CacheError: git or the disk failed.
 
-    Whatever is raised, the branch is where it was or whole; a KeyboardInterrupt has a note that says which.
+    In all cases the branch is either unchanged or complete; a KeyboardInterrupt has a note that tells which.
     """
     check_request(request)
     series = load_proven_series(workspace.series.patches)
@@ -132,50 +131,50 @@ def run_publish(
         _check_candidate(repository, report)
         check_documented(_patches_of(repository, series, report))
         carried = carry_range(repository, series, archs=report.archs, build=pin.build, tip=report.tip)
-        told = Seal(report=report, decision=decision, pin=pin, range=carried)
-        published = _publish(workspace, repository, told, request, environ, note)
+        seal = Seal(report=report, decision=decision, pin=pin, range=carried)
+        published = _publish(workspace, repository, seal, request, environ, note)
         if request.push is None:
             return published
         workspace.reporter.step(f"pushing to {redacted(request.push)}")
-        note.text = f"{published.branch} is published here; whether the push got through is not known"
+        note.text = f"{published.branch} is published locally; it is unknown whether the push succeeded"
         return _push(repository, published, request.push, request, environ)
 
 
 def _publish(
     workspace: Workspace,
     repository: Repository,
-    told: Seal,
+    seal: Seal,
     request: PublishRequest,
     environ: Mapping[str, str],
     note: InterruptNote,
 ) -> Published:
-    report, decision = told.report, told.decision
-    branch = decision.branch(report.archs, told.pin.build)
+    report, decision = seal.report, seal.decision
+    branch = decision.branch(report.archs, seal.pin.build)
     ref = f"refs/heads/{branch}"
     before = read_ref(repository, ref)
     files = collect_evidence(
         report.folder, passed=decision.with_evidence, cache_root=workspace.cache_root, environ=environ
     )
-    made, refs = find_same(repository, before, told), dict[str, str]()
-    if made is None:
-        made, refs = _write(repository, told, files, request, environ)
-    handover = hand_over(repository, told.pin, base=report.base, ref=ref, tip=made.tip)
+    sealed, refs = find_same(repository, before, seal), dict[str, str]()
+    if sealed is None:
+        sealed, refs = _write(repository, seal, files, request, environ)
+    handover = hand_over(repository, seal.pin, base=report.base, ref=ref, tip=sealed.tip)
     if refs:
         moves = {name: (sha, read_ref(repository, name)) for name, sha in refs.items()}
         moves = {name: move for name, move in moves.items() if move[0] != move[1]}
         workspace.reporter.step(f"publishing {branch}")
-        note.text = f"{branch} is where it was, or complete at {made.tip[:_ID]}"
-        update_refs(repository, {**moves, ref: (made.tip, before)})
-    note.text = f"{branch} is published at {made.tip[:_ID]}"
+        note.text = f"{branch} is unchanged, or complete at {sealed.tip[:_ID]}"
+        update_refs(repository, {**moves, ref: (sealed.tip, before)})
+    note.text = f"{branch} is published at {sealed.tip[:_ID]}"
     return Published(
         branch=branch,
-        tip=made.tip,
+        tip=sealed.tip,
         candidate=report.tip,
         before=before,
-        unchanged=before == made.tip,
-        evidence_ref=made.evidence_ref,
-        evidence=made.evidence,
-        tag=made.tag,
+        unchanged=before == sealed.tip,
+        evidence_ref=sealed.evidence_ref,
+        evidence=sealed.evidence,
+        tag=sealed.tag,
         decision=decision,
         handover=handover,
     )
@@ -183,25 +182,25 @@ def _publish(
 
 def _write(
     repository: Repository,
-    told: Seal,
+    seal: Seal,
     files: Mapping[str, bytes],
     request: PublishRequest,
     environ: Mapping[str, str],
 ) -> tuple[Sealed, dict[str, str]]:
-    """Write evidence, seal and tag as objects; also returns the refs that are to name evidence and tag."""
-    report, decision, pin = told.report, told.decision, told.pin
+    """Write evidence, seal and tag as objects. Also returns the refs for evidence and tag."""
+    report, decision, pin = seal.report, seal.decision, seal.pin
     archs = "+".join(report.archs)
-    if told.range is not None:
-        document = json.dumps(fields_of(told.range), indent=1) + "\n"
+    if seal.range is not None:
+        document = json.dumps(fields_of(seal.range), indent=1) + "\n"
         files = {
             **files,
             "range-proof.json": document.encode(),
-            "range-diff.txt": told.range.range_diff.encode(),
+            "range-diff.txt": seal.range.range_diff.encode(),
         }
     text = f"Evidence of {archs} on {build_name(pin.build)}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
     evidence = write_orphan(repository, files, message=text, date=pin.committed).commit
     evidence_ref = f"refs/patchkit/evidence/{archs}/{build_name(pin.build)}/{evidence[:_ID]}"
-    message = seal_message(told, f"{evidence_ref} {evidence}")
+    message = seal_message(seal, f"{evidence_ref} {evidence}")
     tip = write_note_commit(repository, report.tip, message=message, date=pin.committed).commit
     refs = {evidence_ref: evidence}
     tag = None
@@ -211,10 +210,10 @@ def _write(
         refs[f"refs/tags/{tag}"] = write_signed_tag(repository, key, name=tag, commit=tip, message=message)
     elif request.sign:
         raise GitError(
-            "there is no key to sign with; nothing was published",
+            "there is no signing key; nothing was published",
             code="NO_SIGNING_KEY",
             why="git config --global user.signingkey is not set",
-            hint="git config --global user.signingkey KEY, or leave --sign out",
+            hint="git config --global user.signingkey KEY, or omit --sign",
         )
     return Sealed(tip=tip, evidence_ref=evidence_ref, evidence=evidence, tag=tag), refs
 
@@ -232,11 +231,11 @@ def _check_candidate(repository: Repository, report: Report) -> None:
     found = read_ref(repository, f"refs/heads/{report.branch.removeprefix('refs/heads/')}")
     if found != report.tip:
         raise GitError(
-            f"{report.branch} is not what was verified any more; nothing was published",
+            f"{report.branch} changed since it was verified; nothing was published",
             code="PUBLISH_CANDIDATE_MOVED",
             where=Location(path=str(repository.path)),
-            why=f"verified: {report.tip}, there now: {found or 'no such branch'}",
-            hint="patchkit verify looks at what is there now",
+            why=f"verified: {report.tip}, now: {found or 'no such branch'}",
+            hint="verify it again: patchkit verify",
         )
 
 
@@ -259,5 +258,5 @@ def _push(
         credential_helper=user_setting(repository, "credential.helper", environ),
     )
     for one in replaced:
-        repository.reporter.warn(f"replaced there: {one}")
+        repository.reporter.warn(f"replaced on the remote: {one}")
     return replace(published, pushed_to=redacted(url), replaced=replaced)

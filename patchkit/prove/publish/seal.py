@@ -1,4 +1,4 @@
-"""The seal: a commit on top of a candidate that changes no file and says what was proven."""
+"""The seal: a commit on top of a candidate that changes no file and records what was proven."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.refs import read_ref
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.publish.decision import Decision
+from patchkit.prove.publish.decision import PublishDecision
 from patchkit.prove.publish.range_proof import RangeProof
 from patchkit.prove.verify.run import Report
 
@@ -27,10 +27,10 @@ _KEYS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """What a seal tells; ``range`` is the step from another pin, where one was published before."""
+    """The content of a seal; ``range`` is the step from another pin, if one was published before."""
 
     report: Report
-    decision: Decision
+    decision: PublishDecision
     pin: Pin
     range: RangeProof | None
 
@@ -52,7 +52,7 @@ class Seal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """A seal that exists: its commit, the evidence that it names, and the signed tag on it."""
+    """An existing seal: its commit, the evidence that it names, and the signed tag on it."""
 
     tip: str
     evidence_ref: str
@@ -60,54 +60,52 @@ class Sealed:
     tag: str | None
 
 
-def seal_message(told: Seal, evidence: str) -> str:
-    """The message of the seal; ``evidence`` is the ref and id of the evidence."""
-    report, decision, pin = told.report, told.decision, told.pin
+def seal_message(seal: Seal, evidence: str) -> str:
+    """The commit message of the seal; ``evidence`` is the ref and hash of the evidence."""
+    report, decision, pin = seal.report, seal.decision, seal.pin
     what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
     if decision.proof == "emulated":
         what += f", {len(decision.emulated)} on the emulated GPU"
     subject = f"patchkit: {'+'.join(report.archs)} on {build_name(pin.build)}, {what}"
     body = (
-        "This commit changes no file. The commits below it are the patches; what was proven of them, with "
-        "what and how, lies in the evidence."
+        "This commit changes no file. The commits below it are the patches; the evidence records what was "
+        "proven about them, and how."
     )
     if decision.emulated:
         names = ", ".join(name for name, _ in decision.emulated)
-        body += (
-            f" No GPU took part in {names}: their code was executed on an emulated one, which has no speed."
-        )
+        body += f" No GPU was used for {names}: their code ran on an emulated one, which has no speed."
     if not decision.proven:
         body += f" {' '.join(_missing(decision))}"
     trailers = [f"Patchkit-Candidate: {report.tip}", f"Patchkit-Tree: {report.tree}"]
     trailers += [f"Gate-Passed: {name}" for name in decision.passed]
-    trailers += [f"Gate-Emulated: {line}" for line in told.emulated]
-    trailers += [f"Gate-Not-Run: {line}" for line in told.not_run]
+    trailers += [f"Gate-Emulated: {line}" for line in seal.emulated]
+    trailers += [f"Gate-Not-Run: {line}" for line in seal.not_run]
     trailers += [
-        *(f"Range-Proof: {line}" for line in told.ranges),
+        *(f"Range-Proof: {line}" for line in seal.ranges),
         f"Patchkit-Evidence: {evidence}",
         f"Upstream-Commit: {pin.commit or report.base}",
     ]
     return "\n\n".join([subject, textwrap.fill(body, _WIDTH), "\n".join(trailers)]) + "\n"
 
 
-def _missing(decision: Decision) -> Iterator[str]:
+def _missing(decision: PublishDecision) -> Iterator[str]:
     on_emulated = dict(decision.emulated)
     not_run = [name for name in decision.missing if name not in on_emulated]
     if not_run:
-        yield f"Required and not run: {', '.join(not_run)}. Nothing is known of what they would find."
+        yield f"Required but not run: {', '.join(not_run)}. Nothing is known about what they would find."
     only_emulated = [name for name in decision.missing if name in on_emulated]
     if only_emulated:
-        yield f"Required on hardware, and run on none: {', '.join(only_emulated)}."
+        yield f"Required on hardware but not run there: {', '.join(only_emulated)}."
 
 
-def find_same(repository: Repository, tip: str | None, told: Seal) -> Sealed | None:
-    """The seal at ``tip``, when it says the same of the same candidate and its evidence is still there."""
+def find_same(repository: Repository, tip: str | None, seal: Seal) -> Sealed | None:
+    """The seal at ``tip``, if it records the same about the same candidate and its evidence still exists."""
     if tip is None:
         return None
     shape = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x0A)" for key in _KEYS)
     out = repository.git.run("log", "-1", f"--format={shape}", tip, "--").decode("utf-8", "replace")
     found = tuple(tuple(part.strip().splitlines()) for part in out.split("\0"))
-    if found[:-1] != ((told.report.tip,), told.decision.passed, told.emulated, told.not_run, told.ranges):
+    if found[:-1] != ((seal.report.tip,), seal.decision.passed, seal.emulated, seal.not_run, seal.ranges):
         return None
     ref, _, sha = "".join(found[-1]).partition(" ")
     if read_ref(repository, ref) != sha:

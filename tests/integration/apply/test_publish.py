@@ -208,7 +208,7 @@ def test_what_did_not_run_must_be_accepted_and_is_named(ready, report, publish) 
     assert ready.refs()[UNPROVEN] == published.tip
     text = _message(ready, UNPROVEN)
     assert "Gate-Not-Run: bench (bench not run)" in text
-    assert "Required and not run: logits, bench." in " ".join(text.split())
+    assert "Required but not run: logits, bench." in " ".join(text.split())
     assert "unproven" in text.splitlines()[0]
 
 
@@ -224,7 +224,7 @@ def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved
         text.splitlines()[0]
         == f"patchkit: gfx1151 on b1, {len(GATES) - 3} gates passed, 3 on the emulated GPU"
     )
-    assert "No GPU took part in backend-ops, logits, bench" in " ".join(text.split())
+    assert "No GPU was used for backend-ops, logits, bench" in " ".join(text.split())
     for name in ("backend-ops", "logits", "bench"):
         assert f"Gate-Emulated: {name} (emulated)" in text
         assert f"Gate-Passed: {name}" not in text
@@ -244,14 +244,14 @@ def test_what_passed_on_an_emulated_gpu_is_published_beside_what_hardware_proved
 def test_a_policy_that_asks_for_hardware_is_not_met_by_an_emulated_gpu(ready, report, publish) -> None:
     _policy(ready, optional=("resources",), hardware=("bench",))
     made = report(logits=EMULATED_PASS, bench=EMULATED_PASS)
-    with refused("PUBLISH_NOT_PROVEN", match="where the policy asks for it: bench;") as caught:
+    with refused("PUBLISH_NOT_PROVEN", match="on the required hardware: bench;") as caught:
         publish(made)
-    assert "bench: passed on the emulated GPU, and the policy asks for hardware" in (caught.value.why or "")
+    assert "bench: passed on the emulated GPU, but the policy requires hardware" in (caught.value.why or "")
     published = publish(made, accept_not_run=True)
     assert ready.refs()[UNPROVEN] == published.tip
     text = " ".join(_message(ready, UNPROVEN).split())
-    assert "Required on hardware, and run on none: bench." in text
-    assert "Required and not run" not in text
+    assert "Required on hardware but not run there: bench." in text
+    assert "Required but not run" not in text
     assert "Gate-Emulated: bench (emulated)" in text
     assert publish(report(logits=EMULATED_PASS)).branch == "patchkit/gfx1151/b1-emulated"
 
