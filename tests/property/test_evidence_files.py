@@ -23,7 +23,7 @@ CHECKER = Checker(
     lock=lock(),
     profiles={"gfx1151": load_profile(ROOT / "arch_profiles", "gfx1151")},
     today=dt.date(2026, 11, 30),
-    made=made,
+    place=made,
 )
 # What may be another without a contradiction: the same rounds on another machine, or of another day.
 _FREE = {"by", "day", "machine", "patchkit"}

@@ -28,8 +28,8 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
 from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
 from patchkit.gpu.hardware.runner import LocalRunner
-from patchkit.prove.evidence.add import Checked, PatchSaid, add_file, check_file, make_checker
-from patchkit.prove.evidence.check import Checker, Made
+from patchkit.prove.evidence.add import CheckedFile, PatchEffect, add_file, check_file, make_checker
+from patchkit.prove.evidence.check import Checker, PlacePatches
 from patchkit.prove.evidence.export import Exporter, Measurement, load_gate_measurement, load_measurement
 from patchkit.prove.pulls.measured import place
 from patchkit.toolchain.parts import BackendName
@@ -114,7 +114,7 @@ def _export(
         codes=codes_of(series.patches, folders),
         lock=load_lock(workspace.series.lock),
         archs=archs,
-        made=_maker(workspace),
+        place=_maker(workspace),
         by=by,
     )
     file = exporter.export(found)
@@ -161,7 +161,7 @@ def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], Measured
     return ask
 
 
-def _maker(workspace: Workspace) -> Made:
+def _maker(workspace: Workspace) -> PlacePatches:
     """Places patches that no lock records together, as apply does; no branch comes of it."""
     return partial(place, workspace=workspace)
 
@@ -206,7 +206,7 @@ def _add(settings: Settings, files: tuple[Path, ...]) -> int:
     """
     workspace = settings.workspace()
 
-    def add(path: Path) -> Checked:
+    def add(path: Path) -> CheckedFile:
         # Made anew each time: a copy of a file that was added just now is a copy.
         return add_file(path, workspace.series, _checker(workspace))
 
@@ -217,10 +217,12 @@ def _checker(workspace: Workspace) -> Checker:
     return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
 
 
-def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> int:
+def _each(
+    settings: Settings, files: Sequence[Path], do: Callable[[Path], CheckedFile], *, added: bool
+) -> int:
     """Every file, and then all errors there were; the exit code."""
     errors: list[PatchkitError] = []
-    found: list[tuple[Path, Checked]] = []
+    found: list[tuple[Path, CheckedFile]] = []
     for path in files:
         try:
             found.append((path, do(path)))
@@ -259,7 +261,7 @@ def _document(file: EvidenceFile) -> dict[str, object]:
     }
 
 
-def _patches(found: Checked) -> list[dict[str, object]]:
+def _patches(found: CheckedFile) -> list[dict[str, object]]:
     return [
         {
             "patch": one.patch,
@@ -303,7 +305,7 @@ def _export_lines(file: EvidenceFile, place: Path) -> Iterator[str]:
     yield "send it as a pull request that adds this one file to evidence/: docs/guide/your-machine.md"
 
 
-def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
+def _checked_lines(path: Path, found: CheckedFile, *, added: bool) -> Iterator[str]:
     state = "in order"
     if added:
         state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
@@ -322,7 +324,7 @@ def _is_renamed(path: Path, file: EvidenceFile) -> bool:
     return path.name != file.name and re.fullmatch(r".+-b\d+-[0-9a-f]{12}\.json", path.name) is not None
 
 
-def _said_lines(one: PatchSaid) -> Iterator[str]:
+def _said_lines(one: PatchEffect) -> Iterator[str]:
     yield f"  {one.patch}: {one.becomes}"
     if not one.validity.counts:
         yield f"    it counts for nothing: {one.validity.why}"

@@ -1,1 +1,1 @@
-"""Evidence files: made of what was measured here, checked when others made them, added to a series."""
+"""Evidence files: exported from measurements, checked when others made them, added to a series."""

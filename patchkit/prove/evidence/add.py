@@ -1,4 +1,4 @@
-"""Checking evidence files against a series, and putting one into it."""
+"""Check evidence files against a series, and add one to it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from patchkit.carry.series.measured import (
     validity_of,
 )
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.trust import Assessment, assess_claims
-from patchkit.prove.evidence.check import Checker, Made
+from patchkit.carry.series.trust import Standing, standing_of
+from patchkit.prove.evidence.check import Checker, PlacePatches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PatchSaid:
-    """What a file says of one patch, and what all that is known comes to without it and with it."""
+class PatchEffect:
+    """What a file measures of one patch, and the patch's trust level without and with it."""
 
     patch: str
     measured: tuple[PatchMeasured, ...]
@@ -38,45 +38,45 @@ class PatchSaid:
 
     @property
     def becomes(self) -> str:
-        """The level before and after, and a default that ends."""
+        """The trust level before and after, and a note if the patch is then off by default."""
         levels = [one.level or "nothing" for one in (self.before, self.after)]
-        told = levels[0] if levels[0] == levels[1] else f"{levels[0]} -> {levels[1]}"
+        change = levels[0] if levels[0] == levels[1] else f"{levels[0]} -> {levels[1]}"
         ends = self.after.loses and not self.before.loses
-        return f"{told}; two lost, so that it is off by default" if ends else told
+        return f"{change}; two machines measured a loss, so it is off by default" if ends else change
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
-    """A file that passed. ``place`` is its place in the series; ``is_new``: it is not there yet."""
+class CheckedFile:
+    """A file that passed. ``place`` is its place in the series; ``is_new``: it is not in the series yet."""
 
     file: EvidenceFile
     place: Path
     is_new: bool
-    patches: tuple[PatchSaid, ...] = field(default=())
+    patches: tuple[PatchEffect, ...] = field(default=())
 
 
-def make_checker(series: SeriesDir, made: Made | None, today: dt.date) -> Checker:
-    """What files are held against: the series and its evidence. Raises the errors of reading them."""
+def make_checker(series: SeriesDir, place: PlacePatches | None, today: dt.date) -> Checker:
+    """A checker for the series and its evidence. Raises the errors of reading them."""
     profiles = {name: load_profile(series.profiles, name) for name in _archs(series)}
     others = load_evidence_folder(series.evidence)
-    return Checker(lock=load_lock(series.lock), profiles=profiles, today=today, made=made, others=others)
+    return Checker(lock=load_lock(series.lock), profiles=profiles, today=today, place=place, others=others)
 
 
 def _archs(series: SeriesDir) -> tuple[str, ...]:
     return list_profiles(series.profiles) if series.profiles.is_dir() else ()
 
 
-def check_file(path: Path, series: SeriesDir, checker: Checker) -> Checked:
-    """Check a file; raises what reading and :meth:`Checker.check` raise."""
+def check_file(path: Path, series: SeriesDir, checker: Checker) -> CheckedFile:
+    """Check a file. Raises the errors of reading it and of :meth:`Checker.check`."""
     file = load_evidence_file(path)
     checker.check(file, str(path))
     place = series.evidence / file.name
-    said = tuple(said_of(file, series, checker.lock))
-    return Checked(file=file, place=place, is_new=file.name not in checker.others, patches=said)
+    effects = tuple(effects_of(file, series, checker.lock))
+    return CheckedFile(file=file, place=place, is_new=file.name not in checker.others, patches=effects)
 
 
-def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid]:
-    """Of each patch that the file speaks of alone: what it says, and what that changes."""
+def effects_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchEffect]:
+    """For each patch that the file measures on its own: the measurements, and what they change."""
     loaded = load_series(series.patches)
     by_patch: dict[str, list[PatchMeasured]] = {}
     for one in measured_of(file):
@@ -91,7 +91,7 @@ def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid
         before = [claim for claim in known if claim.link != f"evidence/{file.name}"]
         after = [*before, *mine.get(name, ())]
         found.append(
-            PatchSaid(
+            PatchEffect(
                 patch=name,
                 measured=tuple(several),
                 validity=validity_of(file, name, lock, codes),
@@ -102,22 +102,22 @@ def said_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchSaid
     return found
 
 
-def add_file(path: Path, series: SeriesDir, checker: Checker) -> Checked:
-    """Check a file and put it into the series, whole or not at all; one that is there stays as it is.
+def add_file(path: Path, series: SeriesDir, checker: Checker) -> CheckedFile:
+    """Check a file and add it to the series, completely or not at all; an existing one is not changed.
 
     Raises:
-        SERIES_INSTALLED: the series in use is the installed patchkit's own.
-        EVIDENCE_FILE_REFUSED: its folder evidence/ is a link to somewhere else.
-        CacheError: the disk refused. And as :func:`check_file`.
+        SERIES_INSTALLED: the series in use is part of the installed patchkit.
+        EVIDENCE_FILE_REFUSED: its folder evidence/ is a link.
+        CacheError: the disk is full or not writable. And as :func:`check_file`.
     """
     refuse_installed(series)
-    if series.evidence.is_symlink():  # a pull request could have made it one, to anywhere
+    if series.evidence.is_symlink():  # a pull request could make it a link to anywhere
         raise UsageError(
             "the folder evidence/ of the series is a symbolic link",
             code="EVIDENCE_FILE_REFUSED",
             where=Location(path=str(series.evidence)),
-            why="what is added there would be written somewhere else",
-            hint="make it a folder of the series",
+            why="the file would be written outside of the series",
+            hint="replace the link by a folder",
         )
     found = check_file(path, series, checker)
     if found.is_new:

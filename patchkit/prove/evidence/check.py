@@ -1,7 +1,7 @@
-"""Whether an evidence file can be true: its hashes are the lock's, its figures those of its own rounds.
+"""Whether an evidence file can be true: its hashes match the lock, its figures follow from its own rounds.
 
-A file that passes is consistent and possible. That somebody measured it, no check can say: therefore two
-machines have to agree before a patch gains or loses anything by it, and a person looks at the pull request.
+A file that passes is consistent and possible. No check can prove that it was measured. Therefore two machines
+must agree before a patch gains or loses anything, and a person reviews the pull request.
 """
 
 from __future__ import annotations
@@ -25,38 +25,39 @@ from patchkit.prove.evidence.possible import (
     impossible_times,
 )
 
-Made = Callable[[Pin, tuple[str, ...], tuple[str, ...]], Result]
-"""What these GPUs are given on a pin by exactly these patches: placed anew, where no lock records it."""
+PlacePatches = Callable[[Pin, tuple[str, ...], tuple[str, ...]], Result]
+"""Places exactly these patches on a pin for these GPUs, for sets that no lock records."""
 
-_AGAIN = "export it anew from what was measured; a file is never edited"
-_TOLERANCE = 2e-5  # of a fraction that is rounded to five digits: another libm may round otherwise
+_AGAIN = "export it again from the measurement; evidence files must not be edited"
+_TOLERANCE = 2e-5  # of a fraction rounded to five digits: another libm may round differently
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checker:
-    """What files are held against.
+    """Checks files against a series.
 
-    ``made`` places a set of patches that the lock does not record; None: such a set is refused. ``profiles``
-    say how fast a GPU can be. ``others`` are files of the same series by name, ``today`` is the date.
+    ``place`` places a set of patches that the lock does not record; None: such a set is rejected.
+    ``profiles`` limit how fast a GPU can be. ``others`` are the files of the series by name, ``today`` is the
+    date.
     """
 
     lock: Lock
     profiles: Mapping[str, GpuProfile]
     today: dt.date
-    made: Made | None = None
+    place: PlacePatches | None = None
     others: Mapping[str, EvidenceFile] = field(default_factory=dict)
 
     def check(self, file: EvidenceFile, source: str) -> None:
-        """Everything. Raises a GateError, or an ErrorGroup of all there are; ``source`` names the file."""
+        """Run all checks. Raises a GateError, or an ErrorGroup of several; ``source`` names the file."""
         found = list(self._whole(file, source))
-        # What is not whole cannot be computed with, and a foreign build needs no figures.
+        # Later checks need a complete file, and a file of another build needs no check of its figures.
         found = found or list(self._hashes(file, source))
         found = found or [*self._possible(file, source), *self._figures(file, source)]
         found = found or list(self._copied(file, source))
         if len(found) == 1:
             raise found[0]
         if found:
-            raise ErrorGroup(f"{source} is refused for {len(found)} reasons", found)
+            raise ErrorGroup(f"{source} is rejected for {len(found)} reasons", found)
 
     def _whole(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for what, label in _broken(file):
@@ -64,21 +65,21 @@ class Checker:
         for one, other in itertools.combinations(file.arms, 2):
             if (one.tree == other.tree) != (dict(one.patches) == dict(other.patches)):
                 has = "one tree and two sets" if one.tree == other.tree else "two trees and one set"
-                told = f"arms '{one.name}' and '{other.name}' have {has} of patches"
-                why = "on one upstream the same patches give the same tree, and other patches another one"
-                yield _error(told, source, "$.arms", code="EVIDENCE_TREE_FOREIGN", why=why, hint=_AGAIN)
+                what = f"arms '{one.name}' and '{other.name}' have {has} of patches"
+                why = "on one upstream the same patches give the same tree, and different ones another tree"
+                yield _error(what, source, "$.arms", code="EVIDENCE_TREE_FOREIGN", why=why, hint=_AGAIN)
 
     def _hashes(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         pin = next((each for each in self.lock.pins if each.build == file.build), None)
         if pin is None:
             known = ", ".join(each.name for each in self.lock.pins)
             yield _error(
-                f"it was measured on {build_name(file.build)}, which the lock does not have",
+                f"it was measured on {build_name(file.build)}, which is not in the lock",
                 source,
                 "$.build",
                 code="EVIDENCE_PIN_UNKNOWN",
                 why=f"the lock has {known}",
-                hint="measure on one of these; or follow upstream there first: patchkit bump",
+                hint="measure on one of these, or follow upstream first: patchkit bump",
             )
             return
         if file.tree != pin.tree:
@@ -97,7 +98,7 @@ class Checker:
             result = self._result(pin, file.archs, arm)
         except PatchkitError as error:
             yield _error(
-                f"arm '{arm.name}' cannot be made again: {error.message}",
+                f"arm '{arm.name}' cannot be reproduced: {error.message}",
                 source,
                 label,
                 code="EVIDENCE_PATCH_FOREIGN",
@@ -107,24 +108,24 @@ class Checker:
             return
         if result is None:
             yield _error(
-                f"nothing is recorded of the patches of arm '{arm.name}' together",
+                f"the lock does not record the patches of arm '{arm.name}' together",
                 source,
                 label,
                 code="EVIDENCE_PATCH_FOREIGN",
                 why=f"{', '.join(sorted(arm.patches))} on {pin.name} for {' '.join(file.archs)}",
-                hint="record it: patchkit lock; or check where upstream's source can be had",
+                hint="record them: patchkit lock; or check the file where upstream's source is available",
             )
             return
         for name, digest in arm.patches.items():
             known = digest_of_rendered(result, name)
             if digest != known:
                 yield _error(
-                    f"patch '{name}' of arm '{arm.name}' is another one than that of the series",
+                    f"patch '{name}' of arm '{arm.name}' differs from the one in the series",
                     source,
                     label,
                     code="EVIDENCE_PATCH_FOREIGN",
-                    why=f"its digest is {digest[:12]}, that of the lock {known[:12]}",
-                    hint="it may have been changed since: measure it again",
+                    why=f"its digest is {digest[:12]}, in the lock {known[:12]}",
+                    hint="it may have changed since the measurement: measure it again",
                 )
         if arm.tree != result.tree:
             yield _foreign(f"arm '{arm.name}'", arm.tree, result.tree, source, label)
@@ -136,40 +137,40 @@ class Checker:
                 result.patches
             ) == wanted:
                 return result
-        return None if self.made is None else self.made(pin, tuple(archs), tuple(arm.patches))
+        return None if self.place is None else self.place(pin, tuple(archs), tuple(arm.patches))
 
     def _possible(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for why in impossible_machine(file):
-            what = "there is no such machine"
+            what = "the machine is impossible"
             yield _error(what, source, "$.machine", code="EVIDENCE_MACHINE_IMPOSSIBLE", why=why)
         pin = next(each for each in self.lock.pins if each.build == file.build)
         for why in impossible_day(file, pin, self.today):
-            yield _error("it cannot be of that day", source, "$.day", code="EVIDENCE_DAY_IMPOSSIBLE", why=why)
+            yield _error("the date is impossible", source, "$.day", code="EVIDENCE_DAY_IMPOSSIBLE", why=why)
         for number, test in enumerate(file.tests):
             for why in impossible_times(test, self.profiles.get(file.machine.arch)):
-                what, label = f"no machine gives these times of {test.name}", f"$.tests[{number}].rounds"
+                what, label = f"the times of {test.name} are impossible", f"$.tests[{number}].rounds"
                 yield _error(what, source, label, code="EVIDENCE_TIMES_IMPOSSIBLE", why=why, hint=_AGAIN)
 
     def _figures(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         expected = verdicts_of(file.arms, file.tests)
         if len(expected) != len(file.verdicts):
             yield _error(
-                f"it has {len(file.verdicts)} verdicts where its rounds give {len(expected)}",
+                f"it has {len(file.verdicts)} verdicts, but its rounds give {len(expected)}",
                 source,
                 "$.verdicts",
                 code="EVIDENCE_FIGURES_WRONG",
-                why="each pair of arms that can be compared is, in each test",
+                why="every pair of arms that can be compared must be, in each test",
                 hint=_AGAIN,
             )
             return
-        for number, (said, found) in enumerate(zip(file.verdicts, expected, strict=True)):
-            for name in differing(said, found):
+        for number, (stated, computed) in enumerate(zip(file.verdicts, expected, strict=True)):
+            for name in differing(stated, computed):
                 yield _error(
-                    f"verdict {number}: '{name}' is not what the rounds give",
+                    f"verdict {number}: '{name}' does not follow from the rounds",
                     source,
                     f"$.verdicts[{number}].{name}",
                     code="EVIDENCE_FIGURES_WRONG",
-                    why=f"it says {getattr(said, name)}, computed is {getattr(found, name)}",
+                    why=f"the file has {getattr(stated, name)}, the rounds give {getattr(computed, name)}",
                     hint=_AGAIN,
                 )
 
@@ -180,17 +181,17 @@ class Checker:
             test = copied_test(file, other)
             if test is not None:
                 yield _error(
-                    f"its rounds of {test} are those of {name}",
+                    f"its rounds of {test} are copied from {name}",
                     source,
                     "$.tests",
                     code="EVIDENCE_COPIED",
-                    why="their times move together as those of two measurements never do",
-                    hint="one measurement is one file",
+                    why="their times vary together, which those of two measurements never do",
+                    hint="submit each measurement once",
                 )
 
 
 def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
-    """What keeps the rounds from being computed with, and the place of it."""
+    """What makes the rounds unusable, and its place in the file."""
     names = [arm.name for arm in file.arms]
     if len(set(names)) < len(names):
         yield "two arms have one name", "$.arms"
@@ -200,34 +201,34 @@ def _broken(file: EvidenceFile) -> Iterator[tuple[str, str]]:
         where = f"$.tests[{number}]"
         key = test.model_dump_json(exclude={"rounds"})
         if key in seen:
-            yield "a test comes twice", where
+            yield "a test occurs twice", where
         seen.add(key)
         if bool(test.prompt) == bool(test.generated):
-            yield "a test is of a prompt or of generated tokens", where
+            yield "a test must be of either a prompt or generated tokens", where
         counts = {len(times) for one in test.rounds for times in one.values()}
         if len(counts) > 1:
-            told = " and ".join(map(str, sorted(counts)))
-            yield f"the runs of a test have {told} repetitions: some were taken out or added", where
+            several = " and ".join(map(str, sorted(counts)))
+            yield f"the runs of a test have {several} repetitions: some were removed or added", where
         strange = {arm for one in test.rounds for arm in one} - set(names)
         if strange:
-            yield f"a round has times of '{min(strange)}', which is no arm", where
+            yield f"a round has times of '{min(strange)}', which is not an arm", where
     for name in names:
         if not any(name in one for test in file.tests for one in test.rounds):
-            yield f"nothing was measured of arm '{name}'", "$.arms"
+            yield f"arm '{name}' has no measurements", "$.arms"
 
 
 def _too_much(file: EvidenceFile) -> Iterator[tuple[str, str]]:
-    """What would take longer to look at than anybody waits."""
+    """Amounts of data that would take too long to check."""
     if sum(len(comparisons_of(file.arms, test)) for test in file.tests) > MOST_VERDICTS:
-        yield f"its arms and tests ask for more than {MOST_VERDICTS} comparisons", "$.arms"
+        yield f"its arms and tests need more than {MOST_VERDICTS} comparisons", "$.arms"
     if sum(len(times) for test in file.tests for one in test.rounds for times in one.values()) > MOST_TIMES:
         yield f"it has more than {MOST_TIMES} times", "$.tests"
 
 
-def differing(said: MeasuredVerdict, found: MeasuredVerdict) -> Iterator[str]:
-    """The fields of a verdict that are not as they are computed."""
+def differing(stated: MeasuredVerdict, computed: MeasuredVerdict) -> Iterator[str]:
+    """The fields of a verdict that differ from the computed ones."""
     for name in MeasuredVerdict.model_fields:
-        one, other = getattr(said, name), getattr(found, name)
+        one, other = getattr(stated, name), getattr(computed, name)
         if name == "noise" and one is not None and other is not None:
             if not (_near(one.low, other.low) and _near(one.high, other.high)):
                 yield name
@@ -242,14 +243,14 @@ def _near(one: float, other: float) -> bool:
     return abs(one - other) <= _TOLERANCE
 
 
-def _foreign(what: str, said: str, known: str, source: str, label: str) -> GateError:
+def _foreign(what: str, stated: str, known: str, source: str, label: str) -> GateError:
     return _error(
-        f"{what} is another tree than the series gives",
+        f"{what} has another tree than the series gives",
         source,
         label,
         code="EVIDENCE_TREE_FOREIGN",
-        why=f"it is {said[:12]}, that of the lock {known[:12]}",
-        hint="the series may have changed since: measure again",
+        why=f"it is {stated[:12]}, in the lock {known[:12]}",
+        hint="the series may have changed since the measurement: measure again",
     )
 
 
@@ -261,5 +262,5 @@ def _error(
         code=code,
         where=Location(path=source, label=label),
         why=why,
-        hint=hint or "it is not taken; ask who made it",
+        hint=hint or "the file is rejected; contact its author",
     )

@@ -1,4 +1,4 @@
-"""Making an evidence file of what was measured: by the gate ``bench``, by ``bench run`` or by ``pick``."""
+"""Export an evidence file from measurements of gate ``bench``, of ``bench run`` or of ``pick``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from patchkit.gpu.hardware.bench.rows import BenchTest, parse_rows
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, ranges_of, version_of
 from patchkit.prove.bench.visits import Checked, Entry, Visited
 from patchkit.prove.bench.wanted import parse_tests
-from patchkit.prove.evidence.check import Made
+from patchkit.prove.evidence.check import PlacePatches
 from patchkit.prove.evidence.figures import verdicts_of
 from patchkit.prove.gates.bench import BenchEvidence
 from patchkit.prove.gates.record import read_gate
@@ -38,9 +38,9 @@ from patchkit.toolchain.parts import BackendName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
-    """What was measured, of whichever source, which ``source`` names in errors.
+    """A measurement from any source; ``source`` names it in errors.
 
-    ``arms`` are trees by name, ``patches`` what is known of a tree that no lock may have.
+    ``arms`` are trees by name; ``patches`` are the patches of trees that may be in no lock.
     """
 
     source: str
@@ -54,24 +54,24 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exporter:
-    """Writes measurements of builds for ``archs``; their trees are those of ``lock``, or are ``made`` anew.
+    """Exports measurements of builds for ``archs``; their trees are in ``lock``, or reproduced by ``place``.
 
     ``codes`` are digests of the series' patches (:func:`patchkit.carry.series.measured.codes_of`). ``by`` is
-    the name that the owner of the machine wants to be known by, if any.
+    the name under which the owner of the machine wants to be listed, if any.
     """
 
     lock: Lock
     archs: tuple[str, ...]
-    made: Made
+    place: PlacePatches
     codes: Mapping[str, str]
     by: str | None = None
 
     def export(self, found: Measurement) -> EvidenceFile:
-        """The file.
+        """The evidence file.
 
         Raises:
-            EVIDENCE_NOT_EXPORTED: a build is of something that no lock and no candidate has, or was measured
-                in a way that the file has no words for.
+            EVIDENCE_NOT_EXPORTED: the tree of a build is in no lock and no candidate, or the file format
+                cannot express how it was measured.
         """
         pin = self._pin(found)
         arms = tuple(self._arm(found, pin, name, tree) for name, tree in found.arms.items())
@@ -99,11 +99,13 @@ class Exporter:
             raise not_exported(found.source, f"{where}: {first['msg']}") from error
 
     def _pin(self, found: Measurement) -> Pin:
-        """The one whose tree is that of the build without patches."""
+        """The pin whose tree is that of the build without patches."""
         pin = next((each for each in self.lock.pins if each.tree in found.arms.values()), None)
         if pin is None:
-            why = "no build in it is of a pin of the lock: what the patches are compared with is not known"
-            hint = "measure on one: --upstream bNUMBER, as patchkit status lists them"
+            why = (
+                "no build in it is of a pin of the lock, so there is no baseline to compare the patches with"
+            )
+            hint = "measure on a pin: --upstream bNUMBER (patchkit status lists them)"
             raise not_exported(found.source, why, hint)
         return pin
 
@@ -112,31 +114,31 @@ class Exporter:
             return MeasuredArm(name=name, tree=tree, patches={})
         result = self._result(found, pin, tree)
         if result is None:
-            what = f"build '{name}' is of tree {tree[:12]}"
+            what = f"build '{name}' has tree {tree[:12]}"
             raise not_exported(
-                found.source, f"{what}, and neither the lock nor a candidate says what that is"
+                found.source, f"{what}, which is neither in the lock nor the tree of a candidate"
             )
         patches = {patch: digest_of_rendered(result, patch) for patch in result.patches}
         return MeasuredArm(name=name, tree=tree, patches=patches)
 
     def _result(self, found: Measurement, pin: Pin, tree: str) -> Result | None:
-        """What a tree is made of."""
+        """The patches and base of a tree."""
         for result in self.lock.results:
             if (result.build, result.archs, result.tree) == (pin.build, tuple(sorted(self.archs)), tree):
                 return result
         patches = found.patches.get(tree)
-        made = self.made(pin, self.archs, patches) if patches else None
-        return made if made is not None and made.tree == tree else None
+        placed = self.place(pin, self.archs, patches) if patches else None
+        return placed if placed is not None and placed.tree == tree else None
 
 
 def not_exported(source: str, why: str, hint: str | None = None) -> UsageError:
-    """The error for what no file can be made of."""
+    """The error for a measurement that cannot be exported."""
     return UsageError(
-        "no evidence file can be made of this measurement",
+        "this measurement cannot be exported as an evidence file",
         code="EVIDENCE_NOT_EXPORTED",
         where=Location(path=source),
         why=why,
-        hint=hint or "patchkit apply makes the candidate; then patchkit verify --gate bench measures it",
+        hint=hint or "create a candidate with patchkit apply, then measure it: patchkit verify --gate bench",
     )
 
 
@@ -147,19 +149,19 @@ _SETTING = re.compile(
 
 
 _Round = Mapping[str, Sequence[int]]
-"""The nanoseconds of the repetitions by arm."""
+"""By arm, the nanoseconds of its repetitions."""
 
 
 def _test(test: BenchTest, rounds: Sequence[_Round], head_size: int | None, source: str) -> MeasuredTest:
-    """A test as llama-bench's rows have it. Raises EVIDENCE_NOT_EXPORTED."""
+    """A test as in llama-bench's rows. Raises EVIDENCE_NOT_EXPORTED."""
     found = _SETTING.fullmatch(test.setting)
-    said = found.groupdict() if found is not None else {"model": test.setting, "load": "unknown"}
+    setting = found.groupdict() if found is not None else {"model": test.setting, "load": "unknown"}
     numbers = ("model_bytes", "batch", "micro_batch", "threads", "layers")
-    return _made_test(
+    return _validated_test(
         {
-            **{name: int(said[name]) for name in numbers if name in said},
-            "model": said["model"],
-            "load": said["load"],
+            **{name: int(setting[name]) for name in numbers if name in setting},
+            "model": setting["model"],
+            "load": setting["load"],
             "model_sha256": None,
             "head_size": head_size,
             "prompt": test.prompt,
@@ -174,7 +176,7 @@ def _test(test: BenchTest, rounds: Sequence[_Round], head_size: int | None, sour
     )
 
 
-def _made_test(fields: Mapping[str, object], rounds: Sequence[_Round], source: str) -> MeasuredTest:
+def _validated_test(fields: Mapping[str, object], rounds: Sequence[_Round], source: str) -> MeasuredTest:
     whole = [{arm: tuple(times) for arm, times in one.items()} for one in rounds]
     try:
         return MeasuredTest.model_validate({**fields, "rounds": whole})
@@ -184,18 +186,18 @@ def _made_test(fields: Mapping[str, object], rounds: Sequence[_Round], source: s
 
 
 def load_gate_measurement(path: Path) -> Measurement:
-    """What the gate ``bench`` left, ``evidence/<tree>/bench.json`` of the cache folder.
+    """The measurement of gate ``bench``, from ``evidence/<tree>/bench.json`` in the cache folder.
 
     Raises:
-        EVIDENCE_NOT_EXPORTED: it measured nothing, or is of a patchkit that noted no machine.
-        EvidenceUnreadable, EvidenceMalformed: it is no evidence of a gate.
+        EVIDENCE_NOT_EXPORTED: it measured nothing, or an older patchkit did not record the machine.
+        EvidenceUnreadable, EvidenceMalformed: the file is not evidence of a gate.
         ConfigError: there is no such file.
     """
     try:
         gate = read_gate(path.read_bytes(), str(path))
     except OSError as error:
         raise ConfigError(
-            "the gate bench has not measured this candidate",
+            "gate bench has not measured this candidate",
             code="EVIDENCE_ABSENT",
             where=Location(path=str(path)),
             why=error.strerror,
@@ -206,7 +208,7 @@ def load_gate_measurement(path: Path) -> Measurement:
         raise not_exported(str(path), f"gate {gate.name} measured nothing there")
     if evidence.machine is None:
         hint = "measure again: patchkit verify --gate bench --fresh"
-        raise not_exported(str(path), "it does not say on which machine", hint)
+        raise not_exported(str(path), "it does not record the machine", hint)
     tests = []
     for one in evidence.samples.tests:
         test = BenchTest(**one.model_dump(exclude={"samples_ns"}))
@@ -231,11 +233,11 @@ def load_gate_measurement(path: Path) -> Measurement:
     )
 
 
-_FOLDER_HINT = "name the folder that patchkit pick or patchkit bench run wrote into"
+_FOLDER_HINT = "name a folder that patchkit pick or patchkit bench run wrote"
 _LINES: TypeAdapter[Called | Entry] = TypeAdapter(
     Annotated[Called | Visited | Checked, Field(discriminator="kind")]
 )
-_HERE = "this machine"  # as LocalRunner is called
+_HERE = "this machine"  # the name of LocalRunner
 
 MachineHere = Callable[[str, BackendName], MeasuredMachine]
 
@@ -245,50 +247,50 @@ class _Arm(BaseModel):
 
 
 class _Setup(BaseModel):
-    """Of the first line of a journal what is needed here."""
+    """The fields of a journal's first line that are needed here."""
 
     archs: tuple[str, ...]
     runner: str
 
 
 class _SweepSetup(_Setup):
-    """Of ``bench run``: the trees by label."""
+    """The first line for ``bench run``, with the trees by label."""
 
     backend: Literal["hip", "cuda", "cpu"]
     arms: dict[str, _Arm]
 
 
 class _PickSetup(_Setup):
-    """Of ``pick``; ``models`` are sha256 by name."""
+    """The first line for ``pick``; ``models`` are sha256 by name."""
 
     device: Literal["hip", "cuda", "cpu"]
     models: dict[str, Digest]
-    model_words: dict[str, tuple[str, int]] = {}  # by name llama-bench's word for it, and its bytes
+    model_words: dict[str, tuple[str, int]] = {}  # by name: llama-bench's description, and the size in bytes
     batch: tuple[int, int]
     cache_type: str
     threads: int | None
 
 
 def load_measurement(folder: Path, machine_here: MachineHere) -> tuple[tuple[str, ...], Measurement]:
-    """What ``bench run`` or ``pick`` measured into a folder, and for which GPUs its builds are.
+    """The measurement of ``bench run`` or ``pick`` in a folder, and the GPUs that its builds are for.
 
-    ``machine_here`` asks this machine, for a journal that was made here and does not say where.
+    ``machine_here`` reads this machine's facts, for a journal written here that does not record the machine.
 
     Raises:
-        EVIDENCE_NOT_EXPORTED: it has no journal of theirs, nothing was measured, two of its builds are of one
-            tree, or it was measured on another machine that is not known.
-        CacheError: the disk refused.
+        EVIDENCE_NOT_EXPORTED: there is no journal, nothing was measured, two of its builds have one tree, or
+            the machine is another one and not recorded.
+        CacheError: the disk is full or not writable.
     """
     path = folder / JOURNAL
     if not path.is_file():
         raise not_exported(
-            str(folder), "it is no folder of patchkit pick or patchkit bench run", _FOLDER_HINT
+            str(folder), "it is not a folder of patchkit pick or patchkit bench run", _FOLDER_HINT
         )
     try:
-        begun, lines = load_journal(path, _LINES)
-        if begun.setup.get("device") == "emulated":
-            raise not_exported(str(path), "its times are modelled, and nothing modelled is a measurement")
-        setup = (_PickSetup if "models" in begun.setup else _SweepSetup).model_validate(begun.setup)
+        header, lines = load_journal(path, _LINES)
+        if header.setup.get("device") == "emulated":
+            raise not_exported(str(path), "its times are modelled; modelled times are not a measurement")
+        setup = (_PickSetup if "models" in header.setup else _SweepSetup).model_validate(header.setup)
         calls = [line for line in lines if isinstance(line, Called)]
         visits = [line for line in lines if isinstance(line, Visited)]
         if isinstance(setup, _SweepSetup):
@@ -302,10 +304,12 @@ def load_measurement(folder: Path, machine_here: MachineHere) -> tuple[tuple[str
             raise
         raise not_exported(str(path), error.why or error.message, _FOLDER_HINT) from error
     except (ValueError, KeyError) as error:
-        why = f"it is no journal of patchkit pick or patchkit bench run: {str(error)[:200]}"
+        why = f"it is not a journal of patchkit pick or patchkit bench run: {str(error)[:200]}"
         raise not_exported(str(path), why, _FOLDER_HINT) from error
     if not tests:
-        raise not_exported(str(path), "nothing was measured there", "the same command goes on measuring")
+        raise not_exported(
+            str(path), "nothing was measured there", "run the same command to continue measuring"
+        )
     return tuple(sorted(setup.archs)), Measurement(
         source=str(path),
         machine=_machine(folder, setup, backend, machine_here),
@@ -318,11 +322,11 @@ def load_measurement(folder: Path, machine_here: MachineHere) -> tuple[tuple[str
 
 
 def _sweep_arms(setup: _SweepSetup, path: Path) -> dict[str, str]:
-    """The trees by label. ``bench run`` measures no build twice, so that such a file decides nothing."""
+    """The trees by label. ``bench run`` measures no build twice, so its files have no noise to judge by."""
     trees = {label: arm.tree for label, arm in setup.arms.items()}
     if len(set(trees.values())) < len(trees):
         named = " and ".join(trees)
-        why = f"{named} are several builds of one tree, and the file tells builds by their trees"
+        why = f"{named} are several builds of one tree, but evidence files identify builds by their trees"
         raise not_exported(str(path), why)
     return trees
 
@@ -342,7 +346,7 @@ def _arm_name(visit: Visited) -> str:
 
 
 def _picked_tests(setup: _PickSetup, visits: Sequence[Visited], source: str) -> Iterator[MeasuredTest]:
-    """A round is what has one stage and number; hashes stand for models, whose names are names of files."""
+    """A round is one stage and number. Hashes replace the names of models, which are file names."""
     found: dict[tuple[str, str], dict[tuple[str, int], dict[str, Sequence[int]]]] = {}
     for visit in visits:
         for name, times in visit.samples_ns.items():
@@ -368,7 +372,7 @@ def _picked_tests(setup: _PickSetup, visits: Sequence[Visited], source: str) -> 
             "layers": 0 if setup.device == "cpu" else 99,
             "load": "none",
         }
-        yield _made_test(fields, list(rounds.values()), source)
+        yield _validated_test(fields, list(rounds.values()), source)
 
 
 def _machine(folder: Path, setup: _Setup, backend: BackendName, machine_here: MachineHere) -> MeasuredMachine:
@@ -377,8 +381,8 @@ def _machine(folder: Path, setup: _Setup, backend: BackendName, machine_here: Ma
         try:
             return MeasuredMachine.model_validate_json(path.read_bytes())
         except (OSError, ValueError) as error:
-            hint = "move it away; the same command writes it again, on the machine that measured"
-            raise not_exported(str(path), "it does not say on which machine", hint) from error
+            hint = "move it away and run the same command on the measured machine, which writes it again"
+            raise not_exported(str(path), "it does not record the machine", hint) from error
     if setup.runner != _HERE:
-        raise not_exported(str(folder), f"it was measured on {setup.runner}, of which nothing is noted")
+        raise not_exported(str(folder), f"it was measured on {setup.runner}, whose facts were not recorded")
     return machine_here("cpu" if backend == "cpu" else setup.archs[0], backend)

@@ -1,7 +1,7 @@
-"""The figures of an evidence file, from its raw rounds alone, by the statistics of the gate ``bench``.
+"""The figures of an evidence file, computed only from its raw rounds, with the statistics of gate ``bench``.
 
-Whoever writes a file and whoever checks one calls this. Which arms are compared follows from what is in them,
-so that nobody can leave the comparison out that says something else.
+Both writing and checking a file use this. Which arms are compared follows from the arms themselves, so that
+no unfavourable comparison can be omitted.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, R
 from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, of_rounds
 
 Pair = tuple[str, str]
-"""The names of two arms: which is compared, and with which."""
+"""The names of two arms: the one that is compared, and the one it is compared with."""
 
 
 def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[Pair, ...]:
-    """Which arm is compared with which, by name: what has more patches with what has some of these.
+    """Which arm is compared with which, by name: an arm with more patches with arms that have some of these.
 
-    Each with those it differs least from, no other arm being between the two, and with the one that has least
-    of all. A tree that was measured twice takes part once.
+    Each is compared with its nearest subsets (no other arm lies between) and with its smallest subset. A tree
+    that was measured twice counts once.
     """
     first: dict[str, MeasuredArm] = {}
     for arm in arms:
@@ -40,11 +40,10 @@ def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[Pair, ...]:
 
 
 def comparisons_of(arms: Sequence[MeasuredArm], test: MeasuredTest) -> tuple[tuple[Pair, ...], ...]:
-    """What a test compares: pairs of arms that took part in the same rounds.
+    """The comparisons of a test: each a list of pairs of arms that ran in the same rounds.
 
-    A pair stands alone. But pairs that differ by the same one patch, in rounds that they share, and have too
-    few rounds each, say together what it does: ``pick`` leaves patches out in many combinations, each a few
-    times.
+    A comparison is normally one pair. Pairs that differ by the same single patch, share rounds, and have too
+    few rounds each are combined: ``pick`` leaves patches out in many combinations, each only a few times.
     """
     sets = {arm.name: frozenset(arm.patches) for arm in arms}
     found: list[list[Pair]] = []
@@ -58,18 +57,18 @@ def comparisons_of(arms: Sequence[MeasuredArm], test: MeasuredTest) -> tuple[tup
             found.append([(of, against)])
             continue
         others = thin.setdefault(next(iter(differing)), [])
-        beside = next(((seen, pairs) for seen, pairs in others if seen & rounds), None)
-        if beside is None:
+        shared = next(((seen, pairs) for seen, pairs in others if seen & rounds), None)
+        if shared is None:
             found.append([(of, against)])
             others.append((rounds, found[-1]))
         else:
-            beside[0].update(rounds)
-            beside[1].append((of, against))
+            shared[0].update(rounds)
+            shared[1].append((of, against))
     return tuple(tuple(pairs) for pairs in found)
 
 
 def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> tuple[MeasuredVerdict, ...]:
-    """Every verdict that the rounds allow, test by test, in the order of the arms."""
+    """Every verdict that the rounds allow, by test, in the order of the arms."""
     found: list[MeasuredVerdict] = []
     for number, test in enumerate(tests):
         medians = [{arm: statistics.median(times) for arm, times in one.items()} for one in test.rounds]
@@ -88,7 +87,7 @@ def _verdict(
     pairs: Sequence[Pair],
     noise: Interval | None,
 ) -> MeasuredVerdict:
-    """The verdict of the pairs of a comparison in a test, named by the first of them."""
+    """The verdict on a comparison in a test, named by its first pair."""
     effects = [
         math.log(one[against] / one[of])
         for one in medians
@@ -118,7 +117,7 @@ def _verdict(
 
 
 def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], against: str) -> Interval | None:
-    """How far a build differed from itself: the one that is compared with, or another one."""
+    """How far a build differed from itself: the one that is compared with, else another one."""
     trees = [next(arm.tree for arm in arms if arm.name == against), *(arm.tree for arm in arms)]
     for tree in dict.fromkeys(trees):
         one, *others = [arm.name for arm in arms if arm.tree == tree]
@@ -130,6 +129,6 @@ def _noise(medians: Sequence[dict[str, float]], arms: Sequence[MeasuredArm], aga
 
 
 def speed_of(test: MeasuredTest, arm: str) -> float | None:
-    """Tokens per second of an arm, the median over its rounds; None where it took no part."""
+    """Tokens per second of an arm, the median over its rounds; None if it has none."""
     times = [statistics.median(one[arm]) for one in test.rounds if arm in one]
     return test.tokens * 1e9 / statistics.median(times) if times else None

@@ -1,4 +1,4 @@
-"""What no machine and no measurement gives: clocks, days, speeds and times that cannot be."""
+"""Plausibility checks: clocks, dates, speeds and times that no machine and no measurement can have."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from patchkit.carry.series.lock import Pin
 from patchkit.gpu.modelled.roofline import peaks_of
 from patchkit.prove.evidence.figures import speed_of
 
-_HIGHEST_MHZ = 6000.0  # no GPU comes near
+_HIGHEST_MHZ = 6000.0  # far above any GPU
 _HOTTEST_C = 130.0
 _BACKENDS = {"hip": "gfx", "cuda": "sm_", "cpu": "cpu"}
 _OTHERS = {"hip": ("nvidia", "geforce", "tesla"), "cuda": ("amd", "radeon", "instinct"), "cpu": ()}
 
 
 def impossible_machine(file: EvidenceFile) -> Iterator[str]:
-    """Why there is no such machine, if there is none."""
+    """Reasons why such a machine cannot exist."""
     machine = file.machine
     if not machine.arch.startswith(_BACKENDS[machine.backend]):
         yield f"{machine.backend} does not run on {machine.arch}"
     if any(word in machine.gpu.casefold() for word in _OTHERS[machine.backend]):
-        yield f"{machine.gpu} has no {machine.backend}"
+        yield f"{machine.gpu} does not support {machine.backend}"
     if machine.arch not in file.archs and machine.backend == "hip" and tuple(file.archs) != (PLAIN,):
-        yield f"it is a {machine.arch}, and the builds are for {' '.join(file.archs)}"
+        yield f"it is a {machine.arch}, but the builds are for {' '.join(file.archs)}"
     if machine.backend != "hip" and machine.rocm is not None:
         yield f"{machine.backend} has no ROCm"
     for what, found, most in (
@@ -44,17 +44,17 @@ def impossible_machine(file: EvidenceFile) -> Iterator[str]:
 
 
 def impossible_day(file: EvidenceFile, pin: Pin, today: dt.date) -> Iterator[str]:
-    """Why it was not measured on the day that it says."""
+    """Reasons why it cannot have been measured on the stated date."""
     day = _day(file.day)
     if day is None:
-        yield f"there is no {file.day}"
-    # A day of grace on both sides: the earth has two dates at once.
+        yield f"{file.day} is not a date"
+    # One day of tolerance in both directions: two dates exist on earth at the same time.
     elif day > today + dt.timedelta(days=1):
-        yield f"{file.day} is yet to come"
+        yield f"{file.day} is in the future"
     else:
         committed = _day(pin.committed[:10])
         if committed is not None and day < committed - dt.timedelta(days=1):
-            yield f"{pin.name} is of {committed}"
+            yield f"{pin.name} is from {committed}"
 
 
 def _day(text: str) -> dt.date | None:
@@ -64,26 +64,26 @@ def _day(text: str) -> dt.date | None:
         return None
 
 
-# Models of which a token reads all weights, by llama-bench's words: others may be mixtures of experts.
+# Models whose tokens read all weights, by llama-bench's names; others may be MoE models.
 _DENSE = re.compile(r"(llama|qwen2|qwen3|gemma[23]?|phi[234]) \d+(\.\d+)?B [^ ]*[A-Z0-9_]+( - \w+)?")
-_SLACK = 1.15  # a figure of a profile may be of a slower memory than somebody has
-_EXPERTS = 64  # the sparsest mixtures read about a thirtieth of their weights for a token
+_SLACK = 1.15  # the profile may have the figure of a slower memory than this machine's
+_EXPERTS = 64  # the sparsest MoE models read about a thirtieth of their weights per token
 _BYTES_A_WEIGHT = 4.0  # at most: F32
-_INTEGERS = 4.0  # products of 8-bit and 4-bit integers at their rate against that of halves, at most
+_INTEGERS = 4.0  # rate of 8-bit and 4-bit integer matmuls relative to f16, at most
 
 
 def impossible_times(test: MeasuredTest, profile: GpuProfile | None) -> Iterator[str]:
-    """Why these are no times of that GPU; ``profile`` None: nothing is known of it."""
+    """Reasons why these cannot be times of that GPU; ``profile`` None: nothing is known about it."""
     if profile is not None:
         yield from _too_fast(test, profile)
     yield from _too_even(test)
 
 
 def _too_fast(test: MeasuredTest, profile: GpuProfile) -> Iterator[str]:
-    """More than the memory and the peak allow."""
+    """Speeds beyond the memory bandwidth or the compute peak."""
     try:
         peaks = peaks_of(profile)
-    except PatchkitError:  # the profile does not say
+    except PatchkitError:  # the profile lacks the figures
         return
     share = 1.0 if _DENSE.fullmatch(test.model) else 1.0 / _EXPERTS
     names = {name for one in test.rounds for name in one}
@@ -91,45 +91,45 @@ def _too_fast(test: MeasuredTest, profile: GpuProfile) -> Iterator[str]:
     if test.generated:
         needed = fastest * test.model_bytes * share / 1e9
         if needed > peaks.bandwidth.value * _SLACK:
-            told = f"{fastest:.0f} tokens/s of {test.model} read {needed:.0f} GB/s"
-            yield f"{told}; the memory has {peaks.bandwidth}"
+            rate = f"{fastest:.0f} tokens/s of {test.model} read {needed:.0f} GB/s"
+            yield f"{rate}; the memory has {peaks.bandwidth}"
     else:
         needed = fastest * 2 * test.model_bytes / _BYTES_A_WEIGHT * share / 1e12
         if needed > peaks.compute.value * _SLACK * _INTEGERS:
-            told = f"{fastest:.0f} tokens/s of {test.model} are {needed:.0f} TFLOPS"
-            yield f"{told}; the peak is {peaks.compute}"
+            rate = f"{fastest:.0f} tokens/s of {test.model} need {needed:.0f} TFLOPS"
+            yield f"{rate}; the peak is {peaks.compute}"
 
 
-_FEW = 6  # times that say something of how they scatter
-_STILL = 1e-5  # clocks of computers and the work on them scatter more, by a factor of a hundred
+_FEW = 6  # number of times from which their spread is meaningful
+_STILL = 1e-5  # real clocks and workloads vary a hundred times more
 
 
 def _too_even(test: MeasuredTest) -> Iterator[str]:
-    """Times that do not scatter, by themselves or beside those of another arm."""
+    """Times without any spread, on their own or relative to another arm."""
     by_arm: dict[str, list[int]] = {}
     for one in test.rounds:
         for name, times in one.items():
             by_arm.setdefault(name, []).extend(times)
     for name, several in by_arm.items():
         if len(several) >= _FEW and spread([math.log(each) for each in several]) < _STILL:
-            yield f"{len(several)} times of arm '{name}' are all alike"
+            yield f"{len(several)} times of arm '{name}' are all equal"
     for first, second in itertools.combinations(sorted(by_arm), 2):
         rounds = [row for row in test.rounds if first in row and second in row]
         together = ((row[first], row[second]) for row in rounds)
         pairs = (pair for mine, theirs in together for pair in zip(mine, theirs, strict=True))
         if _is_multiple(pairs, sum(len(row[first]) for row in rounds)):
-            yield f"the times of arm '{first}' are those of '{second}' times a number"
+            yield f"the times of arm '{first}' are those of '{second}' times a constant"
 
 
 def is_multiple(one: Sequence[int], other: Sequence[int]) -> bool:
-    """Whether one list of times is the other one times a number, as no two measurements are."""
+    """Whether one list of times is the other times a constant, which two measurements never are."""
     return len(one) == len(other) and _is_multiple(zip(one, other, strict=True), len(one))
 
 
 def _is_multiple(pairs: Iterable[tuple[int, int]], count: int) -> bool:
-    """As above, of ``count`` pairs; measured ones are told after two or three, as files have a hundred arms.
+    """The same for ``count`` pairs. Files may have a hundred arms, so real pairs are recognised after a few.
 
-    Two of n values that are d apart have a deviation of d / sqrt(2 n) at the least, whatever the others are.
+    If two of n values are d apart, the deviation is at least d / sqrt(2 n), whatever the others are.
     """
     if count < _FEW:
         return False
@@ -149,7 +149,7 @@ def spread(values: Sequence[float]) -> float:
 
 
 def copied_test(file: EvidenceFile, other: EvidenceFile) -> str | None:
-    """The name of a test whose times in one file are those of the other, or these times a number."""
+    """The name of a test whose times in one file are those of the other, or a constant multiple."""
     for test in file.tests:
         for same in other.tests:
             if (test.prompt, test.generated, test.depth) != (same.prompt, same.generated, same.depth):
@@ -158,7 +158,7 @@ def copied_test(file: EvidenceFile, other: EvidenceFile) -> str | None:
             if any(is_multiple(one, two) for one in mine for two in theirs):
                 return test.name
             shared = {each for one in mine for each in one} & {each for two in theirs for each in two}
-            if len(shared) >= _FEW:  # a nanosecond of a second: equal by chance once in millions
+            if len(shared) >= _FEW:  # nanoseconds in a second: equal by chance once in millions
                 return test.name
     return None
 

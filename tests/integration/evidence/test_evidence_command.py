@@ -162,7 +162,7 @@ def test_a_loss_on_two_machines_is_told(world: World) -> None:
     for number in (1, 2):
         done = evidence(world, "add", exported(world, number, -0.1))
         assert done.returncode == 0, done.stderr
-    assert "two lost, so that it is off by default" in done.stdout
+    assert "two machines measured a loss, so it is off by default" in done.stdout
     shown = world.run("show", "demo-launch-bounds").stdout
     assert re.search(r"opt-in: measured slower by machine 0000000[12] and machine 0000000[12]", shown)
     for _ in range(2):  # recording what is on now must not turn it on again
@@ -392,14 +392,14 @@ def test_a_damaged_machine_is_not_exported_and_how_to_go_on_is_said(
     done = evidence(world, "export", "--from", folder)
     assert done.returncode == 2
     assert "EVIDENCE_NOT_EXPORTED" in done.stderr
-    assert "the same command writes it again" in done.stderr
+    assert "run the same command on the measured machine" in done.stderr
 
 
 def test_what_was_modelled_is_no_measurement(world: World, trees: dict[tuple[str, ...], str]) -> None:
     folder = journal(world, trees, 0.08, device="emulated")
     done = evidence(world, "export", "--from", folder)
     assert done.returncode == 2
-    assert "nothing modelled is a measurement" in done.stderr
+    assert "modelled times are not a measurement" in done.stderr
 
 
 # -- as a pull request that adds one file
@@ -477,4 +477,4 @@ def test_explain_computes_nothing_and_says_what_would_be(repository: World) -> N
     head = pull(repository, {path.name: path.read_bytes()})
     code, verdict = judged(repository, head, "--explain")
     assert code == 0
-    assert f"evidence/{path.name} would be checked: each figure from its rounds" in verdict["attention"]
+    assert f"evidence/{path.name} would be checked: each figure against its rounds" in verdict["attention"]

@@ -25,4 +25,4 @@ def good() -> EvidenceFile:
 def checker() -> Checker:
     """With the shipped profile of gfx1151, ten days after the file."""
     profiles = {"gfx1151": load_profile(ROOT / "arch_profiles", "gfx1151")}
-    return Checker(lock=lock(), profiles=profiles, today=dt.date(2026, 11, 30), made=made)
+    return Checker(lock=lock(), profiles=profiles, today=dt.date(2026, 11, 30), place=made)

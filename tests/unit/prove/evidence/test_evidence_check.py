@@ -400,7 +400,7 @@ def test_a_hundred_megabytes_are_refused_before_they_are_read(tmp_path: Path) ->
 
 def test_a_set_that_is_recorded_nowhere_needs_to_be_placed_anew(good: EvidenceFile, checker: Checker) -> None:
     with pytest.raises(PatchkitError) as caught:
-        replace(checker, made=None).check(good, "good.json")
+        replace(checker, place=None).check(good, "good.json")
     assert {one.code for one in members_of(caught.value)} == {"EVIDENCE_PATCH_FOREIGN"}
 
 
@@ -441,5 +441,5 @@ def test_placing_that_fails_is_told_as_the_reason(good: EvidenceFile, checker: C
         raise PatchkitError("no edit fits", code="ANCHOR_NOT_FOUND", why="upstream changed")
 
     with pytest.raises(PatchkitError) as caught:
-        replace(checker, made=fails).check(good, "good.json")
+        replace(checker, place=fails).check(good, "good.json")
     assert all("no edit fits" in one.message for one in members_of(caught.value))

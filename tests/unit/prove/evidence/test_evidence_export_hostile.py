@@ -50,7 +50,7 @@ def test_a_journal_of_another_form_is_refused_and_is_no_bug_of_patchkit(text: st
     with refused("EVIDENCE_NOT_EXPORTED") as error:
         load_measurement(tmp_path, _nobody)
     assert str(tmp_path) in str(error.value.where)
-    assert "name the folder" in (error.value.hint or "")
+    assert "name a folder" in (error.value.hint or "")
 
 
 def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
