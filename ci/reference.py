@@ -120,7 +120,7 @@ def _gates() -> Iterator[str]:
         "device": "on the GPU, or the CPU",
         "emulated": "on the emulated GPU",
     }
-    yield from (f"| `{gate.name}` | {runs[gate.place]} | {_cell(gate.about)} |" for gate in entries())
+    yield from (f"| `{gate.name}` | {runs[gate.runs_on]} | {_cell(gate.about)} |" for gate in entries())
     yield ""
 
 

@@ -1,1 +1,1 @@
-"""What is proven of a candidate: gates, their reports, publishing, pull requests."""
+"""Proving a candidate: gates, their reports, publishing, pull requests."""

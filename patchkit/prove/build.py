@@ -1,4 +1,4 @@
-"""Building baseline and candidate for this machine."""
+"""Build baseline and candidate for this machine."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class CandidateBuildFailed(GateError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """The first device of a backend; ``emulates`` is the GPU that it is when there is none of its kind.
+    """The first device of a backend; ``emulates`` names the GPU that is emulated in place of a real one.
 
-    ``is_fresh``: programs run there although the same run was kept.
+    ``is_fresh``: run programs even if the result of the same run is cached.
     """
 
     backend: BackendName
@@ -46,41 +46,41 @@ class Machine:
 
     @property
     def is_emulated(self) -> bool:
-        """Whether no GPU takes part, and the code for one is executed all the same."""
+        """Whether GPU code runs on an emulated GPU."""
         return self.emulates is not None
 
     @property
-    def told(self) -> str:
-        """The device as people read of it."""
+    def label(self) -> str:
+        """The device as messages name it."""
         return f"emulated {self.emulates}" if self.is_emulated else self.device
 
     @property
     def kind(self) -> str:
-        """What tells its files from those of other machines."""
+        """The suffix of files and folders for this kind of machine."""
         return "emulated" if self.is_emulated else self.backend
 
     @property
     def device(self) -> str:
-        """The name that ggml gives it; programs skip every other one."""
+        """The name that ggml gives it; programs skip all other devices."""
         return _DEVICES[self.backend]
 
     @property
     def is_cpu(self) -> bool:
-        """Whether no GPU takes part, so that no line of a GPU patch runs."""
+        """Whether it is the CPU backend, where no code of a GPU patch runs."""
         return self.backend == "cpu"
 
     def gate_name(self, name: str) -> str:
-        """A gate's name on this machine: on the CPU it is another gate, which proves nothing of a GPU."""
+        """A gate's name on this machine; on the CPU it is a separate gate that proves nothing about a GPU."""
         return f"{name}@cpu" if self.is_cpu else name
 
     @property
     def not_proven(self) -> tuple[str, ...]:
-        """What a run on the CPU or on an emulated GPU does not prove; nothing for a GPU."""
+        """What a run on the CPU or on an emulated GPU does not prove; empty for a GPU."""
         if self.is_emulated:
-            return (f"the GPU itself did not run it: {self.emulates} was emulated",)
+            return (f"execution on the GPU itself: {self.emulates} was emulated",)
         if not self.is_cpu:
             return ()
-        return ("on the CPU backend no code in ggml/src/ggml-cuda runs: the GPU kernels are not proven",)
+        return ("the GPU kernels: no code in ggml/src/ggml-cuda runs on the CPU backend",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class Sides:
     after: BuiltSide
 
     def is_shared(self, key: str) -> bool:
-        """Whether both have the part of that key."""
+        """Whether both sides use the part with that key."""
         return all(any(built.part.key == key for built in side.parts) for side in (self.before, self.after))
 
 
@@ -108,10 +108,10 @@ def build_tree(
 ) -> BuiltSide:
     """Build one tree of a subject; by default with rocWMMA unless the candidate is built without it.
 
-    ``is_timed``: whether somebody measures how long its programs take. ``in_turns``: as
-    :class:`patchkit.toolchain.sides.Workshop` has it.
+    ``is_timed``: whether the run time of its programs is measured. ``in_turns``: see
+    :class:`patchkit.toolchain.sides.Workshop`.
 
-    Raises what :func:`patchkit.toolchain.machine.build_side` raises.
+    Raises the errors of :func:`patchkit.toolchain.machine.build_side`.
     """
     commit = subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
@@ -133,14 +133,14 @@ def build_sides(
     *,
     is_timed: bool = True,
 ) -> Sides:
-    """Build both trees, sharing what no patch changes; ``is_timed`` as :func:`build_tree`.
+    """Build both trees, sharing all parts that no patch changes; ``is_timed`` as in :func:`build_tree`.
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
-        The errors of :func:`patchkit.toolchain.machine.build_side` for everything else.
+        The errors of :func:`patchkit.toolchain.machine.build_side` otherwise.
     """
     how = (backend, tuple(programs), is_timed)
-    known: Sides | None = subject.builds.get(how)  # every gate that runs something asks
+    known: Sides | None = subject.builds.get(how)  # shared by all gates that run programs
     if known is not None and known.before.folder.is_dir() and known.after.folder.is_dir():
         return known
     subject.reporter.step(f"building the baseline for {backend}")
@@ -154,15 +154,15 @@ def build_sides(
         )
     except BuildFailed as error:
         raise blame_candidate_build(error, subject) from error
-    subject.builds[how] = made = Sides(before=before, after=after)
-    return made
+    subject.builds[how] = built = Sides(before=before, after=after)
+    return built
 
 
 def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
-    """The GPU that a backend reports is one of the candidate's. Raises DEVICE_MISSING.
+    """Check that the GPU reported by the backend is one of the candidate's. Raises DEVICE_MISSING.
 
-    ggml's HIP backend writes ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
-    GPUs the name carries features (``gfx90a:sramecc+:xnack-``).
+    ggml's HIP backend prints ``Device 0: AMD Radeon Graphics, gfx1151 (0x1151), ...`` to stderr; for some
+    GPUs the name includes features (``gfx90a:sramecc+:xnack-``).
     """
     if machine.backend != "hip":
         return
@@ -179,20 +179,20 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
 
 
 def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runner, hint: str) -> BackendName:
-    """What to measure on: what is asked for, else HIP, before anything is built.
+    """The backend to measure on: the one asked for, else HIP. Checked before anything is built.
 
-    Another machine is reached, and taken to have the GPU. Raises DEVICE_MISSING: this one has none; with
-    ``hint``. And what :meth:`patchkit.gpu.hardware.runner.SshRunner.connect` raises.
+    A remote machine is only connected to and assumed to have the GPU. Raises DEVICE_MISSING, with ``hint``,
+    if this machine has none, and the errors of :meth:`patchkit.gpu.hardware.runner.SshRunner.connect`.
     """
     if isinstance(runner, SshRunner):
-        runner.reporter.step(f"reaching {runner.name}")
+        runner.reporter.step(f"connecting to {runner.name}")
         runner.connect()
     if asked == "cpu" or not isinstance(runner, LocalRunner):
         return asked or "hip"
     if asked == "cuda":
         if has_nvidia_gpu():
             return asked
-        what, why = "no NVIDIA GPU", "there is no device of NVIDIA's driver, and no nvidia-smi"
+        what, why = "no NVIDIA GPU", "found neither a device of NVIDIA's driver nor nvidia-smi"
     else:
         found = detect_gpus()
         if set(found) & set(archs) or (asked == "hip" and not found and has_amd_driver()):
@@ -203,12 +203,12 @@ def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runn
 
 
 def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
-    """Where the output of a gate's programs is kept: beside its evidence."""
+    """Where the output of a gate's programs is kept, next to its evidence."""
     return subject.cache_root / "evidence" / subject.candidate_tree / f"{gate}-{machine.kind}"
 
 
 def blame_candidate_build(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
-    """The error of a build as one of the candidate's, with the patch that each place is of."""
+    """Turn a build error into a finding about the candidate, with the patch that each place belongs to."""
     places = []
     for found in error.where:
         path = _below(found.path, subject.candidate)
@@ -218,7 +218,7 @@ def blame_candidate_build(error: BuildFailed, subject: Subject) -> CandidateBuil
         )
     blamed = next((place.label for place in places if place.label), None)
     return CandidateBuildFailed(
-        f"the candidate does not build, the baseline does: {error.message}",
+        f"the candidate does not build but the baseline does: {error.message}",
         where=places,
         why=f"the nearest patch is {blamed}\n{error.why}" if blamed else error.why,
         hint=error.hint,
@@ -226,7 +226,7 @@ def blame_candidate_build(error: BuildFailed, subject: Subject) -> CandidateBuil
 
 
 def _below(path: str, root: Path) -> str:
-    """A path of the tree, whether the compiler saw it through the link ``source`` or directly."""
+    """The path within the tree, whether the compiler was given it directly or through the link ``source``."""
     for before in (f"{root}/", "/source/"):
         _, found, rest = path.partition(before)
         if found:
@@ -234,11 +234,11 @@ def _below(path: str, root: Path) -> str:
     return path.removeprefix("../source/")
 
 
-# What a user wants to run; the gates need only the first two.
+# The programs that users want to run; gates need only the first two.
 PROGRAMS = (*GATE_PROGRAMS, *llama_cpp().programs.for_users)
 
-# As upstream names its programs. Its CMake has targets that are none, and some of them do harm: "install"
-# writes to the system, "clean" throws builds away; and what begins with a dash is an option of cmake.
+# How upstream names its programs. Other CMake targets are no programs, and some do harm: "install" writes to
+# the system, "clean" deletes builds. A name that starts with a dash would be an option of cmake.
 _PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
 
 
@@ -292,13 +292,13 @@ def prepare_subject(
     environ: Mapping[str, str],
     wish: Wish | None = None,
 ) -> tuple[Subject, Candidate]:
-    """The candidate with its trees exported; for HIP with the toolchain to compile with.
+    """The candidate with its trees exported, and for HIP with its toolchain.
 
-    With a ``wish`` it must be of the series in use, and have the patches that the wish names.
+    With a ``wish`` it must belong to the series in use, and have the patches that the wish names.
 
     Raises:
-        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to build.
-        CANDIDATE_OTHER_SERIES: the one there is was made of something else.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is no usable candidate.
+        CANDIDATE_OTHER_SERIES: the existing candidate was made from something else.
         ToolchainMissing: no HIP compiler.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
@@ -312,14 +312,14 @@ def prepare_subject(
 
 
 def check_programs(programs: Sequence[str]) -> None:
-    """Refuse what is not the name of a program, before anything is configured. Raises PROGRAM_REFUSED."""
+    """Reject names that are not programs of upstream before configuring anything. Raises PROGRAM_REFUSED."""
     for name in programs:
         if _PROGRAM.fullmatch(name) is None:
             raise UsageError(
-                f"{name[:60]!r} is no program of upstream",
+                f"{name[:60]!r} is not a program of upstream",
                 code="PROGRAM_REFUSED",
-                why="they are called llama-NAME or test-NAME, or rpc-server",
-                hint=f"one of: {', '.join(PROGRAMS)}; or another of upstream's",
+                why="programs are named llama-NAME or test-NAME, or rpc-server",
+                hint=f"one of: {', '.join(PROGRAMS)}; or another program of upstream",
             )
 
 
@@ -333,14 +333,14 @@ def run_build(
     environ: Mapping[str, str],
     wish: Wish | None = None,
 ) -> BuildReport:
-    """Build both sides in ``<cache>/builds``; a second time only what is missing.
+    """Build both sides in ``<cache>/builds``; parts that were built before are reused.
 
     Raises:
-        PROGRAM_REFUSED: a name is not one of a program.
-        CandidateBuildFailed: the candidate does not build, the baseline does.
+        PROGRAM_REFUSED: a name is not the name of a program.
+        CandidateBuildFailed: the candidate does not build but the baseline does.
         COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: nothing can be built.
         The errors of :func:`prepare_subject`.
-        CacheError: the disk refused.
+        CacheError: the disk is full or not writable.
     """
     check_programs(programs)
     subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)

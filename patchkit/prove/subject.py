@@ -1,7 +1,7 @@
-"""What gates look at: the exported trees of a candidate, its patches, and which patch each line is from.
+"""A candidate as gates see it: its exported trees, its patches, and which patch each line comes from.
 
-Everything is read from the candidate itself, not planned anew: a gate judges the bytes that would be
-published. What git says decides which files changed and which patch a line comes from.
+Everything is read from the candidate itself and not planned again, because gates must judge the bytes that
+would be published. Git determines which files changed and which patch a line comes from.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from patchkit.toolchain.units import SourceTree
 
 
 def lock_evidence(cache_root: Path, tree: str, reporter: Reporter) -> AbstractContextManager[int]:
-    """Hold the evidence of a tree: gates read the files they wrote, so two runs must not overlap.
+    """Lock the evidence of a tree: gates read files that they wrote earlier, so two runs must not overlap.
 
     Raises CacheError.
     """
@@ -48,7 +48,7 @@ def lock_evidence(cache_root: Path, tree: str, reporter: Reporter) -> AbstractCo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchPart:
-    """One patch of the candidate: its commit, guard, and the files it changes (``touched``) and adds."""
+    """One patch of the candidate: its commit and guard, and the files it changes (``touched``) and adds."""
 
     patch: Patch
     commit: str
@@ -58,12 +58,12 @@ class PatchPart:
 
     @property
     def id(self) -> str:
-        """The patch's."""
+        """The patch's id."""
         return self.patch.id
 
     @property
     def archs(self) -> tuple[str, ...]:
-        """The GPUs the patch is live on."""
+        """The GPUs that the patch is active on."""
         return tuple(target.arch for target in self.guard.targets)
 
 
@@ -71,13 +71,13 @@ class PatchPart:
 class Subject:
     """One candidate.
 
-    ``baseline`` and ``candidate`` are exported trees, the hashes are those of git; ``base`` is the pin's
-    commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all that there are, of
-    ``profiles_folder``. ``authors`` says, per changed file of the candidate, which patch each line comes from
-    (None: upstream); index 0 is line 1. ``plain_baseline`` is the baseline with the plain patches, where
-    there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds`` is what
-    :mod:`patchkit.prove.build` made of both trees, by how; ``stop`` ends the compilers of gates on the
-    emulated GPU.
+    ``baseline`` and ``candidate`` are exported trees, with the hashes of their git trees; ``base`` is the
+    pin's commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
+    ``profiles_folder``. ``authors`` maps each changed file of the candidate to the patch that each line comes
+    from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the GPU-independent
+    patches, if there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds``
+    caches the builds of both trees by :mod:`patchkit.prove.build`; setting ``stop`` ends the compilers of
+    gates on the emulated GPU.
     """
 
     baseline: Path
@@ -102,7 +102,7 @@ class Subject:
 
     @property
     def trees(self) -> tuple[SourceTree, SourceTree]:
-        """Baseline and candidate, for all gates the same: each file is read once for all of them."""
+        """Baseline and candidate, shared by all gates, so that each file is read once."""
         if not self._trees:
             self._trees.extend((SourceTree(self.baseline), SourceTree(self.candidate)))
         before, after = self._trees
@@ -110,7 +110,7 @@ class Subject:
 
     @property
     def guarded_part(self) -> Subject:
-        """The same without its plain patches: their change stands in the baseline, too."""
+        """The same candidate with its GPU-independent patches counted as part of the baseline."""
         guarded = tuple(patch for patch in self.patches if not patch.patch.is_plain)
         return replace(self, patches=guarded, baseline=self.plain_baseline or self.baseline)
 
@@ -122,27 +122,27 @@ class Subject:
 
     @property
     def is_without_rocwmma(self) -> bool:
-        """Whether ``apply`` says to build it without rocWMMA, where it could be built with it."""
+        """Whether ``apply`` sets the build option that turns rocWMMA off, where upstream has that option."""
         if not self.offers_rocwmma:
             return False
         macros = {macro for part in self.patches if part.archs for macro in part.patch.macros}
         gpus = [self.profiles[arch] for arch in self.archs if arch != PLAIN]  # a plain series has none
-        said = dict(option for gpu in gpus for option in gpu.cmake_options(macros))
-        return said.get(ROCWMMA_OPTION) == "OFF"
+        options = dict(option for gpu in gpus for option in gpu.cmake_options(macros))
+        return options.get(ROCWMMA_OPTION) == "OFF"
 
     @property
     def plain(self) -> tuple[PatchPart, ...]:
-        """The patches for every build."""
+        """The GPU-independent patches."""
         return tuple(patch for patch in self.patches if patch.patch.is_plain)
 
     @property
     def changed_files(self) -> tuple[str, ...]:
-        """Every file a patch changes or adds, sorted."""
+        """All files that a patch changes or adds, sorted."""
         return tuple(sorted({path for patch in self.patches for path in (*patch.touched, *patch.new_files)}))
 
     @property
     def backend_files(self) -> tuple[str, ...]:
-        """The changed files that a backend is built from; all of them where none is."""
+        """The changed files that a backend is built from; all changed files if none is."""
         folders = upstream_of(self.baseline).folders.backends
         found = [
             path for path in self.changed_files if path.partition("/")[0] in folders or _is_of_build(path)
@@ -150,7 +150,7 @@ class Subject:
         return tuple(found) or self.changed_files
 
     def patches_of(self, path: str, line: int | None = None) -> tuple[str, ...]:
-        """The patch a line comes from, or the nearest one within the file; else all that change the file."""
+        """The patch that a line comes from, or the nearest one in the file; else all that change the file."""
         lines = self.authors.get(path, ())
         if line is not None and lines:
             near = [(abs(at - line), name) for at, name in enumerate(lines, start=1) if name is not None]
@@ -169,12 +169,12 @@ _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"
 def make_subject(
     workspace: Workspace, repository: Repository, candidate: Candidate, toolchain: Toolchain | None
 ) -> Subject:
-    """Export both trees into ``<cache>/trees`` and read the rest from git.
+    """Export both trees into ``<cache>/trees`` and read everything else from git.
 
     Raises:
-        CANDIDATE_PATCH_UNKNOWN: series and candidate do not belong together.
+        CANDIDATE_PATCH_UNKNOWN: the candidate was made from another series.
         TREE_ENTRY_REFUSED, CacheError, GitError: exporting failed.
-        ConfigError: the series or a profile is not what it must be.
+        ConfigError: the series or a profile is invalid.
     """
     series = load_series(workspace.series.patches)
     folder = workspace.series.profiles
@@ -183,8 +183,8 @@ def make_subject(
     baseline = export_tree(repository, candidate.base, trees)
     tip = export_tree(repository, candidate.tip, trees, like=baseline)
     parts = tuple(
-        _part(repository, _patch_of(series, candidate, made, folder), made, profiles)
-        for made in candidate.commits
+        _part(repository, _patch_of(series, candidate, commit, folder), commit, profiles)
+        for commit in candidate.commits
     )
     return Subject(
         baseline=baseline.root,
@@ -213,13 +213,13 @@ def _with_plain(
     parts: Sequence[PatchPart],
     baseline: Path,
 ) -> Path | None:
-    """The baseline with the plain patches alone, placed as the candidate's were.
+    """The baseline with only the GPU-independent patches, placed as in the candidate.
 
-    Raises an ErrorGroup when they need what a guarded patch changes: then nothing tells the two apart.
+    Raises an ErrorGroup if they depend on changes by a guarded patch: then the two cannot be separated.
     """
     plain = [part for part in parts if part.patch.is_plain]
     if not plain or candidate.archs == (PLAIN,):
-        return None  # nothing has a guard, so nothing is compared with that
+        return None  # no patch has a guard, so this tree is not needed
     files = read_upstream(repository, candidate.base, series.read)
     changes: dict[str, bytes] = {}
     gone: set[str] = set()
@@ -234,28 +234,28 @@ def _with_plain(
     return overlay_tree(baseline, changes, "plain", below=".", gone=gone)
 
 
-def _patch_of(series: Series, candidate: Candidate, made: CandidateCommit, profiles: Path) -> Patch:
-    patch = series.patch(made.id)
+def _patch_of(series: Series, candidate: Candidate, commit: CandidateCommit, profiles: Path) -> Patch:
+    patch = series.patch(commit.id)
     if patch is None:
         raise GitError(
-            f"{candidate.branch} has a commit of patch '{made.id}', which the series does not have",
+            f"{candidate.branch} has a commit of patch '{commit.id}', which is not in the series",
             code="CANDIDATE_PATCH_UNKNOWN",
             where=Location(path=candidate.ref),
-            why="the candidate was made from another series, or the patch was renamed since",
+            why="the candidate was made from another series, or the patch was renamed since then",
             hint=shlex.join(["patchkit", "apply", *arch_options(candidate.archs, profiles)]),
         )
     return patch
 
 
 def _part(
-    repository: Repository, patch: Patch, made: CandidateCommit, profiles: Mapping[str, ArchProfile]
+    repository: Repository, patch: Patch, commit: CandidateCommit, profiles: Mapping[str, ArchProfile]
 ) -> PatchPart:
-    trailers = repository.git.run("log", "-1", _PROFILES, made.commit, "--").decode("utf-8", "replace")
+    trailers = repository.git.run("log", "-1", _PROFILES, commit.commit, "--").decode("utf-8", "replace")
     targets = [profiles[line.split()[0]] for line in trailers.splitlines() if line.strip()]
-    changes = repository.git.changes(f"{made.commit}^", made.commit)
+    changes = repository.git.changes(f"{commit.commit}^", commit.commit)
     return PatchPart(
         patch=patch,
-        commit=made.commit,
+        commit=commit.commit,
         guard=make_guard(patch.guard, targets),
         touched=tuple(change.path for change in changes if change.letter != "A"),
         new_files=tuple(change.path for change in changes if change.letter == "A"),
@@ -279,7 +279,7 @@ def _authors(
 
 
 def _blamed(porcelain: bytes) -> list[str]:
-    """The commit of each line: its header is a hash and two or three numbers, its text begins with a tab."""
+    """The commit of each line. A header is a hash and two or three numbers; a text line starts with a tab."""
     commits: list[str] = []
     current = ""
     for line in porcelain.split(b"\n"):

@@ -1,4 +1,4 @@
-"""Running the gates that compile on every pin of a sweep that has a patch."""
+"""Run the compiling gates on every pin of a sweep that has a patch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from patchkit.toolchain.hip import check_archs, find_toolchain
 
 
 def _gates(archs: Sequence[str]) -> tuple[str, ...]:
-    """Those that prove something of every row: planning has placed its edits already."""
+    """The gates that prove something new about a row; its edits were already placed by planning."""
     if tuple(archs) == (PLAIN,):
         return tuple(entry.name for entry in entries("anywhere") if entry.plain_only)
     return tuple(entry.name for entry in entries("anywhere") if entry.compiles)
@@ -31,9 +31,9 @@ def _gates(archs: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What the gates say of one pin; without a ``report`` they could not be run, and ``error`` says why.
+    """What the gates found on one pin; without a ``report`` they could not run, and ``error`` is the reason.
 
-    Without ``patches`` there is nothing for them to say.
+    Without ``patches`` there is nothing to prove.
     """
 
     json_keys: ClassVar = "build patches ok nothing_to_prove=nothing report error"
@@ -45,35 +45,35 @@ class Proof:
 
     @property
     def nothing(self) -> bool:
-        """Whether no patch is in: the row is upstream itself, no gate was run, and none passed."""
+        """Whether the row has no patch: it is upstream itself, and no gate ran."""
         return not self.patches
 
     @property
     def failed(self) -> bool:
-        """Whether one of them failed or could not run: nothing shows then that clean or moved is right."""
+        """Whether a gate failed or could not run, so that "clean" or "moved" is not confirmed."""
         return not self.nothing and (self.report is None or self.report.failed)
 
     @property
     def ok(self) -> bool:
-        """Whether every gate that was to run did, and none failed."""
+        """Whether every gate that had to run did, and none failed."""
         return self.report is not None and self.report.ok
 
     def lines(self) -> list[str]:
-        """One line per gate that was to run, with the problems of those that failed below."""
+        """One line per gate that had to run, followed by its problems."""
         if self.nothing:
-            return [f"{build_name(self.build)}  nothing to prove: no patch is in, no gate was run"]
+            return [f"{build_name(self.build)}  nothing to prove: no patch is in, so no gate ran"]
         if self.report is None:
-            return [f"{build_name(self.build)}  not run  {line}" for line in _told(self.error)]
+            return [f"{build_name(self.build)}  not run  {line}" for line in _error_lines(self.error)]
         lines: list[str] = []
         for gate in self.report.gates:
             if gate.gate in _gates(self.report.archs):
                 verdict = f"{gate.verdict:<8} {gate.gate}"
                 lines.append(f"{build_name(self.build)}  {verdict}: {gate.summary}")
-                lines += [f"    {line}" for problem in gate.problems for line in _told(problem)]
+                lines += [f"    {line}" for problem in gate.problems for line in _error_lines(problem)]
         return lines
 
 
-def _told(error: PatchkitError | None) -> list[str]:
+def _error_lines(error: PatchkitError | None) -> list[str]:
     if error is None:
         return []
     return [
@@ -85,13 +85,13 @@ def _told(error: PatchkitError | None) -> list[str]:
 def prove_rows(
     workspace: Workspace, sweep: Sweep, *, with_: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[Proof]:
-    """Run the gates on each row that has a patch in, in order; no compiler is needed when none has.
+    """Run the gates on each row that has a patch, in order; no compiler is needed if no row has one.
 
-    What keeps one row from being proven (no plan, a baseline that does not compile) is in its proof.
+    A row that cannot be proven (no plan, a baseline that does not compile) has the error in its proof.
 
     Raises:
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
-        GitError: git refused.
+        GitError: git failed.
     """
     if sweep.archs != (PLAIN,) and any(row.placed for row in sweep.rows):
         toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)

@@ -1,10 +1,10 @@
-"""The loop of somebody who tunes a kernel: what became of it since, in one table.
+"""``patchkit try``: what the last edit of a kernel changed, in one table.
 
-The series as it stands is placed on the pin and written as commits that no branch names. What its kernels
-cost is compared with the candidate that there is, or with upstream; then the operations run on the emulated
-GPU and the shapes that patches name on the timing model, as ``verify`` runs them. Where all kernels of the
-units that changed are of some types of tensors, only cases and shapes of those types are looked at, and the
-summary says so: that is no evidence and none is written.
+The series as it is on disk is placed on the pin and written as commits that no branch names. The code of its
+kernels is compared with that of the existing candidate or of upstream. Then the operations run on the
+emulated GPU, and the shapes named by patches on the timing model, as in ``verify``. If all kernels of the
+changed units are for certain tensor types, only cases and shapes of those types run, and the summary names
+them; such a partial run is not evidence, and none is written.
 """
 
 from __future__ import annotations
@@ -57,22 +57,23 @@ from patchkit.toolchain.units import SourceTree, platform_units
 Against = Literal["candidate", "upstream"]
 
 GATES = ("backend-ops", "speed")
-"""What runs behind the compiler: is it right, and how fast by the timing model."""
+"""The gates that run after compiling: correctness, and speed by the timing model."""
 
-# With the checks that verify has on: what the baseline did there is taken again, and verify finds this done.
+# With the checks that verify uses, so that runs of the baseline are reused here, and verify reuses these
+# runs.
 _CHECKED = ("sanitize",)
 
-# What differs in the assembly of equal code: comments, lines of the source, and numbers of labels.
+# Differences in the assembly of identical code: comments, source lines, label numbers.
 _NOISE = re.compile(r"\s*;.*|^\s*\.(?:loc|file|cfi_\w+)\b.*|^\.L(?:tmp|func_\w+)\d+:", re.MULTILINE)
 _TYPE = re.compile(r"\(ggml_type\)(\d+)")
 _WORD = re.compile(rb"[A-Za-z_]\w+")
-_LOWER = 9  # steps of priority below other compilers
+_LOWER = 9  # added to the nice value, so that these compilers yield to the others
 _LABEL = re.compile(r"\.LBB\d+_|\.Ltmp\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedShape:
-    """One shape of a patch, in modelled microseconds: as it was, and now; None where it does not run."""
+    """One shape of a patch with its modelled microseconds before and now; None where it does not run."""
 
     json_keys: ClassVar = "patch arch shape before_us now_us change"
 
@@ -84,7 +85,7 @@ class TriedShape:
 
     @property
     def change(self) -> float | None:
-        """How much faster it is now, as a fraction."""
+        """The speedup since before, as a fraction."""
         if self.before_us is None or not self.now_us:
             return None
         return self.before_us / self.now_us - 1.0
@@ -92,12 +93,12 @@ class TriedShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tried:
-    """What became of it. ``before`` names what it is compared with, ``tree`` and ``before_tree`` are hashes.
+    """The result. ``before`` names what it is compared with; ``tree`` and ``before_tree`` are hashes.
 
-    ``commit`` is the one of the user's clone that it stands on, in short; None on a pin of the lock.
-    ``units`` is how many units read differently, ``left_out`` how many of them nobody looked at, ``kernels``
-    those whose code is not what it was; ``checked`` what the gates behind the compiler say, none of them when
-    nothing changed or nobody asked.
+    ``commit`` is the short hash of the commit in the user's clone that the series was placed on; None on a
+    pin of the lock. ``units`` counts the units whose input differs, ``left_out`` those of them that were
+    skipped. ``kernels`` are those whose code changed. ``checked`` are the results of the gates that ran
+    afterwards; empty if nothing changed or no gates were requested.
     """
 
     json_keys: ClassVar = (
@@ -126,14 +127,14 @@ class Tried:
 
     @property
     def checks(self) -> list[dict[str, str]]:
-        """What the gates found, without their evidence."""
+        """The results of the gates without their evidence."""
         return [
             {"gate": gate.gate, "verdict": gate.verdict, "summary": gate.summary} for gate in self.checked
         ]
 
     @property
     def failed(self) -> bool:
-        """Whether an operation is wrong, or slower than the model's error allows."""
+        """Whether an operation is wrong, or slower by more than the model's error."""
         return any(gate.verdict == "failed" for gate in self.checked)
 
 
@@ -146,19 +147,19 @@ def run_try(
     run: bool,
     environ: Mapping[str, str],
     likely: bool = False,
-    hear: Callable[[Sequence[KernelRow]], None] | None = None,
+    on_kernels: Callable[[Sequence[KernelRow]], None] | None = None,
 ) -> Tried:
     """Place, compile, compare, and with ``run`` emulate and model; ``onto`` a commit of the user's clone.
 
-    ``hear`` is told the changed kernels of a unit as soon as it is compiled. Units that name what stands in
-    changed lines come first: of a row of a table, most often the one that it is about. ``likely``: the others
-    are left out, where there are such units.
+    ``on_kernels`` is called with the changed kernels of a unit as soon as it is compiled. Units that contain
+    the words of changed lines come first: for a changed row of a table this is most often the unit that the
+    row is about. ``likely``: skip all other units, if there are such units.
 
     Raises:
-        An ErrorGroup of what could not be placed.
-        CompileFailed: a unit does not compile, on the side that its tree says.
+        An ErrorGroup of the edits that could not be placed.
+        CompileFailed: a unit does not compile; its tree tells the side.
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
-        What the gates, git and the disk raise.
+        The errors of gates, git and the disk.
     """
     began = time.monotonic()
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -177,20 +178,20 @@ def run_try(
     is_run = run and before_tree != subject.candidate_tree and bool(candidate.commits)
     checked: tuple[GateResult, ...] = ()
     with ThreadPoolExecutor(1) as thread:
-        behind = None
+        gates = None
         if is_run:
-            behind = _Behind(
+            gates = _BackgroundGates(
                 subject=subject, wanted=wanted, before=trees[0], compiler=compiler, thread=thread
             )
         try:
-            if behind is not None:
-                behind.begin()
-            kernels, variants = _compare(wanted, trees, subject, compiler, hear or (lambda _: None))
-            if behind is not None:
+            if gates is not None:
+                gates.start()
+            kernels, variants = _compare(wanted, trees, subject, compiler, on_kernels or (lambda _: None))
+            if gates is not None:
                 at = plan.pin if onto is not None else plan.pin.name
-                checked = _check(workspace, candidate, at, environ, behind, types_of(variants))
+                checked = _check(workspace, candidate, at, environ, gates, types_of(variants))
         except BaseException:
-            subject.stop.set()  # nobody waits for what else was begun
+            subject.stop.set()  # nothing waits for the work in the background
             thread.shutdown(wait=False, cancel_futures=True)
             raise
     return Tried(
@@ -211,11 +212,11 @@ def run_try(
 
 
 @dataclass(slots=True, kw_only=True)
-class _Behind:
-    """The gates behind the compiler. The code of a unit is one process: what needs none of it is done ahead.
+class _BackgroundGates:
+    """The gates that follow the compiler, and their preparation in a thread while it runs.
 
-    In a thread of their own, one after the other: the libraries of both sides, and how fast it is by the
-    model, whose kernels are compiled one by one.
+    Compiling a unit keeps one process busy, so work that does not depend on it starts early, in one thread:
+    the libraries of both sides, then the speed by the timing model, whose kernels are compiled one by one.
     """
 
     subject: Subject
@@ -228,25 +229,25 @@ class _Behind:
     _speed: Future[tuple[tuple[str, ...], GateResult | None]] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        _ = self.subject.trees  # made once: two threads ask for them
+        _ = self.subject.trees  # created here, because two threads use them
         self.hardware = choose_hardware(
             self.subject.archs, None, model=None, emulated=True, only=(*GATES, *_CHECKED)
         )
 
     @property
     def gates(self) -> dict[str, BackendOpsGate | SpeedGate]:
-        """Those that can look at a part."""
+        """The gates that can run on a part of the cases, by name."""
         inner = [gate.inner if isinstance(gate, Reusing) else gate for gate in self.hardware.gates]
         return {gate.name: gate for gate in inner if isinstance(gate, BackendOpsGate | SpeedGate)}
 
-    def begin(self) -> None:
-        """What can be done ahead."""
+    def start(self) -> None:
+        """Start the work that can be done in advance."""
         if all(name in self.gates for name in GATES):
             self._libraries = self.thread.submit(self._make_libraries)
             self._speed = self.thread.submit(self._model)
 
     def gate(self, name: str, types: tuple[str, ...]) -> GateResult:
-        """What a gate says of some types. Raises what the gate raises."""
+        """The result of a gate for some tensor types. Raises the errors of the gate."""
         if name == "speed" and self._speed is not None:
             known, result = self._speed.result()
             if result is not None and known == types:
@@ -256,19 +257,19 @@ class _Behind:
         return replace(self.gates[name], types=types).run(self.subject)
 
     def _make_libraries(self) -> None:
-        # Linux has a priority for each thread, and its compilers inherit it: the unit's code goes first.
+        # Linux has a priority per thread, which child compilers inherit: the unit's own compiler goes first.
         mine = os.getpriority(os.PRIO_PROCESS, 0)
         os.setpriority(os.PRIO_PROCESS, 0, min(mine + _LOWER, 19))
         emulated = choose_emulated(self.subject.archs)
         if emulated is not None:
             with (
-                contextlib.suppress(PatchkitError),  # its gate says so
+                contextlib.suppress(PatchkitError),  # the gate reports it
                 sides_on(Machine(backend="hip", emulates=emulated), self.subject),
             ):
                 pass
 
     def _model(self) -> tuple[tuple[str, ...], GateResult | None]:
-        """Of the types that the units had before."""
+        """The speed for the tensor types of the units before the change."""
         with contextlib.suppress(PatchkitError):
             types = types_of(self._known_kernels())
             if types and self.is_first:
@@ -277,7 +278,7 @@ class _Behind:
 
     @property
     def is_first(self) -> bool:
-        """Whether no earlier run looked at all cases: it says more than a few would."""
+        """Whether no earlier run covered all cases; if one did, a few cases add nothing to it."""
         ops = next((gate for gate in self.hardware.gates if gate.name == GATES[0]), None)
         return isinstance(ops, Reusing) and ops.earlier(self.subject) is None
 
@@ -298,13 +299,13 @@ def _check(
     candidate: Candidate,
     upstream: PinWanted,
     environ: Mapping[str, str],
-    behind: _Behind,
+    gates: _BackgroundGates,
     types: tuple[str, ...],
 ) -> tuple[GateResult, ...]:
-    """What the gates behind the compiler say; they stop at the first that fails."""
-    if types and behind.is_first:
-        return tuple(_check_types(workspace, behind, types))
-    here = {gate.name for gate in behind.hardware.gates}
+    """Run the gates; stop at the first that fails."""
+    if types and gates.is_first:
+        return tuple(_check_types(workspace, gates, types))
+    here = {gate.name for gate in gates.hardware.gates}
     report = run_verify(
         workspace,
         archs=candidate.archs,
@@ -313,25 +314,27 @@ def _check(
         full=False,
         environ=environ,
         candidate=candidate,
-        hardware=behind.hardware,
+        hardware=gates.hardware,
     )
     return tuple(gate for gate in report.gates if gate.gate in GATES)
 
 
-def _check_types(workspace: Workspace, behind: _Behind, types: tuple[str, ...]) -> Iterator[GateResult]:
-    """The gates on cases and shapes of some types; nothing of it becomes evidence."""
-    subject = behind.subject
+def _check_types(
+    workspace: Workspace, gates: _BackgroundGates, types: tuple[str, ...]
+) -> Iterator[GateResult]:
+    """The gates on cases and shapes of some tensor types; the results do not become evidence."""
+    subject = gates.subject
     with lock_evidence(workspace.cache_root, subject.candidate_tree, workspace.reporter):
-        for name in behind.gates:
-            workspace.reporter.step(f"gate {name}, of {', '.join(types)}")
-            result = behind.gate(name, types)
+        for name in gates.gates:
+            workspace.reporter.step(f"gate {name}, only {', '.join(types)}")
+            result = gates.gate(name, types)
             yield result
             if result.verdict == "failed":
                 return
 
 
 def types_of(variants: Iterable[str]) -> tuple[str, ...]:
-    """The types of tensors in the template arguments of kernels; none where one of them has no type there."""
+    """The tensor types in the template arguments of kernels; empty if one of the kernels has none there."""
     found: set[str] = set()
     for variant in variants:
         own = [name_of_type(int(number)) for number in _TYPE.findall(variant)]
@@ -348,23 +351,23 @@ def _before(
     candidate: Candidate,
     against: Against,
 ) -> tuple[str, Path, str]:
-    """What it is compared with: its name, its exported tree and that tree's hash."""
+    """What the series is compared with: its name, its exported tree and that tree's hash."""
     trees = workspace.cache_root / "trees"
     if against == "candidate":
         try:
             _, known = find_candidate(workspace, candidate.archs, pin)
-        except GitError:  # there is none: upstream it is
+        except GitError:  # no candidate: compare with upstream
             pass
         else:
-            made = export_tree(repository, known.tip, trees)
-            return known.branch, made.root, made.tree
-    made = export_tree(repository, candidate.base, trees)
+            exported = export_tree(repository, known.tip, trees)
+            return known.branch, exported.root, exported.tree
+    exported = export_tree(repository, candidate.base, trees)
     name = (
         f"upstream {build_name(candidate.build)}"
         if not isinstance(pin, Pin)
         else f"your {candidate.base[:12]}"
     )
-    return name, made.root, made.tree
+    return name, exported.root, exported.tree
 
 
 def _compare(
@@ -372,9 +375,9 @@ def _compare(
     trees: tuple[SourceTree, SourceTree],
     subject: Subject,
     compiler: Compiler,
-    hear: Callable[[Sequence[KernelRow]], None],
+    on_kernels: Callable[[Sequence[KernelRow]], None],
 ) -> tuple[list[KernelRow], list[str]]:
-    """The kernels whose code differs; and by name all of the units that do not read the same."""
+    """The kernels whose code differs, and the names of all kernels in the units whose input differs."""
     has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
     wanted = [(unit, arch) for unit in units for arch in subject.archs]
 
@@ -400,14 +403,14 @@ def _compare(
             found[item] = rows
             variants += names
             if rows:
-                hear(rows)
+                on_kernels(rows)
     return [row for item in sorted(found) for row in found[item]], variants
 
 
 def _changed_rows(
     old: CompiledUnit, new: CompiledUnit, subject: Subject, compiler: Compiler
 ) -> tuple[list[KernelRow], list[str]]:
-    """The kernels with another code, and the names of all that the unit has."""
+    """The kernels whose code changed, and the names of all kernels of the unit."""
     changed = _changed_kernels(old, new)
     mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
     names = demangle(mine, compiler.toolchain, compiler.reporter)
@@ -417,10 +420,11 @@ def _changed_rows(
 
 
 def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], list[str]]:
-    """Units that differ in the bytes they can read, and of these those that name most of what changed.
+    """Units whose input differs in any byte, and those of them that mention most of what changed.
 
-    By what share of the words of a unit's own text stands in changed lines, as a long unit names nearly
-    everything; a unit that changed itself comes first. The others may change all the same.
+    Units are ranked by the share of the words in their own text that also occur in changed lines, because a
+    long unit mentions nearly everything. A unit that changed itself ranks first. Lower-ranked units may still
+    be affected.
     """
     both = [unit for unit in platform_units(after.root, "hip") if before.has(unit)]
     units = [unit for unit in both if before.digest(unit) != after.digest(unit)]
@@ -443,7 +447,7 @@ def differing_units(before: SourceTree, after: SourceTree) -> tuple[list[str], l
 
 
 def _words_of_changes(old: bytes, new: bytes) -> set[bytes]:
-    """The words of the lines that only one has, and of the two before each: a condition, say."""
+    """The words of lines that only one side has, and of the two lines before each, such as a condition."""
     sides = [text.splitlines() for text in (old, new)]
     matcher = difflib.SequenceMatcher(None, sides[0], sides[1], autojunk=False)
     lines: list[bytes] = []
@@ -454,7 +458,7 @@ def _words_of_changes(old: bytes, new: bytes) -> set[bytes]:
 
 
 def _changed_kernels(old: CompiledUnit, new: CompiledUnit) -> set[str]:
-    """The kernels whose instructions or figures are not the same on both sides, by mangled name."""
+    """Mangled names of the kernels whose instructions or figures differ between the sides."""
     texts = [unit.output.read_text("utf-8", "replace") for unit in (old, new)]
     sides = [
         {kernel.name: (kernel, _instructions(text, kernel.name)) for kernel in unit.kernels}
@@ -464,7 +468,7 @@ def _changed_kernels(old: CompiledUnit, new: CompiledUnit) -> set[str]:
 
 
 def same_code(one: str, other: str, name: str) -> bool:
-    """Whether a kernel has the same instructions in two texts of assembly, whatever lines they are of."""
+    """Whether a kernel has the same instructions in two assembly texts, ignoring their source lines."""
     return _instructions(one, name) == _instructions(other, name)
 
 
@@ -474,7 +478,7 @@ def _instructions(assembly: str, name: str) -> str:
 
 
 def _shapes(checked: Sequence[GateResult], earlier: Path) -> Iterator[TriedShape]:
-    """The modelled times now, beside those of ``earlier``, which is evidence of the tree before."""
+    """The modelled times now, and those before from ``earlier``, the evidence of the tree before."""
     evidence = next((gate.evidence for gate in checked if gate.gate == "speed"), None)
     if not isinstance(evidence, SpeedEvidence):
         return
@@ -497,7 +501,7 @@ def _times(path: Path) -> dict[tuple[str, str], float | None]:
 
 
 def series_state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:
-    """Size and time of change of every file of a series: what ``--watch`` looks at."""
+    """Size and modification time of every file of a series, which ``--watch`` compares."""
     found = {}
     for folder in folders:
         for path in sorted(folder.rglob("*")):

@@ -205,7 +205,7 @@ ISOLATION = [
         new='#include "fattn-wmma-config.cuh"',
         catcher="isolation",
         code="ISOLATION_TOKENS",
-        says="fattn-wmma-f16.cu reads differently for cuda",
+        says="fattn-wmma-f16.cu has different tokens for cuda",
     ),
     Mutation(
         id="guard-dropped-device",
@@ -263,7 +263,7 @@ ISOLATION = [
         new="&& !((cc == GGML_CUDA_CC_OFFSET_AMD + 0x1100)",
         catcher="isolation",
         code="ISOLATION_FOREIGN_GPU",
-        says="asks for 0x1100 (gfx1100), which is not guarded",
+        says="tests for 0x1100 (gfx1100), which is not guarded",
         author="fattn-decode-tile",
     ),
     Mutation(
@@ -287,7 +287,7 @@ ISOLATION = [
         new="",
         catcher="isolation",
         code="ISOLATION_TOKENS",
-        says="reads differently for cuda",
+        says="has different tokens for cuda",
         author="fattn-keep-gqa-tiles",
     ),
     Mutation(
@@ -402,7 +402,7 @@ COMPILED = [
         "            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
         catcher="resources",
         code="RESOURCES_PRUNED",
-        says="can only trap in the candidate",
+        says="is only a trap in the candidate",
         author="fattn-keep-gqa-tiles",
         units=(_TILE_UNIT,),
     ),
@@ -450,7 +450,7 @@ LAUNCH = [
         new=_NWARPS_ASKED.replace("cols_per_block", "16"),
         catcher="launch",
         code="LAUNCH_BLOCK_MISMATCH",
-        says="waves per block, the table says 8",
+        says="waves per block, the table has 8",
         units=_SELECTION,
     ),
     Mutation(

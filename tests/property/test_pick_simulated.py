@@ -12,7 +12,7 @@ from simulated_machine import (
     SimulatedMachine,
 )
 
-from patchkit.prove.pick.decide import Member, Plan, pick
+from patchkit.prove.pick.decide import Member, PickPlan, pick
 
 _HOUR = 3600.0
 _NOISES = (0.003, 0.007, 0.01, 0.015)
@@ -20,7 +20,7 @@ _NOISES = (0.003, 0.007, 0.01, 0.015)
 
 def _planted(seed: int) -> tuple[str, ...]:
     machine = SimulatedMachine(seed=seed, noise=_NOISES[seed % len(_NOISES)])
-    return pick(Plan(members=PLANTED, models=MODELS, seconds=_HOUR, seed=str(seed)), machine).picked
+    return pick(PickPlan(members=PLANTED, models=MODELS, seconds=_HOUR, seed=str(seed)), machine).picked
 
 
 def _tally(runs: int) -> Counter[str]:
@@ -56,6 +56,8 @@ def test_a_patch_just_slow_enough_to_matter_is_hardly_ever_kept(runs: int) -> No
     kept = 0
     for seed in range(runs):
         machine = SimulatedMachine(seed=seed, noise=_NOISES[seed % len(_NOISES)], factor=factor)
-        picked = pick(Plan(members=(Member(id="a"),), models=("m",), seconds=_HOUR, seed=str(seed)), machine)
+        picked = pick(
+            PickPlan(members=(Member(id="a"),), models=("m",), seconds=_HOUR, seed=str(seed)), machine
+        )
         kept += bool(picked.picked)
     assert kept <= max(1, runs // 100)

@@ -12,7 +12,7 @@ from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.log import Kernel, Launch, Triple
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.session import RecordedRun
-from patchkit.prove.gates.launch.runs import Bench, Comparison
+from patchkit.prove.gates.launch.runs import BenchPair, Comparison
 from patchkit.toolchain.compile import CompiledKernel
 from patchkit.toolchain.remarks import ResourceRemark
 
@@ -56,7 +56,7 @@ def recorded(tmp_path: Path, events: Iterable[Event]) -> RecordedRun:
 
 def comparison_of(
     cases: tuple[RecordedRun, RecordedRun],
-    benches: Sequence[Bench],
+    benches: Sequence[BenchPair],
     *,
     asked: Sequence[Case] = (),
     arch: str = "gfx1151",

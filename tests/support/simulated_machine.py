@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from patchkit.prove.pick.crossing import Arm
-from patchkit.prove.pick.decide import Measured, Member, Visit
+from patchkit.prove.pick.decide import Member, Visit, VisitTimes
 
 TESTS = ("pp512", "tg128")
 MODELS = ("small", "large")
@@ -65,7 +65,7 @@ class SimulatedMachine:
     def prepare(self, arms: Sequence[Arm]) -> None:
         """Nothing has to be built."""
 
-    def measure(self, visit: Visit) -> Measured:
+    def measure(self, visit: Visit) -> VisitTimes:
         """Run a visit of the played machine."""
         draw = self._draw
         warm = min(1.0, len(self.visits) / 200)
@@ -83,7 +83,7 @@ class SimulatedMachine:
             if draw.random() < self.stalls:
                 time *= 1 + draw.expovariate(3)
             times[test] = time
-        return Measured(times=times, seconds=self.seconds)
+        return VisitTimes(times=times, seconds=self.seconds)
 
     def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
         """What the planted wrong patch does."""

@@ -72,7 +72,7 @@ def command(
         run=run,
         environ=os.environ,
         likely=likely,
-        hear=hear,
+        on_kernels=hear,
     )
     if watch:
         _watch(settings, workspace, again, run=run)

@@ -1,1 +1,1 @@
-"""``bench run``, and what the gate ``bench`` and ``pick`` share with it: builds, tests, promises, visits."""
+"""``bench run``, and what it shares with gate ``bench`` and ``pick``: builds, tests, promises, visits."""

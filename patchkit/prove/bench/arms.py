@@ -1,4 +1,4 @@
-"""The builds that ``bench run`` compares: upstream's, for HIP with and without rocWMMA, and the candidate."""
+"""The builds that ``bench run`` compares: upstream (for HIP with and without rocWMMA) and the candidate."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from patchkit.toolchain.parts import BackendName
 from patchkit.toolchain.sides import BuiltSide
 
 _PROGRAMS = (llama_cpp().programs.bench,)
-# Four layers of the width of a 1B model: attention at depth takes its share, and the file has some 0.2 GB.
+# Four layers as wide as those of a 1B model: attention at depth is a realistic share, and the file is 0.2 GB.
 _GPU_MODEL = SmallModel(head_size=64, heads=32, kv_heads=8, layers=4)
 _CPU_MODEL = SmallModel(head_size=64)
 
 
 def small_model(machine: Machine, cache_root: Path, reporter: Reporter) -> Path:
-    """What is measured where the user has no model: enough to see a loss. Raises CacheError."""
+    """The model to measure if the user gives none; it is large enough to see a loss. Raises CacheError."""
     return model_file(_CPU_MODEL if machine.is_cpu else _GPU_MODEL, cache_root, reporter)
 
 
 def build_arms(subject: Subject, backend: BackendName) -> tuple[Arm, ...]:
-    """Build what is missing of every arm.
+    """Build all arms that are not built yet.
 
     Raises:
-        ROCWMMA_MISSING: upstream has a kernel on rocWMMA, and there is no rocWMMA to measure it with.
-        CandidateBuildFailed: the candidate does not build, the baseline does.
+        ROCWMMA_MISSING: upstream has a rocWMMA kernel, but there is no rocWMMA to measure it with.
+        CandidateBuildFailed: the candidate does not build but the baseline does.
         The errors of :func:`patchkit.toolchain.machine.build_side`.
     """
     two_baselines = backend == "hip" and subject.offers_rocwmma
@@ -69,15 +69,15 @@ def _arm(label: str, what: str, side: BuiltSide) -> Arm:
 def _check_rocwmma(subject: Subject) -> None:
     toolchain = subject.toolchain
     if toolchain is None:
-        return  # building says what is missing
+        return  # building reports what is missing
     lacking = [arch for arch in subject.archs if not _is_real(subject, arch)]
     if lacking:
         raise ToolchainError(
-            f"there is no rocWMMA for {' and '.join(lacking)} to measure with",
+            f"no rocWMMA for {' and '.join(lacking)} found, which measuring requires",
             code="ROCWMMA_MISSING",
             where=Location(path=str(toolchain.root)),
-            why="patchkit's stand-in header is for compiling and counting, not for speed",
-            hint="install rocWMMA of your ROCm (package rocwmma-dev or rocwmma-devel)",
+            why="patchkit's stand-in header is for compiling and counting resources, not for measuring speed",
+            hint="install the rocWMMA of your ROCm (package rocwmma-dev or rocwmma-devel)",
         )
 
 

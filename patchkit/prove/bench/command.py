@@ -1,4 +1,4 @@
-"""``bench run``: baselines and candidate measured by one command that can be stopped and run again."""
+"""``bench run``: measures baselines and candidate with one command that can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ from patchkit.prove.bench.measured_on import keep_machine
 from patchkit.prove.build import Machine, check_device, choose_backend, prepare_subject
 from patchkit.toolchain.parts import BackendName
 
-_NO_GPU = "patchkit bench run --runner ssh://HOST where the GPU is, or --backend cpu to see how it works"
+_NO_GPU = (
+    "run on the machine with the GPU: patchkit bench run --runner ssh://HOST; or try it with --backend cpu"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRunRequest:
-    """``plan`` says what to measure: its ``repetitions`` are calls of llama-bench per label and depth.
+    """``plan`` is what to measure; its ``repetitions`` are calls of llama-bench per label and depth.
 
-    ``backend`` None: HIP, if the GPU is here. ``model`` None: a small one with random weights. ``out`` None:
-    a folder in the cache. ``timeout_s`` is per call. ``wish``: what the candidate must be made of.
+    ``backend`` None: HIP, if this machine has the GPU. ``model`` None: a small one with random weights.
+    ``out`` None: a folder in the cache. ``timeout_s`` is per call. ``wish``: what the candidate must consist
+    of.
     """
 
     archs: tuple[str, ...]
@@ -46,7 +49,7 @@ class BenchRunRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRunReport:
-    """``files`` by label; ``measured`` and ``kept`` are calls of llama-bench now and before."""
+    """``files`` by label; ``measured`` and ``kept`` count calls of llama-bench now and in earlier runs."""
 
     table: Table
     folder: Path
@@ -64,18 +67,18 @@ def run_bench(
     """Build, measure what is missing, and compare.
 
     Raises:
-        MODEL_MISSING, MODEL_UNREADABLE: there is no such model, or it is none.
+        MODEL_MISSING, MODEL_UNREADABLE: the model does not exist or is not a model.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        CANDIDATE_MISSING and what building raises: see :func:`patchkit.prove.build.run_build`.
-        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
-        BENCH_FAILED and its like, BENCH_TESTS_UNASKED: a call did not end well; what was measured is kept.
-        CacheError: the disk refused.
+        CANDIDATE_MISSING and the errors of building: see :func:`patchkit.prove.build.run_build`.
+        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder cannot be used for this measurement.
+        BENCH_FAILED and similar, BENCH_TESTS_UNASKED: a call failed; measurements up to there are kept.
+        CacheError: the disk is full or not writable.
     """
     if request.model is not None:
         check_model(request.model)
         head_size_of(request.model)
     if request.out is not None:
-        check_place(request.out, fresh=request.fresh)  # before hours of building
+        check_place(request.out, fresh=request.fresh)  # early, because building takes hours
     backend = choose_backend(request.backend, request.archs, runner, _NO_GPU)
     subject, _ = prepare_subject(workspace, request.archs, request.upstream, backend, environ, request.wish)
     machine = Machine(backend=backend)

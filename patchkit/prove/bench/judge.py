@@ -1,4 +1,4 @@
-"""Each test of a benchmark judged by what the patches promise and may cost."""
+"""Judge each test of a benchmark by what the patches promise and may cost."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Judgement = Literal["ok", "lost", "short", "open"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promise:
-    """What the patches together promise of one model on one GPU, and may cost."""
+    """What all patches together promise, and may cost, for one model on one GPU."""
 
     allowed_loss: float
     control: tuple[str, ...]
     expected: tuple[tuple[str, ExpectedGain], ...]
 
     def gain_of(self, test: BenchTest) -> tuple[str, ExpectedGain] | None:
-        """The largest gain promised of a test, and the patch that promises it."""
+        """The largest gain promised for a test, and the patch that promises it."""
         fitting = [one for one in self.expected if _fits(test, one[1].test)]
         return max(fitting, key=lambda one: one[1].gain, default=None)
 
     def is_control(self, test: BenchTest) -> bool:
-        """Whether every patch leaves this test alone."""
+        """Whether no patch is expected to affect this test."""
         return any(_fits(test, pattern) for pattern in self.control)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One test. Speeds in tokens per second; ``why`` says what a judgement other than ok rests on."""
+class SpeedResult:
+    """One test. Speeds are in tokens per second; ``why`` is the reason for a judgement other than ok."""
 
     test: BenchTest
     baseline: float
@@ -48,26 +48,26 @@ class Judged:
 
     @property
     def change(self) -> float:
-        """The effect as a fraction; 0.1 is ten per cent faster."""
+        """The speedup as a fraction; 0.1 is ten per cent faster."""
         return math.expm1(self.comparison.effect.middle)
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The ends of the effect's interval, as fractions."""
+        """The ends of the speedup's interval, as fractions."""
         return self.comparison.effect.fractions.ends
 
     @property
     def noise(self) -> tuple[float, float]:
-        """The same of the baseline against itself."""
+        """The same interval for the baseline against itself."""
         return self.comparison.noise.fractions.ends
 
 
 def promises_for(
     patches: Sequence[tuple[str, BenchRules]], archs: Sequence[str], head_size: int | None
 ) -> Promise:
-    """What the patches promise on these GPUs for a model of that head size (None: unknown, so no gain).
+    """The promises on these GPUs for a model with that head size; None: unknown, so gains that need one drop.
 
-    A loss is allowed up to the largest that one of the patches allows; a control is one that all share.
+    The allowed loss is the largest that any patch allows; a control is a test that all patches name as one.
     """
     gains = tuple(
         (patch, gain)
@@ -85,8 +85,8 @@ def promises_for(
     )
 
 
-def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
-    """Every test, in order. When a control gained, promised gains are open: something else did it."""
+def judge(rounds: Rounds, promise: Promise) -> tuple[SpeedResult, ...]:
+    """Judge every test, in order. If a control is faster, promised gains stay open: the machine changed."""
     compared = {
         test: compare(
             rounds.medians(test, "baseline"),
@@ -101,7 +101,7 @@ def judge(rounds: Rounds, promise: Promise) -> tuple[Judged, ...]:
     for test, comparison in compared.items():
         judgement, why = _judge_one(test, comparison, promise, moved)
         judged.append(
-            Judged(
+            SpeedResult(
                 test=test,
                 baseline=rounds.tokens_per_second(test, "baseline"),
                 candidate=rounds.tokens_per_second(test, "candidate"),
@@ -118,16 +118,16 @@ def _judge_one(
     test: BenchTest, comparison: Comparison, promise: Promise, moved: Sequence[str]
 ) -> tuple[Judgement, str]:
     if comparison.rounds < FEWEST:
-        return "open", f"an interval of 99 % takes {FEWEST} rounds, these are {comparison.rounds}"
-    # A loss within the noise of this run cannot be told from none.
+        return "open", f"an interval of 99 % needs {FEWEST} rounds, there are {comparison.rounds}"
+    # A loss within the noise of this run cannot be distinguished from none.
     allowed = max(-math.log1p(-promise.allowed_loss), comparison.least)
     if comparison.effect.high < -max(allowed, comparison.margin):
-        return "lost", f"slower, where {_percent(-allowed)} is allowed"
+        return "lost", f"slower than the allowed {_percent(-allowed)}"
     gain = promise.gain_of(test)
     if gain is not None:
         return _judge_gain(comparison, *gain, moved)
     if comparison.effect.low < -allowed:
-        seen = f"a loss below {comparison.smallest_loss_seen:.1%} would not be seen"
+        seen = f"a loss below {comparison.smallest_loss_seen:.1%} would not be detected"
         return "open", f"the interval reaches below {_percent(-allowed)}; {seen}"
     return "ok", ""
 
@@ -140,9 +140,9 @@ def _judge_gain(
     if comparison.effect.high < gain:
         return "short", wanted
     if moved:
-        return "open", f"the control {', '.join(moved)} gained too: the machine changed"
+        return "open", f"the control {', '.join(moved)} is faster too, so the machine changed"
     if comparison.effect.low < max(gain, comparison.margin):
-        return "open", f"the interval reaches below what {wanted}"
+        return "open", f"the interval reaches below the gain that {wanted}"
     return "ok", wanted
 
 

@@ -1,4 +1,4 @@
-"""The machine of a measurement, as an evidence file says it: asked while it is measured, not later."""
+"""The machine of a measurement, as in an evidence file; its facts are read while it measures, not later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def keep_machine(
     arch: str,
     toolchain: Toolchain | None,
 ) -> None:
-    """Note once in a folder of measurements on which machine they are made. Raises CacheError."""
+    """Write the machine's facts into a folder of measurements, once. Raises CacheError."""
     path = folder / MACHINE_FILE
     if not path.is_file():
         found = machine_of(cache_root, runner, backend, arch, toolchain, folder.name)

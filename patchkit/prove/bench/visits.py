@@ -1,4 +1,4 @@
-"""The lines of the journal of ``pick``: visits of builds that were measured, and builds that were checked."""
+"""The journal entries of ``pick``: visits of builds that were measured, and builds that were checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Time = Annotated[int, Field(ge=1, le=10**15)]
 
 
 class Visited(Line):
-    """One visit: the hashes of tree and model, ``samples_ns`` by test, and how the machine was then."""
+    """One visit: hashes of tree and model, ``samples_ns`` by test, and the machine's state at that time."""
 
     kind: Literal["visit"] = "visit"
     stage: Stage
@@ -33,23 +33,23 @@ class Visited(Line):
 
     @property
     def question(self) -> Question:
-        """The visit."""
+        """The key of the visit."""
         return self.stage, self.round, self.model, self.arm, self.again
 
     @property
-    def text(self) -> str:
-        """The visit in words."""
-        again = " once more" if self.again else ""
+    def told(self) -> str:
+        """The visit as text."""
+        again = ", repeated" if self.again else ""
         return f"stage {self.stage}, round {self.round}, {self.model} with {listed(self.arm)}{again}"
 
     @property
     def tests(self) -> frozenset[str]:
-        """Those that were measured."""
+        """The tests that were measured."""
         return frozenset(self.samples_ns)
 
 
 class Checked(Line):
-    """One look at what an arm computes; ``fault`` is None where it is right."""
+    """One check of an arm's results; ``fault`` is None if they are right."""
 
     kind: Literal["check"] = "check"
     arm: Annotated[tuple[_Name, ...], Field(strict=False)]
@@ -59,13 +59,13 @@ class Checked(Line):
 
     @property
     def question(self) -> Question:
-        """The arm."""
+        """The key of the check: its arm."""
         return (self.arm,)
 
     @property
-    def text(self) -> str:
-        """The question in words."""
-        return f"whether this is right: {listed(self.arm)}"
+    def told(self) -> str:
+        """The check as text."""
+        return f"check of {listed(self.arm)}"
 
 
 Entry = Visited | Checked
@@ -73,5 +73,5 @@ ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="
 
 
 def listed(arm: tuple[str, ...]) -> str:
-    """The patches of an arm."""
+    """The patches of an arm as text."""
     return ", ".join(arm) or "upstream"

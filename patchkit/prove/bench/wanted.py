@@ -1,4 +1,4 @@
-"""Which tests of llama-bench to run, as ``pp512,tg128,pp512@d16384``."""
+"""The tests of llama-bench to run, given as ``pp512,tg128,pp512@d16384``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORD = re.compile(r"(pp|tg)([1-9][0-9]{0,6})(?:@d([0-9]{1,7}))?")
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class WantedTest:
-    """Tokens read, or generated, behind ``depth`` tokens."""
+    """Prompt tokens, or generated tokens, at a depth of ``depth`` tokens."""
 
     depth: int
     prompt: int
@@ -23,7 +23,7 @@ class WantedTest:
 
     @property
     def name(self) -> str:
-        """As it was asked for."""
+        """The name as in ``--tests``."""
         what = f"pp{self.prompt}" if self.prompt else f"tg{self.generated}"
         return f"{what}@d{self.depth}" if self.depth else what
 
@@ -35,9 +35,9 @@ def parse_tests(text: str) -> tuple[WantedTest, ...]:
         match = _WORD.fullmatch(word.strip())
         if match is None:
             raise UsageError(
-                f"'{word.strip()[:40]}' is no test",
+                f"'{word.strip()[:40]}' is not a test",
                 code="PICK_TEST_BAD",
-                why="pp512 reads a prompt of 512 tokens, tg128 generates 128, pp512@d4096 reads behind 4096",
+                why="pp512: a prompt of 512 tokens; tg128: generate 128; pp512@d4096: at a depth of 4096",
                 hint=f"--tests {DEFAULT}",
             )
         tokens, depth = int(match[2]), int(match[3] or 0)
@@ -49,11 +49,11 @@ def parse_tests(text: str) -> tuple[WantedTest, ...]:
 
 
 def plans_of(tests: Sequence[WantedTest], plan: BenchPlan) -> tuple[BenchPlan, ...]:
-    """A call of llama-bench per depth; ``plan`` has everything else."""
-    made = []
+    """One plan per depth, each for one call of llama-bench; ``plan`` has everything else."""
+    plans = []
     for depth in sorted({test.depth for test in tests}):
         here = [test for test in tests if test.depth == depth]
-        made.append(
+        plans.append(
             replace(
                 plan,
                 prompts=tuple(test.prompt for test in here if test.prompt),
@@ -61,4 +61,4 @@ def plans_of(tests: Sequence[WantedTest], plan: BenchPlan) -> tuple[BenchPlan, .
                 depths=(depth,),
             )
         )
-    return tuple(made)
+    return tuple(plans)

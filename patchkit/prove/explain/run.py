@@ -1,4 +1,4 @@
-"""Which kernels run, before and after the patches: for one attention shape, or for a model's operations."""
+"""Which kernels run before and after the patches, for one attention shape or for a model's operations."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from patchkit.gpu.emulated.operations import (
 from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
 from patchkit.gpu.emulated.session import CaseRecord, Session
 from patchkit.prove.build import build_sides
-from patchkit.prove.explain.selection import Decision, Selection, select
+from patchkit.prove.explain.selection import BranchDecision, Selection, select
 from patchkit.prove.gates.base import Count, Many, Record
 from patchkit.prove.gates.launch.account import launch_row
-from patchkit.prove.gates.launch.cast import make_cast
+from patchkit.prove.gates.launch.cast import choose_gpus
 from patchkit.prove.gates.launch.evidence import LaunchRow
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.compile import CompiledKernel, compile_unit, device_job
@@ -39,7 +39,7 @@ from patchkit.toolchain.units import SourceTree
 
 
 class LaunchedKernel(LaunchRow):
-    """A launch of one case; from ``vgprs`` on what the compiler made of the kernel, where it is known."""
+    """A launch of one case; fields from ``vgprs`` on are the compiler's figures of the kernel, if known."""
 
     family: str
     units: Many[str]
@@ -52,16 +52,16 @@ class LaunchedKernel(LaunchRow):
 
 
 class Account(Record):
-    """What one side does: the branches it took, and all kernels of the case, in order."""
+    """What happens on one side: the branches taken, and all kernels of the case, in order."""
 
     side: str
     supported: bool
-    decisions: Many[Decision]
+    decisions: Many[BranchDecision]
     launches: Many[LaunchedKernel]
 
     @classmethod
     def of(cls, side: str, selection: Selection, code: Mapping[str, CompiledKernel]) -> Account:
-        """``code`` maps mangled names of launched kernels to what the compiler made of them."""
+        """``code`` maps mangled names of launched kernels to their compiled code."""
         return cls(
             side=side,
             supported=selection.is_supported,
@@ -89,10 +89,10 @@ def _with_code(launch: Launch, code: CompiledKernel | None) -> LaunchedKernel:
 
 
 class Turn(Record):
-    """The first decision that came out otherwise."""
+    """The first decision with a different outcome."""
 
-    before: Decision
-    after: Decision
+    before: BranchDecision
+    after: BranchDecision
 
 
 class Explanation(Record):
@@ -107,7 +107,7 @@ class Explanation(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def turn(self) -> Turn | None:
-        """Where the two sides part; None when both end alike."""
+        """Where the two sides diverge; None if both have the same result."""
         before, after = (account.decisions for account in self.accounts)
         if not before or not after or before[-1].text == after[-1].text:
             return None
@@ -120,8 +120,8 @@ class Explanation(Record):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """The candidate for one GPU, with what compiles it; ``tools`` names that for people."""
+class _OpenedCandidate:
+    """The candidate for one GPU, with its compiler; ``tools`` describes the latter."""
 
     subject: Subject
     branch: str
@@ -129,18 +129,20 @@ class _Asked:
     tools: str
 
 
-def _ask(workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]) -> _Asked:
-    """Raises what :func:`explain_case` and :func:`explain_paths` raise."""
-    load_profile(workspace.series.profiles, arch)  # a misspelt name is no missing candidate
+def _open_candidate(
+    workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]
+) -> _OpenedCandidate:
+    """Raises the errors of :func:`explain_case` and :func:`explain_paths`."""
+    load_profile(workspace.series.profiles, arch)  # reports a misspelt name, instead of a missing candidate
     repository, candidate = find_candidate(workspace, (arch,), upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     rocwmma = rocwmma_for(toolchain, arch)
-    told = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
-    return _Asked(
+    version = "none" if rocwmma is None else f"{rocwmma.version} ({rocwmma.kind})"
+    return _OpenedCandidate(
         subject=make_subject(workspace, repository, candidate, toolchain),
         branch=candidate.branch,
         compiler=open_compiler(toolchain, workspace.cache_root, workspace.reporter),
-        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {told}",
+        tools=f"clang {toolchain.clang_version}, HIP headers {toolchain.hip_version}, rocWMMA {version}",
     )
 
 
@@ -151,27 +153,27 @@ def explain_case(
 
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to explain.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no usable candidate.
         ToolchainMissing: there is no compiler.
-        ToolchainError: upstream or the recorder does not build, or the executed code cannot be told.
+        ToolchainError: upstream or the recorder does not build, or the executed code cannot be determined.
     """
-    asked = _ask(workspace, arch, upstream, environ)
-    device = device_of(asked.subject.profiles[arch])
+    opened = _open_candidate(workspace, arch, upstream, environ)
+    device = device_of(opened.subject.profiles[arch])
     before, after = (
-        _account(side, backend, device, case, asked.compiler)
-        for side, backend in zip(("before", "after"), _backends(asked, arch), strict=True)
+        _account(side, backend, device, case, opened.compiler)
+        for side, backend in zip(("before", "after"), _backends(opened, arch), strict=True)
     )
     return Explanation(
-        arch=arch, branch=asked.branch, case=str(case), tools=asked.tools, accounts=(before, after)
+        arch=arch, branch=opened.branch, case=str(case), tools=opened.tools, accounts=(before, after)
     )
 
 
-def _backends(asked: _Asked, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
+def _backends(opened: _OpenedCandidate, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
     """Baseline and candidate, ready to be recorded."""
-    subject = asked.subject
+    subject = opened.subject
     built = build_sides(subject, "cpu", is_timed=False)
     before, after = (
-        build_backend(SourceTree(tree), asked.compiler, arch, programs)
+        build_backend(SourceTree(tree), opened.compiler, arch, programs)
         for tree, programs in ((subject.baseline, built.before), (subject.candidate, built.after))
     )
     return before, after
@@ -180,7 +182,7 @@ def _backends(asked: _Asked, arch: str) -> tuple[RecordedBackend, RecordedBacken
 def _account(
     side: str, backend: RecordedBackend, device: PlayedDevice, case: Case, compiler: Compiler
 ) -> Account:
-    """Twice: to learn which units the kernels are in, then with what these kernels really use."""
+    """Record twice: first to find the units of the kernels, then with the resources that they really use."""
     compiler.reporter.step(f"{side} the patches: recording")
     session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
     code = _code(select(case, session).launches, backend, device.arch, compiler)
@@ -194,7 +196,7 @@ def _code(
     wanted = {launch.kernel.name.mangled for launch in launches}
     attention = [launch for launch in launches if launch.kernel.name.base.startswith("flash_attn")]
     has_rocwmma = rocwmma_for(compiler.toolchain, arch) is not None
-    made = run_parallel(
+    units = run_parallel(
         sorted({unit for launch in attention for unit in launch.kernel.units}),
         lambda unit: compile_unit(
             device_job(backend.tree, unit, arch, rocwmma=has_rocwmma),
@@ -205,19 +207,19 @@ def _code(
         unit="units",
         stop=compiler.stop,
     )
-    return {kernel.name: kernel for unit in made for kernel in unit.kernels if kernel.name in wanted}
+    return {kernel.name: kernel for unit in units for kernel in unit.kernels if kernel.name in wanted}
 
 
 NOT_KNOWN = (
-    "which instructions a kernel uses (dot products or matrix units): device code decides that",
-    "what the BLAS library runs, and the types of its calls beyond the conversions before them",
-    "what runs when operations are fused: each case is a graph of one operation",
-    "other matrix sizes and batch sizes than those tried: a threshold lies between two of them",
+    "the instructions of a kernel (dot products or matrix units), which device code selects",
+    "the kernels of the BLAS library, and the types of its calls beyond the conversions before them",
+    "the effect of fusing operations: each case is a graph of one operation",
+    "matrix and batch sizes between those tried: a threshold is between two of them",
     "times",
 )
 _ATTENTION_KV = 4096
 _ATTENTION_BATCHES = (1, 2, 3, 4, 8, 9, 16, 17, 32, 33, 512, 2048)
-# Head sizes of fattn.cu with the grouping that is usual for them; 576/512 is the latent pair, always grouped.
+# Head sizes of fattn.cu with their usual grouping; 576/512 is the MLA pair, which is always grouped.
 _HEADS = (
     *((size, size, gqa) for size in (64, 80, 96, 112, 128, 256) for gqa in (1, 4)),
     (576, 512, 16),
@@ -227,15 +229,15 @@ _KV_HEADS = 2
 
 
 class TimedLaunch(LaunchRow):
-    """A launch, and how often it comes."""
+    """A launch, and how often it occurs."""
 
     times: Count
 
 
 class Span(Record):
-    """Batches from ``first`` to ``last`` tokens. ``route`` is empty when the CPU computes it.
+    """Batches from ``first`` to ``last`` tokens. ``route`` is empty if the CPU computes them.
 
-    ``launches`` are those of the first of these batches, in full.
+    ``launches`` are all launches of the first of these batches.
     """
 
     first: Count
@@ -246,13 +248,13 @@ class Span(Record):
 
     @property
     def alike(self) -> tuple[tuple[int, int], tuple[str, ...], tuple[str, ...]]:
-        """What two spans of different types have in common when the same happens in both."""
+        """The part of a span that is equal for different types if the same happens for both."""
         route = ["dequantize" if name.startswith("dequantize_") else name for name in self.route]
         return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
 
 
 class Line(Record):
-    """``op`` and ``what`` name the operation; ``sizes`` says which were tried."""
+    """``op`` and ``what`` name the operation; ``sizes`` are the sizes that were tried."""
 
     gpu: str
     op: str
@@ -264,12 +266,12 @@ class Line(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def changed(self) -> bool:
-        """Whether the patches change what runs."""
+        """Whether the patches change the kernels that run."""
         return [span.alike for span in self.before] != [span.alike for span in self.after]
 
 
 class PathReport(Record):
-    """All lines of the GPUs that were asked for."""
+    """All lines of the requested GPUs."""
 
     branch: str
     build: int
@@ -291,25 +293,25 @@ def explain_paths(
 
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is nothing to run.
+        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no usable candidate.
         ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
     """
     for name in (arch, *others):
         load_profile(workspace.series.profiles, name)
-    asked = _ask(workspace, arch, upstream, environ)
-    cast = make_cast(asked.subject, others)
-    before, after = _backends(asked, arch)
+    opened = _open_candidate(workspace, arch, upstream, environ)
+    gpus = choose_gpus(opened.subject, others)
+    before, after = _backends(opened, arch)
     lines = [
         line
-        for device in cast.devices
+        for device in gpus.devices
         if device.arch in {arch, *others}
-        for line in _lines(device, before, after, asked.compiler)
+        for line in _lines(device, before, after, opened.compiler)
     ]
     return PathReport(
-        branch=asked.branch,
-        build=asked.subject.build,
-        tools=asked.tools,
-        remarks=tuple(remark for remark in cast.remarks if others and not remark.endswith("not asked for")),
+        branch=opened.branch,
+        build=opened.subject.build,
+        tools=opened.tools,
+        remarks=tuple(remark for remark in gpus.remarks if others and not remark.endswith("not requested")),
         lines=tuple(lines),
     )
 
@@ -365,7 +367,7 @@ def _attention_cases() -> list[Case]:
 
 
 def _attention_key(case: Case) -> _Key:
-    sizes = f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: grouped query heads"
+    sizes = f"{case.kv} KV rows, {case.kv_heads} KV heads, mask; gqa: query heads per KV head"
     return "FLASH_ATTN_EXT", f"D={case.sizes} gqa={case.gqa} {case.type_k}", sizes
 
 

@@ -1,4 +1,4 @@
-"""Which branches upstream took when it chose the attention kernel for a case, from the blocks that ran."""
+"""The branches that upstream took when it selected the attention kernel for a case, from executed blocks."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Executed code: ``function`` as the symbolizer names it, ``entry``: the function begins here."""
+class ExecutedBlock:
+    """Source place of executed code: ``function`` as the symbolizer names it; ``entry``: its first block."""
 
     function: str
     line: int
@@ -37,23 +37,23 @@ class Place:
     entry: bool
 
 
-def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple[Place, ...]:
+def locate_blocks(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple[ExecutedBlock, ...]:
     """Source places of executed blocks, in order.
 
     Raises:
-        SYMBOLIZER_MISSING: there is no llvm-symbolizer beside the compiler.
-        BLOCKS_UNKNOWN: it does not answer for each block.
+        SYMBOLIZER_MISSING: there is no llvm-symbolizer next to the compiler.
+        BLOCKS_UNKNOWN: it does not find every block.
     """
-    # Beside the compiler it may be a wrapper that knows where its libraries are.
-    beside = compiler.toolchain.clang.with_name("llvm-symbolizer")
+    # One next to the compiler may be a wrapper that knows where its libraries are.
+    own = compiler.toolchain.clang.with_name("llvm-symbolizer")
     known = llvm_tool(compiler.toolchain, "llvm-symbolizer", compiler.reporter)
-    tool = beside if beside.is_file() else known
+    tool = own if own.is_file() else known
     if tool is None:
         raise ToolchainError(
             "explain needs llvm-symbolizer",
             code="SYMBOLIZER_MISSING",
-            why=f"there is none beside {compiler.toolchain.clang}",
-            hint="install the LLVM package of the compiler, such as llvm-22",
+            why=f"there is none next to {compiler.toolchain.clang}",
+            hint="install the LLVM package of the compiler, for example llvm-22",
         )
     text = "".join(f"{offset:#x}\n" for offset in blocks)
     done = run_tool(
@@ -66,7 +66,7 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
     symbols = [row["Symbol"][0] for row in rows if row.get("Symbol")]
     if len(symbols) != len(blocks):
         raise ToolchainError(
-            f"the symbolizer knows {len(symbols)} of {len(blocks)} executed blocks",
+            f"the symbolizer found {len(symbols)} of {len(blocks)} executed blocks",
             code="BLOCKS_UNKNOWN",
             hint="patchkit doctor",
         )
@@ -75,7 +75,7 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
         name = symbol["FunctionName"]
         starts[name] = min(starts.get(name, offset), offset)
     return tuple(
-        Place(
+        ExecutedBlock(
             function=symbol["FunctionName"],
             line=symbol["Line"],
             column=symbol["Column"],
@@ -88,11 +88,11 @@ def places_of(blocks: Sequence[int], library: Path, compiler: Compiler) -> tuple
 _BRANCHING = frozenset({b"if", b"switch"})
 
 
-class Decision(BaseModel):
-    """One branch. ``text`` is the condition, switched or returned value; ``outcome`` how it came out.
+class BranchDecision(BaseModel):
+    """One branch. ``text`` is the condition, switched value or returned value; ``outcome`` its result.
 
-    ``decided_by`` is the operand of && or || behind which nothing was evaluated; None when there is one
-    operand, and when all of them decided together (all of && held, none of || did).
+    ``decided_by`` is the last evaluated operand of && or ||. It is None if there is only one operand, or if
+    all operands decided together (all of && true, none of || true).
     """
 
     model_config = ConfigDict(frozen=True)
@@ -105,12 +105,12 @@ class Decision(BaseModel):
 
 
 def decisions(
-    places: Sequence[Place], source: SourceText, function: str, active: Collection[int]
-) -> tuple[Decision, ...]:
-    """What the last call of ``function`` decided, in order, its return statement last.
+    blocks: Sequence[ExecutedBlock], source: SourceText, function: str, active: Collection[int]
+) -> tuple[BranchDecision, ...]:
+    """The decisions in the last call of ``function``, in order, ending with its return statement.
 
     Args:
-        places: executed places in order; of other functions too.
+        blocks: executed blocks in order, including those of other functions.
         source: the file of the function.
         function: its name without parameters.
         active: the lines of the file that the preprocessor keeps.
@@ -120,27 +120,27 @@ def decisions(
     """
     scopes = parse_scopes(source)
     entity = next((each for each in scopes.entities if each.answers_to(function)), None)
-    own = [place for place in places if place.function.split("(", 1)[0] == function]
-    entries = [index for index, place in enumerate(own) if place.entry]
+    own = [block for block in blocks if block.function.split("(", 1)[0] == function]
+    entries = [index for index, block in enumerate(own) if block.entry]
     if entity is None or not entries:
         raise ToolchainError(
             f"{function} is not in {source.path}, or it did not run",
             code="SELECTION_UNREADABLE",
             where=Location(path=source.path),
-            why="the selection of the attention kernel was there at builds 6900 to 11549",
-            hint="compare it with patchkit/prove/explain/selection.py",
+            why="builds 6900 to 11549 select the attention kernel there",
+            hint="compare with patchkit/prove/explain/selection.py",
         )
     visited = [
-        source.line_span(place.line).start + max(place.column - 1, 0)
-        for place in own[entries[-1] :]
-        if place.line
+        source.line_span(block.line).start + max(block.column - 1, 0)
+        for block in own[entries[-1] :]
+        if block.line
     ]
     walker = _Walker(scopes, entity.span, frozenset(visited), active)
     return tuple(walker.walk())
 
 
 class _Walker:
-    """Follows one call through a function without loops: at each branch the executed places say which way."""
+    """Follows one call through a function without loops; executed blocks show which branches were taken."""
 
     def __init__(
         self, scopes: ScopeMap, function: Span, visited: Collection[int], active: Collection[int]
@@ -156,11 +156,11 @@ class _Walker:
         )
         self.is_over = False
 
-    def walk(self) -> Iterator[Decision]:
+    def walk(self) -> Iterator[BranchDecision]:
         """All decisions of the function's body."""
         yield from self._block(self.start + 1, self.end)
 
-    def _block(self, at: int, end: int) -> Iterator[Decision]:
+    def _block(self, at: int, end: int) -> Iterator[BranchDecision]:
         while at < end and not self.is_over:
             if not self._is_active(at):
                 at += 1
@@ -178,7 +178,7 @@ class _Walker:
                 self.is_over = True
             at = after
 
-    def _if(self, at: int, end: int) -> Iterator[Decision]:
+    def _if(self, at: int, end: int) -> Iterator[BranchDecision]:
         opening = at + 1 if self.scopes.code[at + 1].text == b"(" else at + 2  # if constexpr (
         closing = self.scopes.match[opening]
         body_end = self._after(closing + 1, end)
@@ -191,7 +191,7 @@ class _Walker:
         elif body_end < end and self.scopes.code[body_end].text == b"else":
             yield from self._block(body_end + 1, self._whole(body_end + 1, end))
 
-    def _switch(self, at: int) -> Iterator[Decision]:
+    def _switch(self, at: int) -> Iterator[BranchDecision]:
         opening, body = at + 1, self.scopes.match[at + 1] + 1
         value = Span(self._from(opening + 1), self._to(self.scopes.match[opening] - 1))
         label = "no case"
@@ -204,7 +204,7 @@ class _Walker:
         yield self._decision(at, "switch", value, "no case")
 
     def _labelled(self, at: int, end: int) -> Iterator[tuple[int, int, str]]:
-        """Statements of a switch with the labels right before each, "" where there are none."""
+        """Statements of a switch, each with the labels directly before it ("" if there are none)."""
         code = self.scopes.code
         labels: list[str] = []
         while at < end:
@@ -218,14 +218,14 @@ class _Walker:
             labels.clear()
             at = after
 
-    def _until_break(self, at: int, end: int) -> Iterator[Decision]:
+    def _until_break(self, at: int, end: int) -> Iterator[BranchDecision]:
         for first, last, _ in self._labelled(at, end):
             if self.is_over or self.scopes.code[first].text == b"break":
                 return
             yield from self._block(first, last)
 
     def _whole(self, at: int, end: int) -> int:
-        """The token behind the statement at ``at``, with every else that belongs to it."""
+        """The token after the statement at ``at``, including every else that belongs to it."""
         after = self._after(at, end)
         if self.scopes.code[at].text == b"if":
             while after < end and self.scopes.code[after].text == b"else":
@@ -233,7 +233,7 @@ class _Walker:
         return after
 
     def _after(self, at: int, end: int) -> int:
-        """The token behind the statement at ``at``; an if ends behind its own statement, before else."""
+        """The token after the statement at ``at``; an if ends after its own statement, before else."""
         code, match = self.scopes.code, self.scopes.match
         if at < end and code[at].text in _BRANCHING:
             while code[at].text != b"(":
@@ -246,7 +246,7 @@ class _Walker:
         return at + 1
 
     def _decider(self, first: int, last: int, *, taken: bool) -> str | None:
-        """The operand at the top of a condition that settled it alone."""
+        """The top-level operand of a condition that decided it alone."""
         operands, joined_by = self._operands(first, last)
         if joined_by == ({b"&&"} if taken else {b"||"}) or len(operands) == 1:
             return None
@@ -254,7 +254,7 @@ class _Walker:
         return self._text(*(reached[-1] if reached else operands[0]))
 
     def _operands(self, first: int, last: int) -> tuple[list[tuple[int, int]], set[bytes]]:
-        """Token ranges between && and || at the top of a condition, in active lines; and which join them."""
+        """Token ranges between top-level && and || of a condition in active lines, and these operators."""
         code, match = self.scopes.code, self.scopes.match
         found: list[tuple[int, int]] = []
         joined_by: set[bytes] = set()
@@ -284,7 +284,7 @@ class _Walker:
         return self._plain(Span(self._from(first), self._to(last - 1)))
 
     def _plain(self, span: Span) -> str:
-        """The code in a span on one line, as the preprocessor leaves it."""
+        """The code in a span on one line, without lines that the preprocessor drops."""
         lines = [
             line
             for line in range(self.source.line_of(span.start), self.source.line_of(span.end) + 1)
@@ -299,8 +299,8 @@ class _Walker:
 
     def _decision(
         self, at: int, kind: str, span: Span, outcome: str, decided_by: str | None = None
-    ) -> Decision:
-        return Decision(
+    ) -> BranchDecision:
+        return BranchDecision(
             where=self.source.locate(self._from(at)),
             kind=kind,
             text=self._plain(span),
@@ -319,32 +319,32 @@ class Selection:
     """``decisions`` end with the return statement; ``launches`` are all kernels of the case, in order."""
 
     is_supported: bool
-    decisions: tuple[Decision, ...]
+    decisions: tuple[BranchDecision, ...]
     launches: tuple[Launch, ...]
 
 
 def select(case: Case, session: Session) -> Selection:
-    """Run one case with its executed basic blocks.
+    """Run one case and record its executed basic blocks.
 
     Raises:
-        SELECTION_UNREADABLE, SYMBOLIZER_MISSING, BLOCKS_UNKNOWN: the executed code cannot be told.
+        SELECTION_UNREADABLE, SYMBOLIZER_MISSING, BLOCKS_UNKNOWN: the executed code cannot be determined.
         RecordedRunFailed: upstream's code aborted.
     """
     case = replace(case, id="explained")
     (record,) = session.run_cases([case], traced=True).records([case])
     backend, compiler = session.backend, session.compiler
     source = SourceText(SELECTION_UNIT, backend.tree.read(SELECTION_UNIT))
-    places = places_of(record.section.blocks, backend.library.path, compiler)
+    blocks = locate_blocks(record.section.blocks, backend.library.path, compiler)
     active = active_lines(backend.tree, SELECTION_UNIT, backend.arch, compiler)
     return Selection(
         is_supported=record.is_supported,
-        decisions=decisions(places, source, SELECTION_FUNCTION, active),
+        decisions=decisions(blocks, source, SELECTION_FUNCTION, active),
         launches=record.section.launches,
     )
 
 
 def active_lines(tree: SourceTree, unit: str, arch: str, compiler: Compiler) -> frozenset[int]:
-    """The lines of a unit of which the preprocessor keeps something, in the host pass of the recorder."""
+    """The lines of a unit that the preprocessor keeps, in the host pass of the recorder."""
     done = run_tool(
         [
             *nice(),
@@ -371,5 +371,5 @@ def active_lines(tree: SourceTree, unit: str, arch: str, compiler: Compiler) -> 
             lines.add(number)
         number += 1
     if not lines:
-        raise ToolchainError(f"the preprocessor names no line of {unit}", hint="patchkit doctor")
+        raise ToolchainError(f"the preprocessor output has no line of {unit}", hint="patchkit doctor")
     return frozenset(lines)

@@ -1,1 +1,1 @@
-"""The checks of a candidate, and verify, which runs them."""
+"""The checks of a candidate, each with its evidence."""

@@ -1,4 +1,4 @@
-"""Gate ``anchors``: planned again now, the series still gives what the candidate has."""
+"""Gate ``anchors``: planning the series again gives the same files and commits as the candidate has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from patchkit.prove.subject import PatchPart, Subject
 
 
 class FoundEdit(Record):
-    """Where one edit lies in the candidate; ``confidence`` says how it was found."""
+    """Where one edit is in the candidate; ``confidence`` is how it was found."""
 
     patch: str
     edit: str
@@ -57,7 +57,7 @@ class AnchorsEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnchorsGate:
-    """Plans with the workspace's series, for the patches that the candidate has; it has at least one."""
+    """Plans with the workspace's series, for the patches of the candidate, which has at least one."""
 
     workspace: Workspace
     upstream: PinWanted
@@ -69,7 +69,7 @@ class AnchorsGate:
         return cls(workspace=setup.workspace, upstream=setup.upstream)
 
     def run(self, subject: Subject) -> GateResult:
-        """Plan, and compare with the candidate's files. Raises what planning raises."""
+        """Plan, and compare with the candidate's files. Raises the errors of planning."""
         ids = tuple(patch.id for patch in subject.patches)
         request = Request(
             archs=subject.archs,
@@ -107,32 +107,33 @@ class AnchorsGate:
         )
 
     def _stale_commits(self, plan: Plan, subject: Subject) -> list[GateError]:
-        """Commits that say something else than ``apply`` would: other GPUs, another profile, another text."""
+        """Commits that ``apply`` would write differently: for other GPUs, another profile or another text."""
         repository = open_cache(subject.cache_root).peek(subject.reporter)
         if repository is None:
             raise AssertionError("a subject comes from this repository")
-        given = list(plan.ids)
-        made = [part.id for part in subject.patches]
-        if given != made:
+        current = list(plan.ids)
+        existing = [part.id for part in subject.patches]
+        if current != existing:
             return [
                 _stale_commit(
                     subject,
                     None,
-                    f"the candidate has the patches {', '.join(made)}; now it would get {', '.join(given)}",
+                    f"the candidate has the patches {', '.join(existing)}; the series now selects "
+                    f"{', '.join(current)}",
                 )
             ]
         found = []
         for (selected, placed), part in zip(plan.steps, subject.patches, strict=True):
-            told = _message(repository, part.commit)
-            # Made with --unlocked or not, the candidate is the same; the trailer says so.
+            message = _message(repository, part.commit)
+            # --unlocked adds a trailer to the message and changes nothing else.
             expected = {
                 commit_message(plan, selected, placed, unlocked=unlocked).encode()
                 for unlocked in (False, True)
             }
-            if told not in expected:
+            if message not in expected:
                 found.append(
                     _stale_commit(
-                        subject, part, f"the commit of {part.id} does not say what the series gives now"
+                        subject, part, f"the commit message of {part.id} differs from what apply would write"
                     )
                 )
         return found
@@ -148,8 +149,8 @@ def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> Gat
         code="ANCHORS_STALE",
         where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
         why=(
-            f"apply for {format_archs(subject.archs)} would write another one: the series changed since, or "
-            "the branch was made for something else than its name says"
+            f"apply for {format_archs(subject.archs)} would write a different commit: the series changed since "
+            "then, or the branch is for other GPUs than its name says"
         ),
         hint=_apply(subject),
     )
@@ -160,17 +161,17 @@ def _apply(subject: Subject) -> str:
 
 
 def _without_patches(subject: Subject) -> list[str]:
-    """A GPU that the candidate is named after, but that no patch is live on, is worth a line."""
+    """A note for each GPU of the candidate that no patch applies to."""
     live = {arch for part in subject.patches for arch in part.archs}
     return [
-        f"{arch}: no patch is live on it, it gets upstream's code"
+        f"{arch}: no patch is active on it, it gets upstream's code"
         for arch in subject.archs
         if arch not in live and arch != PLAIN
     ]
 
 
 def _opted_in(series: Series, subject: Subject) -> tuple[str, ...]:
-    """Patches that are live on a GPU that does not have them by default: they were asked for."""
+    """Patches active on a GPU that does not get them by default, so they were requested with --with."""
     return tuple(
         part.id
         for part in subject.patches
@@ -192,10 +193,10 @@ def _stale(plan: Plan, subject: Subject) -> list[GateError]:
         if ((file.read_bytes(), _mode(file)) if file.is_file() else (None, None)) != wanted:
             found.append(
                 GateError(
-                    f"{path} of the candidate is not what the series gives now",
+                    f"{path} in the candidate differs from what the series gives now",
                     code="ANCHORS_STALE",
                     where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
-                    why="the series or a profile changed since the candidate was made",
+                    why="the series or a profile changed since the candidate was built",
                     hint=_apply(subject),
                 )
             )
@@ -203,5 +204,5 @@ def _stale(plan: Plan, subject: Subject) -> list[GateError]:
 
 
 def _mode(file: Path) -> str:
-    """The mode of a file of an exported tree, as git writes it."""
+    """The git mode of a file in an exported tree."""
     return EXECUTABLE if file.stat().st_mode & stat.S_IXUSR else REGULAR

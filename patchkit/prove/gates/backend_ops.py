@@ -1,4 +1,4 @@
-"""Gate ``backend-ops``: upstream's test-backend-ops on both sides, and our cases of what it leaves out."""
+"""Gate ``backend-ops``: upstream's test-backend-ops on both sides, plus patchkit's own attention cases."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from patchkit.prove.gates.operations import (
     Runs,
     Selected,
     Tools,
+    format_aborting,
     is_same,
     narrowed_to,
     run_ops,
     run_own,
     select,
-    told_aborting,
 )
 from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.prove.subject import Subject
@@ -49,21 +49,22 @@ from patchkit.prove.subject import Subject
 NAME = "backend-ops"
 # max_nmse_err of test_flash_attn_ext, tests/test-backend-ops.cpp of build 6900.
 UPSTREAM_LIMIT = 5e-4
-# Ours, chosen and not measured on an AMD GPU: another kernel may sum in another order. Upstream's CPU code,
-# which sums V in half precision, is 1e-4 from the definition at 4096 keys and 3.5e-4 at 16384 (measured).
+# Chosen, not measured on an AMD GPU: another kernel may sum in another order. Upstream's CPU code sums V in
+# half precision; it differs from the definition by 1e-4 at 4096 keys and by 3.5e-4 at 16384 (measured).
 _FLOOR, _FACTOR = 1e-4, 3.0
 _SHOWN = 8
-# Upstream's inputs are random at every run, and small products come near their limit: of 340 cases one q5_1
-# product of 16 numbers had 6.1e-4 of 5e-4, by a kernel that no patch had touched (build 11063, 2026-11-23).
+# Upstream's inputs are random in every run, and small matmuls come close to their limit: of 340 cases one
+# q5_1 matmul of 16 numbers had 6.1e-4 of 5e-4, by a kernel that no patch had touched (build 11063,
+# 2026-11-23).
 _NEAR, _AGAIN = 2.0, 4
 _OVER = re.compile(r"= (\d+\.\d+) > (\d+\.\d+)(?!\S)")  # as upstream's %.9f prints an error and its limit
 
 
-_WORST = 40  # cases of ours that are shown, of several hundred
+_WORST = 40  # patchkit's own cases that are shown, of several hundred
 
 
 class OwnCase(Record):
-    """One case of ours, baseline first; ``rows`` were compared."""
+    """One of patchkit's own cases, baseline first; ``rows`` is the number of compared rows."""
 
     case: str
     supported: Many[bool]
@@ -74,13 +75,13 @@ class OwnCase(Record):
 
     @property
     def worst(self) -> float:
-        """The larger NMSE; what is no number is worse than any number."""
+        """The larger NMSE; NaN counts as worse than any number."""
         found = [one for one in self.nmse if one is not None]
         return math.inf if any(map(math.isnan, found)) else max(found, default=0.0)
 
 
 class OpsLimits(Record):
-    """Upstream's limit, and what a case of ours may have: a factor of the baseline's, at least the floor."""
+    """Upstream's limit, and that of patchkit's own cases: a factor of the baseline's, at least the floor."""
 
     nmse: MeasuredNumber
     floor: MeasuredNumber
@@ -88,7 +89,7 @@ class OpsLimits(Record):
 
 
 class BackendOpsEvidence(DeviceEvidence):
-    """What ran, with what it was compared, how many cases passed, and every case of ours."""
+    """What ran, what it was compared with, how many cases passed, and every one of patchkit's own cases."""
 
     device: str
     backend: str
@@ -109,7 +110,7 @@ class BackendOpsEvidence(DeviceEvidence):
     own: Many[OwnCase]
 
     def blocks(self) -> Iterator[Block]:
-        """Counts of upstream's cases, and the least exact of ours."""
+        """Counts of upstream's cases, and the least exact of patchkit's own."""
         yield Table(
             name="backend-ops",
             caption=f"test-backend-ops on {self.device}",
@@ -123,18 +124,18 @@ class BackendOpsEvidence(DeviceEvidence):
         if worst:
             yield Table(
                 name="backend-ops-own",
-                caption="patchkit's own cases against double precision, the least exact first",
+                caption="patchkit's own cases against double precision, least exact first",
                 columns=columns("case", "NMSE #", "NMSE of the worst row #"),
                 rows=tuple(
                     TableRow(cells=(one.case, _figures(one.nmse), _figures(one.worst_row))) for one in worst
                 ),
-                note=f"The {len(worst)} least exact of {len(self.own)}; "
-                "two figures are baseline and candidate.",
+                note=f"The {len(worst)} least exact of {len(self.own)}. "
+                "Two figures are baseline and candidate.",
                 is_detail=True,
             )
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """The device, too."""
+        """Adds the device."""
         yield from super().provenance()
         yield "device", self.device
 
@@ -145,11 +146,11 @@ def _figures(sides: Sequence[float | None]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackendOpsGate:
-    """``ops`` are tested instead of those of the changed files; ``pattern`` narrows upstream's cases.
+    """``ops`` replaces the operations of the changed files; ``pattern`` narrows upstream's cases.
 
-    On the CPU the default is a sample: all cases of attention, twice, take half an hour of one core. With
-    ``is_sample`` it is one on the emulated GPU, too, and of that with ``types`` only the cases of these types
-    of tensors.
+    On the CPU the default is a sample: all attention cases, twice, take half an hour of one core. With
+    ``is_sample`` it is a sample on the emulated GPU as well; ``types`` narrows that to cases of these tensor
+    types.
     """
 
     machine: Machine
@@ -159,7 +160,7 @@ class BackendOpsGate:
     timeout_s: float = TIMEOUT_S
     elsewhere: Elsewhere | None = None
     is_sample: bool = False
-    is_looked_at: bool = False
+    is_sanitized: bool = False
     scheduler: str | None = None
     types: tuple[str, ...] = ()
 
@@ -172,7 +173,7 @@ class BackendOpsGate:
             elsewhere=setup.elsewhere,
             cases=gate_cases(is_sample=is_sample),
             is_sample=is_sample,
-            is_looked_at=setup.is_looked_at,
+            is_sanitized=setup.is_sanitized,
             scheduler=setup.scheduler,
         )
 
@@ -182,11 +183,11 @@ class BackendOpsGate:
         return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
-        """Build both sides, run both lists on both.
+        """Build both sides, run both lists of cases on both.
 
         Raises:
             ToolchainError: building or running the baseline failed.
-            CacheError: the disk refused.
+            CacheError: the disk is full or not writable.
         """
         try:
             looked = Runs(folder=runs_folder(subject, NAME, self.machine))
@@ -208,7 +209,7 @@ class BackendOpsGate:
             place=place,
             timeout_s=self.timeout_s,
             scheduler=self.scheduler,
-            looked=looked.variables if self.is_looked_at else None,
+            looked=looked.variables if self.is_sanitized else None,
             is_spread=bool(self.types),
         )
         sample = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
@@ -216,13 +217,13 @@ class BackendOpsGate:
         part = ""
         if chosen.wanted is not None:
             part = f" (of {len(sample.choice.cases)}, those of {', '.join(self.types)})"
-        subject.reporter.step(f"test-backend-ops of {chosen.told} on {self.machine.told}")
+        subject.reporter.step(f"test-backend-ops of {chosen.label} on {self.machine.label}")
         upstream = run_ops(tools, chosen.choice, chosen.wanted)
         near = confirm_near_misses(near_misses(upstream), lambda n, cases: _run_again(tools, n, cases))
         own: list[OwnPair] = []
         aborting: tuple[str, ...] = ()
         if chosen.has_attention:
-            subject.reporter.step(f"{len(self.cases)} attention cases of ours on {self.machine.told}")
+            subject.reporter.step(f"{len(self.cases)} of patchkit's attention cases on {self.machine.label}")
             own, aborting = run_own(tools, self.cases)
         problems = (*judge_ops(upstream, near), *(judge_own(own) if chosen.has_attention else ()))
         evidence = self._evidence(chosen, sides, upstream, near, own)
@@ -231,16 +232,20 @@ class BackendOpsGate:
             gate=self.name,
             verdict=verdict_on(self.machine, problems),
             summary=(
-                f"{evidence.tests_run} cases of upstream{part} and {len(own) - unsupported} of ours ran on "
-                f"{self.machine.told}, both sides; {len(problems)} problems"
+                f"{evidence.tests_run} cases of upstream{part} and {len(own) - unsupported} of patchkit ran "
+                f"on {self.machine.label}, both sides; {len(problems)} problems"
             ),
             problems=problems,
             evidence=evidence,
             not_run=(
                 *not_proven_on(self.machine, subject),
                 *chosen.left_out,
-                *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
-                *told_aborting(upstream.aborting),
+                *(
+                    (f"{unsupported} of patchkit's cases: not supported by the backend",)
+                    if unsupported
+                    else ()
+                ),
+                *format_aborting(upstream.aborting),
                 *aborting,
             ),
             lines=(*_lines(evidence, len(upstream.tests[1]), own), *describe_reused(upstream.runs)),
@@ -256,12 +261,12 @@ class BackendOpsGate:
     ) -> BackendOpsEvidence:
         before, after = upstream.tests
         return BackendOpsEvidence(
-            device=self.machine.told,
+            device=self.machine.label,
             backend=self.machine.backend,
             operations=chosen.ops,
             pattern=chosen.choice.pattern,
             reference="upstream's cases: the CPU backend of the baseline, loaded first in the same "
-            "process; ours: the definition of attention in double precision",
+            "process; patchkit's cases: the definition of attention in double precision",
             sides=built_sides(sides),
             commands=tuple(run.command for run in upstream.runs),
             own_runs="once: both sides are the same files" if is_same(sides) else "each side",
@@ -288,7 +293,7 @@ class BackendOpsGate:
 
 
 def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> Iterator[str]:
-    """What a person reads below the summary; ``listed`` counts upstream's cases."""
+    """The lines below the summary; ``listed`` counts upstream's cases."""
     yield (
         f"test-backend-ops {', '.join(found.operations) or 'all operations'}: "
         f"{found.tests_passed} of {found.tests_run} cases pass, "
@@ -297,35 +302,35 @@ def _lines(found: BackendOpsEvidence, listed: int, own: Sequence[OwnPair]) -> It
     )
     theirs = found.failing_on_both
     if theirs:
-        yield f"upstream's own: {len(theirs)} cases fail on both sides, as {theirs[0]}"
+        yield f"upstream's own: {len(theirs)} cases fail on both sides, for example {theirs[0]}"
     if found.near_misses:
         yield (
-            f"random inputs: {len(found.near_misses)} cases missed their limit once, by less than {_NEAR:g} "
-            f"times, and met it in {_AGAIN} more runs, as {found.near_misses[0]}"
+            f"random inputs: {len(found.near_misses)} cases exceeded their limit once, by less than "
+            f"{_NEAR:g} times, and passed in {_AGAIN} more runs, for example {found.near_misses[0]}"
         )
     measured = [new for _, new in own if new.is_supported]
     worst = max(measured, key=lambda one: one.nmse, default=None)
     if worst is not None:
         yield (
-            f"ours against double precision: {len(measured)} of {len(own)} cases ran, "
+            f"patchkit's cases against double precision: {len(measured)} of {len(own)} cases ran, "
             f"largest NMSE {worst.nmse:.1e} ({worst.case})"
         )
 
 
 def near_misses(run: OpsRun) -> tuple[str, ...]:
-    """Cases that are wrong on the candidate alone, by less than twice their limit."""
+    """Cases that only the candidate fails, by less than twice their limit."""
     return tuple(row.case for row in _own_faults(run) if _is_near(row.said))
 
 
-def _is_near(said: str) -> bool:
-    found = _OVER.search(said)
+def _is_near(text: str) -> bool:
+    found = _OVER.search(text)
     return found is not None and float(found[1]) < _NEAR * float(found[2])
 
 
 def confirm_near_misses(
     cases: Sequence[str], run_again: Callable[[int, tuple[str, ...]], OpsRun]
 ) -> tuple[str, ...]:
-    """Those that are right on the candidate whenever they run again, four times."""
+    """The cases that pass on the candidate in four more runs."""
     left = tuple(cases)
     for number in range(_AGAIN):
         if left:
@@ -348,78 +353,81 @@ def _own_faults(run: OpsRun) -> list[Row]:
 
 
 def judge_ops(run: OpsRun, near: Collection[str] = ()) -> Iterator[PatchkitError]:
-    """Every rule over upstream's cases; those of ``near`` were right when they ran again."""
+    """Check every rule for upstream's cases; cases in ``near`` passed when they ran again."""
     after = run.tests[1]
     if not any(row.is_supported for row in after):
         yield GateError(
-            "no case of upstream's ran on the candidate",
+            "no case of upstream ran on the candidate",
             code="BACKEND_OPS_NOTHING_RUN",
-            why="test-backend-ops reports 0 of 0 as success",
+            why="test-backend-ops counts 0 of 0 as success, this gate does not",
             hint="patchkit verify --gate launch shows what the candidate supports",
         )
         return
     if not any(row.has_passed for row in after):
-        # Where the baseline fails all as well, nothing was shown: a device that does not compute, say.
+        # If the baseline fails all cases too, nothing was shown; the device may not compute at all.
         yield GateError(
-            f"none of {len(after)} cases gives right numbers on the candidate",
+            f"all {len(after)} cases give wrong results on the candidate",
             code="BACKEND_OPS_FAILED",
-            why="\n".join(_told(row) for row in after[:_SHOWN]),
-            hint="the baseline's rows are kept beside the evidence",
+            why="\n".join(_row_text(row) for row in after[:_SHOWN]),
+            hint="the baseline's rows are next to the evidence",
         )
         return
     lost = _lost(run.support) or _lost(run.tests)
     if lost:
         yield GateError(
-            f"{len(lost)} cases are supported by the baseline and not by the candidate",
+            f"{len(lost)} cases are supported by the baseline but not by the candidate",
             code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
-            hint="patchkit explain shows which kernel a shape gets, and why",
+            hint="patchkit explain shows which kernel a shape gets and why",
         )
     failed = [row for row in after if row.is_supported and not row.has_passed]
     own_fault = [row for row in _own_faults(run) if row.case not in near]
     if own_fault:
         yield GateError(
-            f"{len(own_fault)} of {len(after)} cases give wrong numbers on the candidate",
+            f"{len(own_fault)} of {len(after)} cases give wrong results on the candidate",
             code="BACKEND_OPS_FAILED",
-            why="\n".join(_told(row) for row in own_fault[:_SHOWN]),
-            hint="run one: the command is in the evidence, with -p and the variables in front of it",
+            why="\n".join(_row_text(row) for row in own_fault[:_SHOWN]),
+            hint="to run one: the command in the evidence, with its environment variables and -p CASE",
         )
     if run.status != 0 and not failed:
         yield GateError(
-            f"test-backend-ops ended with status {run.status}, and no row of its table failed",
+            f"test-backend-ops exited with status {run.status}, but no row of its table failed",
             code="BACKEND_OPS_FAILED",
-            hint="its output is kept beside the evidence",
+            hint="its output is next to the evidence",
         )
 
 
 def judge_own(pairs: Sequence[OwnPair]) -> Iterator[PatchkitError]:
-    """Every rule over our cases."""
+    """Check every rule for patchkit's own cases."""
     if not any(new.is_supported for _, new in pairs):
         yield GateError(
-            "no case of ours ran on the candidate", code="BACKEND_OPS_NOTHING_RUN", why="none is supported"
+            "none of patchkit's own cases ran on the candidate",
+            code="BACKEND_OPS_NOTHING_RUN",
+            why="the candidate supports none of them",
         )
         return
     lost = [str(new.case) for old, new in pairs if old.is_supported and not new.is_supported]
     if lost:
         yield GateError(
-            f"{len(lost)} of our cases are supported by the baseline and not by the candidate",
+            f"{len(lost)} of patchkit's cases are supported by the baseline but not by the candidate",
             code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
         )
     wrong = [(old, new) for old, new in pairs if new.is_supported and _is_wrong(old, new)]
     if wrong:
         yield GateError(
-            f"{len(wrong)} of {len(pairs)} cases of ours are too far from the definition of attention",
+            f"{len(wrong)} of {len(pairs)} of patchkit's cases are too far from the definition of attention",
             code="BACKEND_OPS_INEXACT",
             why="\n".join(_distance(old, new) for old, new in itertools.islice(wrong, _SHOWN)),
-            hint="NMSE is the squared distance over the squared length; limits stand in the evidence",
+            hint="NMSE is the squared error over the squared reference; limits are in the evidence",
         )
 
 
 def allowed_nmse(baseline: float) -> float:
-    """The largest NMSE of a case, given the baseline's own.
+    """The largest NMSE that a case may have, given the baseline's.
 
-    Three times the baseline's, at least 1e-4, and upstream's own limit unless the baseline is beyond it.
+    Three times the baseline's, but at least 1e-4, and at most upstream's limit unless the baseline exceeds
+    it.
     """
     return min(max(_FACTOR * baseline, _FLOOR), max(UPSTREAM_LIMIT, baseline))
 
@@ -428,14 +436,14 @@ def _is_wrong(old: Measured, new: Measured) -> bool:
     if not new.is_finite:
         return True
     limit = allowed_nmse(old.nmse) if old.is_supported else UPSTREAM_LIMIT
-    # One row may be further off than the mean of all: by as much as in the baseline, or ten times the limit.
+    # One row may be further off than the mean: as far as in the baseline, or ten times the limit.
     row_limit = max(_FACTOR * old.worst, 10 * limit)
     return not (new.nmse <= limit and new.worst <= row_limit)
 
 
 def _distance(old: Measured, new: Measured) -> str:
     if not new.is_finite:
-        return f"{new.case}: a value is no number"
+        return f"{new.case}: a value is not a number"
     return (
         f"{new.case}: NMSE {new.nmse:.1e}, baseline {old.nmse:.1e}; "
         f"worst row {new.worst:.1e} at token,head,sequence {new.worst_at}"
@@ -453,5 +461,5 @@ def _lost(sides: tuple[tuple[Row, ...], tuple[Row, ...]]) -> list[str]:
     return [row.case for row in before if row.is_supported and row.case not in now]
 
 
-def _told(row: Row) -> str:
+def _row_text(row: Row) -> str:
     return f"{row.case}: {row.said or row.error}"

@@ -1,4 +1,4 @@
-"""What every gate has in common: what it is made with, its result, and the base of its evidence."""
+"""What all gates share: their setup, their result, and the base class of their evidence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.report.blocks import Block
 from patchkit.base.verdict import PASSED, Verdict
 
-if TYPE_CHECKING:  # reading evidence needs none of these
+if TYPE_CHECKING:  # not needed to read evidence
     from pathlib import Path
 
     from patchkit.base.workspace import Workspace
@@ -22,21 +22,23 @@ if TYPE_CHECKING:  # reading evidence needs none of these
     from patchkit.prove.build import Machine
     from patchkit.prove.subject import Subject
 
-_LARGEST = 10**15  # far above nanoseconds of a day and bytes of any disk; floats still count in ones there
+_LARGEST = (
+    10**15
+)  # above the nanoseconds of a day and the bytes of any disk; floats are exact to 1 up to here
 _T = TypeVar("_T")
 
 Many = Annotated[tuple[_T, ...], Field(strict=False)]
-"""A list in JSON, which strict models would not take for a tuple."""
+"""A JSON list; strict models would not accept it as a tuple."""
 Both = Annotated[tuple[_T, _T], Field(strict=False)]
-"""The same of both sides, or both ends of an interval."""
+"""One value per side (baseline, candidate), or both ends of an interval."""
 Count = Annotated[int, Field(ge=0, le=_LARGEST)]
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
 MeasuredNumber = Annotated[float, Field(allow_inf_nan=True)]
-"""What a gate measured: NaN and infinities are results, too, and those of a gate that failed."""
+"""A measurement. NaN and infinities are valid results, for example of a failed gate."""
 
 
 class Record(BaseModel):
-    """A part of what is written as JSON and read back; strangers may have written it."""
+    """A part of a JSON file. Files may come from other people, so fields are checked strictly."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, validate_by_name=True
@@ -44,19 +46,19 @@ class Record(BaseModel):
 
 
 class Evidence(Record):
-    """What a gate found, in full: filled by the gate, written, read back, and shown by every format."""
+    """All that a gate found: filled by the gate, written, read back and shown in every format."""
 
     def blocks(self) -> Iterator[Block]:
-        """What a report shows of it."""
+        """The blocks of a report that show it."""
         yield from ()
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """Who measured it, on what, and when, each by name."""
+        """Where the evidence comes from: runner, machine and time, as name and value."""
         yield from ()
 
 
 class Identity(Record):
-    """All that a result on a device rests on: it holds as long as none of it changes."""
+    """All inputs of a result on a device. The result can be reused while none of them changes."""
 
     format: str
     baseline_tree: str
@@ -68,7 +70,7 @@ class Identity(Record):
 
 
 class EmulatedOn(Record):
-    """An emulated GPU; ``emulator`` is a digest of the sources of what emulates it."""
+    """An emulated GPU; ``emulator`` is a digest of the emulator's sources."""
 
     gpu: str
     emulator: str
@@ -78,9 +80,9 @@ class EmulatedOn(Record):
 
 
 class DeviceEvidence(Evidence):
-    """What a gate found on a device, which may be an ``emulated`` one.
+    """What a gate found on a device, which may be an emulated GPU (``emulated``).
 
-    All is filled in where it may be taken again later.
+    Evidence that may be reused later has all three fields.
     """
 
     emulated: EmulatedOn | None = None
@@ -88,7 +90,7 @@ class DeviceEvidence(Evidence):
     run_at: str | None = None
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """When, by whom, on what machine, with what settings."""
+        """Time, runner, machine and settings."""
         if self.emulated is not None:
             yield "GPU", str(self.emulated)
         if self.run_at is not None:
@@ -101,10 +103,10 @@ class DeviceEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What one gate found, in ``seconds``.
+    """The result of one gate, which took ``seconds``.
 
-    ``summary`` is one line; ``lines`` are the rows a person reads below it. ``not_run`` names what was not
-    proven, each with its reason. As JSON it is the gate's own file; the report has its ``seconds``.
+    ``summary`` is one line; ``lines`` are shown below it. ``not_run`` names what was not proven, each with
+    its reason. As JSON this is the gate's own file; ``seconds`` is in the report instead.
     """
 
     json_keys: ClassVar = (
@@ -127,17 +129,17 @@ class GateResult:
 
     @classmethod
     def without_compiler(cls, gate: str) -> GateResult:
-        """Of a gate that has nothing to compile with."""
+        """The result of a gate that needs a compiler and has none."""
         return cls(gate=gate, verdict="not run", summary="no compiler", not_run=("all of it: no compiler",))
 
     @classmethod
     def ended_by(cls, gate: str, error: PatchkitError) -> GateResult:
-        """Of a gate that failed with one error, before there was anything else to tell."""
+        """The result of a gate that failed with an error before it produced anything else."""
         return cls(gate=gate, verdict="failed", summary=error.message, problems=(error,))
 
     @property
     def problem_records(self) -> list[dict[str, object]]:
-        """The problems as the gate's file has them: each place as text and in parts."""
+        """The problems as in the gate's file: each place as text and as fields."""
         return [
             {
                 **{name: getattr(problem, name) for name in ("code", "message", "why", "hint")},
@@ -149,13 +151,13 @@ class GateResult:
 
     @property
     def evidence_record(self) -> Evidence | dict[str, object]:
-        """The evidence as the gate's file has it."""
+        """The evidence as in the gate's file."""
         return self.evidence or {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSetup:
-    """What gates that run anywhere are made with; ``full``: as thorough as they can be."""
+    """What gates that run anywhere are created with; ``full``: the complete check, not a sample."""
 
     workspace: Workspace
     upstream: PinWanted
@@ -164,12 +166,12 @@ class RunSetup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSetup:
-    """What gates on a device are made with.
+    """What gates on a device are created with.
 
-    ``runner`` says where programs run, ``elsewhere`` is that place when it is another machine. ``model`` and
-    ``text`` are the user's. ``full``: as thorough as they can be, where the default is a sample.
-    ``scheduler``: the address of a Dask scheduler whose workers share the work of the emulated GPU.
-    ``is_looked_at``: the gate that looks for faults runs, too, and wants the same runs with its checks.
+    ``runner`` starts programs, on the machine ``elsewhere`` if it is not this one. ``model`` and ``text`` are
+    files given by the user. ``full``: the complete check, not a sample. ``scheduler``: address of a Dask
+    scheduler whose workers share the work of the emulated GPU. ``is_sanitized``: gate ``sanitize`` runs too,
+    so other gates run with its checks on and share their runs with it.
     """
 
     machine: Machine
@@ -179,20 +181,20 @@ class DeviceSetup:
     text: Path | None = None
     full: bool = False
     scheduler: str | None = None
-    is_looked_at: bool = False
+    is_sanitized: bool = False
 
 
 class Gate(Protocol):
-    """One check. ``run`` raises only when the check itself was impossible (no compiler, disk full).
+    """One check. ``run`` raises only if the check itself was impossible (no compiler, disk full).
 
-    The class of a gate that runs anywhere has ``make(RunSetup)``, one on a device ``make(DeviceSetup)``.
+    A gate that runs anywhere has ``make(RunSetup)``; a gate on a device has ``make(DeviceSetup)``.
     """
 
     @property
     def name(self) -> str:
-        """The name it goes by on the command line."""
+        """Its name on the command line."""
         ...
 
     def run(self, subject: Subject) -> GateResult:
-        """Look at the subject."""
+        """Check the candidate."""
         ...

@@ -1,9 +1,9 @@
-"""Gate ``bench``: both sides are built and measured in turns with llama-bench; the candidate is not slower.
+"""Gate ``bench``: builds both sides, measures them alternately with llama-bench; the candidate is not slower.
 
-Without a model of the user's a small one with random weights is measured: enough to see a loss, but the gains
-that patches promise were measured with real models, so none is asked of it.
+Without a model from the user it measures a small one with random weights. That is enough to see a loss, but
+gains promised by patches were measured with real models, so they are not required of it.
 
-On the emulated GPU llama-bench runs once on each side: it comes to its end, and nothing is said of speed.
+On the emulated GPU llama-bench runs once on each side and must finish; nothing is concluded about speed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from patchkit.gpu.hardware.bench.rounds import AGAIN, BASELINE, CANDIDATE, Round
 from patchkit.gpu.hardware.bench.rows import BenchTest
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.arms import small_model
-from patchkit.prove.bench.judge import Judged, Judgement, Promise, judge, promises_for
+from patchkit.prove.bench.judge import Judgement, Promise, SpeedResult, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
 from patchkit.prove.gates.base import (
@@ -65,17 +65,17 @@ from patchkit.prove.gates.sides import BuiltSides, built_sides, sides_on
 from patchkit.prove.subject import Subject
 
 ROUNDS = 10
-"""Planned rounds: a loss of 10 % is then seen on a machine whose runs differ by 1.5 %, as is simulated in
+"""Planned rounds: a loss of 10 % is then detected on a machine whose runs differ by 1.5 %, as simulated in
 tests/property/test_bench_power.py."""
 
 
-_MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
-_MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
+_MOST_TESTS = 50  # far above any plan of patchkit, which has six tests and at most 20 rounds; computing the
+_MOST_ROUNDS = 100  # intervals of fifty tests with a hundred rounds takes some seconds
 _KINDS = {"pp": "prompt processing", "tg": "text generation"}
 
 
 class JudgedTest(Record):
-    """One test. Changes are fractions, intervals their ends; ``why`` says what the judgement rests on."""
+    """One test. Changes and interval ends are fractions; ``why`` is the reason for the judgement."""
 
     test: str
     setting: str
@@ -93,8 +93,8 @@ class JudgedTest(Record):
     control: bool
 
     @property
-    def shown(self) -> Change:
-        """As a strip of a report."""
+    def strip(self) -> Change:
+        """The change as reports draw it."""
         return Change(
             test=self.test,
             change=self.change,
@@ -112,7 +112,7 @@ _Rounds = Annotated[tuple[_Round, ...], Field(strict=False, max_length=_MOST_ROU
 
 
 class ArmSamples(Record):
-    """The times of each arm, a list per round."""
+    """The times of each arm, one list per round."""
 
     baseline: _Rounds
     candidate: _Rounds
@@ -120,7 +120,7 @@ class ArmSamples(Record):
 
 
 class SampledTest(Record):
-    """One test as :class:`patchkit.gpu.hardware.bench.rows.BenchTest` has it, with its samples."""
+    """One test, as :class:`patchkit.gpu.hardware.bench.rows.BenchTest`, with its samples."""
 
     prompt: Count
     generated: Count
@@ -132,7 +132,7 @@ class SampledTest(Record):
     samples_ns: ArmSamples
 
     def point(self, arm: str) -> Point:
-        """The median speed of an arm over its rounds, with that of the slowest and fastest of several."""
+        """The median speed of an arm over its rounds, with the slowest and fastest if there are several."""
         rounds = self.samples_ns.candidate if arm == CANDIDATE else self.samples_ns.baseline
         tokens = self.prompt + self.generated
         speeds = [tokens * 1e9 / statistics.median(times) for times in rounds]
@@ -142,17 +142,17 @@ class SampledTest(Record):
 
 
 class Samples(Record):
-    """Everything that was timed."""
+    """All measured times."""
 
     format: Literal[1]
     tests: Annotated[tuple[SampledTest, ...], Field(strict=False, max_length=_MOST_TESTS)]
 
 
 class BenchEvidence(DeviceEvidence):
-    """What was measured where, how each test was judged, and in what state the machine was in each round.
+    """What was measured where, how each test was judged, and the machine's state in each round.
 
-    On the emulated GPU nothing is measured, and ``completed`` has what ran on each side. ``machine`` is
-    where it was measured, as an evidence file says it.
+    On the emulated GPU nothing is measured; ``completed`` has what ran on each side. ``machine`` is the
+    machine that was measured, as in an evidence file.
     """
 
     runner: str
@@ -168,17 +168,17 @@ class BenchEvidence(DeviceEvidence):
     machine: MeasuredMachine | None = None
 
     def blocks(self) -> Iterator[Block]:
-        """Changes and speeds to be drawn, and every test with its interval and what was said of it."""
+        """Changes and speeds as drawings, and a table of every test with its interval and judgement."""
         if self.completed:
             yield launches_table(self.completed, str(self.emulated or self.runner))
             return
-        yield from (one.shown for one in self.tests)
+        yield from (one.strip for one in self.tests)
         yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(
             name="bench",
             caption=f"llama-bench with {self.model} on {self.runner}",
-            columns=columns(*titles, "baseline against itself #", "would see #", "rounds #", "why ~"),
+            columns=columns(*titles, "baseline vs. itself #", "smallest visible loss #", "rounds #", "why ~"),
             rows=tuple(
                 Row(
                     cells=(
@@ -197,14 +197,14 @@ class BenchEvidence(DeviceEvidence):
                 )
                 for one in self.tests
             ),
-            note="Intervals are of the change within a round, over all rounds; open is no pass.",
+            note="Intervals are of the change within a round, over all rounds. 'open' does not pass.",
         )
 
     def _curves(self) -> Iterator[Curve]:
         found: dict[tuple[str, str, str], list[Point]] = {}
         for test in self.samples.tests:
             if bool(test.prompt) == bool(test.generated):
-                continue  # both at once are neither kind
+                continue  # a test of both is neither kind
             kind = "pp" if test.prompt else "tg"
             title = f"{_KINDS[kind]}, {test.prompt or test.generated} tokens"
             setting = f"{test.setting}, {test.type_k}, {test.type_v}, {test.flash}"
@@ -215,12 +215,12 @@ class BenchEvidence(DeviceEvidence):
             yield Curve(title=title, arm=arm, setting=setting, points=tuple(points))
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """The model, too."""
+        """Adds the model."""
         yield from super().provenance()
         yield "model", self.model
 
 
-def _judged_test(one: Judged) -> JudgedTest:
+def _judged_test(one: SpeedResult) -> JudgedTest:
     return JudgedTest(
         test=one.test.name,
         setting=one.test.setting,
@@ -245,10 +245,10 @@ def _sampled(test: BenchTest, rounds: Rounds) -> SampledTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchGate:
-    """Measures ``setup``, whose arms are the two sides and the baseline again.
+    """Measures ``setup``, whose arms are the two sides and the baseline a second time.
 
-    ``timeout_s`` and ``check_talk`` as for :func:`open_bench`. ``head_size`` is the model's, for the promises
-    that name one (None: unknown, so none is asked for). ``name`` differs where no GPU takes part.
+    ``timeout_s`` and ``check_talk`` as for :func:`open_bench`. ``head_size`` is the model's, for promises
+    that name one (None: unknown, so these are not required). ``name`` differs on the CPU backend.
     ``backend``, ``sides`` and ``measured_on`` are for the evidence.
     """
 
@@ -263,7 +263,7 @@ class BenchGate:
     measured_on: MeasuredMachine | None = None
 
     def run(self, subject: Subject) -> GateResult:
-        """Measure and judge; raises what :func:`open_bench` and :meth:`Bench.measure` raise."""
+        """Measure and judge. Raises the errors of :func:`open_bench` and :meth:`Bench.measure`."""
         rules = [(patch.id, patch.patch.bench) for patch in subject.patches]
         promise = promises_for(rules, subject.archs, self.head_size)
         folder = subject.cache_root / "evidence" / subject.candidate_tree / self.name / self.setup.key
@@ -281,24 +281,24 @@ class BenchGate:
         return _result(self, bench, rounds, judged)
 
 
-def _judged(bench: Bench, count: int, promise: Promise) -> tuple[Rounds, tuple[Judged, ...]]:
-    """What so many rounds say."""
+def _judged(bench: Bench, count: int, promise: Promise) -> tuple[Rounds, tuple[SpeedResult, ...]]:
+    """Measure up to ``count`` rounds and judge them."""
     bench.measure(count)
     rounds = bench.rounds(count)
     return rounds, judge(rounds, promise)
 
 
-def _result(gate: BenchGate, bench: Bench, rounds: Rounds, judged: Sequence[Judged]) -> GateResult:
+def _result(gate: BenchGate, bench: Bench, rounds: Rounds, judged: Sequence[SpeedResult]) -> GateResult:
     folder = bench.journal.folder
     problems = tuple(_problem(one, folder) for one in judged if one.judgement in {"lost", "short"})
     still_open = [one for one in judged if one.judgement == "open"]
     counts = {name: sum(one.comparison.verdict == name for one in judged) for name in _VERDICTS}
-    told = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    head = f"{len(judged)} tests in {rounds.count} rounds on {gate.setup.runner.name}: {told}"
+    verdicts = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    head = f"{len(judged)} tests in {rounds.count} rounds on {gate.setup.runner.name}: {verdicts}"
     if problems:
-        summary = f"{head}; {len(problems)} not as the patches promise"
+        summary = f"{head}; {len(problems)} slower or below what the patches promise"
     elif still_open:
-        summary = f"{head}; {len(still_open)} left open, which is no pass"
+        summary = f"{head}; {len(still_open)} still open, which does not pass"
     else:
         summary = head
     return GateResult(
@@ -326,14 +326,14 @@ def _result(gate: BenchGate, bench: Bench, rounds: Rounds, judged: Sequence[Judg
 _VERDICTS = get_args(SpeedVerdict)
 
 
-def _table(judged: Sequence[Judged]) -> tuple[str, ...]:
+def _table(judged: Sequence[SpeedResult]) -> tuple[str, ...]:
     titles = (
         f"{'test':<16}{'baseline':>10}{'candidate':>11}  {'change':>7}  {'99 % interval':<18}{'verdict':<11}"
     )
-    return (f"{titles}sees", *(_row(one) for one in judged))
+    return (f"{titles}smallest visible loss", *(_row(one) for one in judged))
 
 
-def _row(one: Judged) -> str:
+def _row(one: SpeedResult) -> str:
     low, high = one.interval
     interval = f"{low:+.1%} to {high:+.1%}"
     return (
@@ -343,7 +343,7 @@ def _row(one: Judged) -> str:
     )
 
 
-def _problem(one: Judged, folder: Path) -> PatchkitError:
+def _problem(one: SpeedResult, folder: Path) -> PatchkitError:
     def problem(*, code: str) -> GateError:
         return GateError(
             f"{one.test.name} changes by {one.change:+.1%}: "
@@ -351,7 +351,7 @@ def _problem(one: Judged, folder: Path) -> PatchkitError:
             code=code,
             where=Location(path=str(folder)),
             why=f"{one.why}; 99 % interval {list(one.interval)}, {one.comparison.rounds} rounds",
-            hint="the samples lie in that folder; patchkit verify --gate bench measures again",
+            hint="the samples are in that folder; to measure again: patchkit verify --gate bench",
         )
 
     return problem(code="BENCH_SLOWER") if one.judgement == "lost" else problem(code="BENCH_GAIN_MISSING")
@@ -359,11 +359,11 @@ def _problem(one: Judged, folder: Path) -> PatchkitError:
 
 PROGRAMS = (llama_cpp().programs.bench,)
 _EMULATED_MODEL = SmallModel(head_size=128)
-# One thread: ggml's threads wait for each other by spinning, which on a busy machine measures the others.
+# One thread: ggml's threads spin while they wait, so on a busy machine more threads would measure other load.
 _CPU_PLAN = BenchPlan(
     prompts=(128,), generated=(16,), depths=(0, 128), batch=128, micro_batch=128, repetitions=7, threads=1
 )
-# A prompt of more than one physical batch, and single tokens, each with an empty and a long KV cache.
+# Prompts longer than one physical batch, and single tokens, each with an empty and with a filled KV cache.
 _EMULATED_PLAN = BenchPlan(
     prompts=(96,), generated=(4,), depths=(0, 512), batch=64, micro_batch=64, repetitions=1, threads=1
 )
@@ -371,7 +371,7 @@ _EMULATED_PLAN = BenchPlan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchOnDevice:
-    """``plan`` None: the usual one of the machine. ``runner`` is where it runs; it is built here."""
+    """Builds and measures; ``plan`` None: the machine's usual plan. ``runner`` runs it; building is local."""
 
     machine: Machine
     runner: Runner
@@ -390,7 +390,7 @@ class BenchOnDevice:
         return self.machine.gate_name("bench")
 
     def run(self, subject: Subject) -> GateResult:
-        """Build, measure, judge; raises what building and :class:`BenchGate` raise, and MODEL_MISSING."""
+        """Build, measure, judge. Raises the errors of building and :class:`BenchGate`, and MODEL_MISSING."""
         if self.model is not None:
             check_model(self.model)
         try:
@@ -429,7 +429,7 @@ class BenchOnDevice:
         ).run(subject)
         not_run = [*result.not_run, *not_proven_on(self.machine, subject)]
         if self.model is None and not self.machine.is_cpu:
-            not_run.append("the gains that patches promise: they are of real models (--model GGUF)")
+            not_run.append("the gains that patches promise: they need a real model (--model GGUF)")
         return replace(result, not_run=tuple(not_run))
 
     def _complete(self, subject: Subject, sides: Sides) -> GateResult:
@@ -439,8 +439,8 @@ class BenchOnDevice:
             gate=self.name,
             verdict=verdict_on(self.machine, ()),
             summary=(
-                f"llama-bench comes to its end on the {self.machine.told}, both sides, "
-                f"{len(done.after.tests)} tests; no speed is claimed"
+                f"llama-bench finishes on the {self.machine.label}, both sides, "
+                f"{len(done.after.tests)} tests; speed is not judged"
             ),
             evidence=BenchEvidence(
                 runner=self.runner.name,

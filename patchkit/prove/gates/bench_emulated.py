@@ -1,4 +1,4 @@
-"""llama-bench on the emulated GPU: that it comes to its end, and what it launched; never how fast it is."""
+"""llama-bench on the emulated GPU: whether it finishes and which kernels it launches, never its speed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HELP_S = 60.0
 
 
 class BenchBroken(GateError):
-    """llama-bench ends badly on the candidate where it comes to its end on the baseline."""
+    """llama-bench fails on the candidate but finishes on the baseline."""
 
     code = "BENCH_BROKEN"
 
@@ -42,10 +42,10 @@ class Launched(Record):
 
 
 class Completed(Record):
-    """A run of llama-bench that came to its end: its tests, and every kernel that it launched.
+    """A run of llama-bench that finished: its tests and all kernels that it launched.
 
-    ``on_cpu`` are calls of hipBLAS or rocBLAS, which no kernel of upstream's computes: the CPU did.
-    ``is_kept``: an earlier run was taken again.
+    ``on_cpu`` are calls of hipBLAS or rocBLAS, which the CPU computed instead of a GPU kernel. ``is_kept``:
+    the result of an earlier run was reused.
     """
 
     side: str
@@ -57,10 +57,10 @@ class Completed(Record):
 
     @property
     def line(self) -> str:
-        """For a person."""
+        """The run in one line."""
         launches = sum(one.launches for one in self.kernels)
         executed = sum(one.instructions for one in self.kernels)
-        again = "; taken again: no code that it executes changed" if self.is_kept else ""
+        again = "; reused, because no code that it executes has changed" if self.is_kept else ""
         on_cpu = f"; computed on the CPU: {', '.join(self.on_cpu)}" if self.on_cpu else ""
         return (
             f"{self.side}: {len(self.tests)} tests, {launches} launches of {len(self.kernels)} kernels, "
@@ -70,14 +70,14 @@ class Completed(Record):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedSides:
-    """Both sides; ``lines`` are for a person."""
+    """The runs of both sides."""
 
     before: Completed
     after: Completed
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What each side did, and which kernels only one of them launched."""
+        """A line per side, and a line for each kernel that only one side launched."""
         return (self.before.line, self.after.line, *self._differences())
 
     def _differences(self) -> Iterator[str]:
@@ -97,11 +97,11 @@ def complete_bench(
     """Run llama-bench once on each side.
 
     Raises:
-        BenchBroken: it does not come to its end on the candidate.
+        BenchBroken: it does not finish on the candidate.
         BENCH_DEVICE_WRONG: it ran on another device.
         PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`, BENCH_HELP_UNKNOWN,
             BENCH_OUTPUT_UNREADABLE, EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
-        CacheError: the disk refused.
+        CacheError: the disk is full or not writable.
     """
     place = Place(folder=runs_folder(subject, "bench", machine), reporter=subject.reporter)
     before = _complete(subject, sides.before, "baseline", machine, plan, model, place)
@@ -121,14 +121,14 @@ def _complete(
     model: Path,
     place: Place,
 ) -> Completed:
-    subject.reporter.step(f"{_PROGRAM} of the {name} on {machine.told}")
+    subject.reporter.step(f"{_PROGRAM} of the {name} on {machine.label}")
     program = str(side.program(_PROGRAM))
-    asked = run_program(
+    usage = run_program(
         f"{name}-help", [program, "--help"], place=place, env=side.environment, timeout_s=_HELP_S
     )
-    arguments = bench_arguments(parse_help(asked.text()), plan, str(model))
+    arguments = bench_arguments(parse_help(usage.text()), plan, str(model))
     report = place.folder / f"{name}.emulated.json"
-    with disk_errors(report, "removing what an earlier run left"):
+    with disk_errors(report, "removing the report of an earlier run"):
         report.unlink(missing_ok=True)
     ran = run_program(
         name,
@@ -147,19 +147,19 @@ def _complete(
             code="BENCH_OUTPUT_UNREADABLE",
             why=f"its output is in {ran.stdout}",
         )
-    told = load_report(report)
+    emulation = load_report(report)
     return Completed(
         side=name,
         command=ran.command,
         tests=tuple(row.test.name for row in rows),
-        kernels=tuple(_launched(told)),
-        on_cpu=tuple(sorted({one.call for one in told.on_cpu})),
+        kernels=tuple(_launched(emulation)),
+        on_cpu=tuple(sorted({one.call for one in emulation.on_cpu})),
         is_kept=ran.is_kept,
     )
 
 
 def _launched(report: EmulationReport) -> Iterator[Launched]:
-    """The kernels by the names that people read, which several mangled ones may share."""
+    """The kernels by readable name, which several mangled names may share."""
     found: dict[str, list[KernelCount]] = {}
     for one in report.kernels:
         if one.launches:
@@ -173,15 +173,15 @@ def _launched(report: EmulationReport) -> Iterator[Launched]:
 
 
 def launches_table(sides: Sequence[Completed], on: str) -> Table:
-    """Every kernel that llama-bench launched, with the launches on each side."""
+    """Every kernel that llama-bench launched, with its launches on each side."""
     counts = {one.side: {kernel.kernel: kernel.launches for kernel in one.kernels} for one in sides}
     names = sorted({kernel.kernel for one in sides for kernel in one.kernels})
     return Table(
         name="bench-launches",
-        caption=f"What llama-bench launched on {on}",
+        caption=f"Kernels that llama-bench launched on {on}",
         columns=columns("kernel", *(f"{one.side} #" for one in sides)),
         rows=tuple(
             Row(cells=(name, *(str(counts[one.side].get(name, 0)) for one in sides))) for name in names
         ),
-        note="An emulated GPU has no speed: the times that llama-bench printed are not told.",
+        note="An emulated GPU has no speed, so the times that llama-bench printed are not shown.",
     )

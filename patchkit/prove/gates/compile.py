@@ -1,7 +1,7 @@
-"""Gate ``compile``: what the patches touch compiles for their GPUs, host and device, without new warnings.
+"""Gate ``compile``: touched units compile for their GPUs, host and device pass, without new warnings.
 
-By default the touched units, pass by pass; ``library`` also builds and links the whole HIP library of the
-candidate through upstream's CMake.
+By default only the touched units; ``library`` also builds and links the candidate's whole HIP library with
+upstream's CMake.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.remarks import Diagnostic
 
 _NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
-_ALONE = "only the candidate has it, there is nothing to compare it with"
-_HOST_BUILD = "what is built for the CPU is the matter of the gate cpu-build"
+_ALONE = "only the candidate has it, so there is no baseline to compare with"
+_HOST_BUILD = "gate cpu-build checks what is built for the CPU"
 
 
 class NewWarning(GateError):
-    """The compiler warns about the candidate and not about the baseline."""
+    """The compiler warns about the candidate but not about the baseline."""
 
     code = "COMPILE_NEW_WARNING"
 
@@ -50,20 +50,20 @@ class Pass(Record):
 
     @classmethod
     def of(cls, pair: Pair) -> Pass:
-        """What came of a pair."""
+        """The record of a compiled pair."""
         after = pair.after
-        made = after if isinstance(after, CompiledUnit) else None
+        unit = after if isinstance(after, CompiledUnit) else None
         return cls(
             unit=pair.unit,
             arch=pair.arch,
             which=pair.which,
-            compiles=made is not None,
+            compiles=unit is not None,
             warnings_baseline=len(pair.before.diagnostics),
             warnings_candidate=len(after.diagnostics),
             seconds_baseline=pair.before.seconds,
-            seconds_candidate=made.seconds if made is not None else None,
+            seconds_candidate=unit.seconds if unit is not None else None,
             object_baseline=pair.before.key,
-            object_candidate=made.key if made is not None else None,
+            object_candidate=unit.key if unit is not None else None,
         )
 
 
@@ -80,7 +80,7 @@ class Library(Record):
 
     @classmethod
     def of(cls, built: BuiltLibrary) -> Library:
-        """What was built."""
+        """The record of a built library."""
         return cls(
             path=str(built.path),
             size_bytes=built.size_bytes,
@@ -93,13 +93,13 @@ class Library(Record):
 
 
 class CompileEvidence(Evidence):
-    """Every pass of every touched unit, and the whole libraries that were built."""
+    """Every pass of every touched unit, and the libraries that were built."""
 
     passes: Many[Pass]
     library: Many[Library] = ()
 
     def blocks(self) -> Iterator[Block]:
-        """Passes, and the whole library when it was built."""
+        """The passes, and the whole library if it was built."""
         yield Table(
             name="passes",
             caption="Units compiled in both trees",
@@ -128,7 +128,7 @@ class CompileEvidence(Evidence):
 
 
 def _pass_row(one: Pass) -> Row:
-    def told(value: float | None) -> str:
+    def figure(value: float | None) -> str:
         return "-" if value is None else f"{value:g}"
 
     cells = (
@@ -136,15 +136,15 @@ def _pass_row(one: Pass) -> Row:
         one.arch,
         one.which,
         "compiles" if one.compiles else "FAILS",
-        was_is(told(one.warnings_baseline), told(one.warnings_candidate)),
-        was_is(told(one.seconds_baseline), told(one.seconds_candidate)),
+        was_is(figure(one.warnings_baseline), figure(one.warnings_candidate)),
+        was_is(figure(one.seconds_baseline), figure(one.seconds_candidate)),
     )
     return Row(cells=cells, state="compiles" if one.compiles else "fails")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileGate:
-    """The touched units; with ``library`` everything else of the HIP library, too."""
+    """Compiles the touched units; with ``library`` also the rest of the HIP library."""
 
     library: bool = False
     name: str = "compile"
@@ -161,11 +161,11 @@ class CompileGate:
         for path in unreached_files(subject):
             yield f"{path}: no unit of the HIP backend includes it, and {_HOST_BUILD}"
 
-    def _leaves_out_units(self, subject: Subject) -> bool:
+    def _skips_units(self, subject: Subject) -> bool:
         return not self.library and bool(unpaired_units(subject))
 
     def run(self, subject: Subject) -> GateResult:
-        """Compile both trees. Raises what the compiler and the disk raise."""
+        """Compile both trees. Raises the errors of the compiler and the disk."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
@@ -174,15 +174,15 @@ class CompileGate:
         good = [pair for pair in pairs if isinstance(pair.after, CompiledUnit)]
         units = len({pair.unit for pair in pairs})
         fresh = [
-            made
+            unit
             for pair in pairs
-            for made in (pair.before, pair.after)
-            if isinstance(made, CompiledUnit) and not made.cached
+            for unit in (pair.before, pair.after)
+            if isinstance(unit, CompiledUnit) and not unit.cached
         ]
-        seconds = sum(made.seconds for made in fresh)
-        told = (
+        seconds = sum(unit.seconds for unit in fresh)
+        effort = (
             f"{len(fresh)} passes compiled now ({seconds:.0f} s of compiler time), "
-            f"{2 * len(pairs) - len(fresh)} taken from the cache"
+            f"{2 * len(pairs) - len(fresh)} from the cache"
         )
         built: list[BuiltLibrary] = []
         if self.library and not problems:
@@ -193,7 +193,7 @@ class CompileGate:
                     problems.append(_library_error(error, arch, subject))
         return GateResult(
             gate=self.name,
-            verdict="failed" if problems else "not run" if self._leaves_out_units(subject) else "passed",
+            verdict="failed" if problems else "not run" if self._skips_units(subject) else "passed",
             summary=(
                 f"{len(good)} of {len(pairs)} passes of {units} touched units compile for "
                 f"{' '.join(subject.archs)}, host and device; {_warnings(problems)} new warnings"
@@ -203,7 +203,7 @@ class CompileGate:
                 passes=tuple(Pass.of(pair) for pair in pairs), library=tuple(Library.of(one) for one in built)
             ),
             not_run=tuple(self._not_run(subject)),
-            lines=(told, *(_library_line(one) for one in built)),
+            lines=(effort, *(_library_line(one) for one in built)),
         )
 
 
@@ -281,7 +281,7 @@ def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> GateEr
 
 
 def _new_warnings(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> Iterator[Diagnostic]:
-    """Warnings the baseline has not, or not as often; lines move, so they do not count."""
+    """Warnings that the baseline lacks or has less often. Lines are not compared because they move."""
     known = Counter((found.where.path, found.text, found.flag) for found in before)
     for found in after:
         key = (found.where.path, found.text, found.flag)
@@ -298,7 +298,7 @@ def _new_warning(pair: Pair, found: Diagnostic, subject: Subject) -> NewWarning:
         where=Location(
             path=found.where.path, line=found.where.line, column=found.where.column, label=patches or None
         ),
-        why=f"the baseline has no such warning{f' [{found.flag}]' if found.flag else ''}",
+        why=f"the baseline does not have this warning{f' [{found.flag}]' if found.flag else ''}",
         hint=f"patchkit diff --patch {patches.split(',')[0]}" if patches else None,
     )
 

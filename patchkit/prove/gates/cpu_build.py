@@ -1,6 +1,6 @@
-"""Gate ``cpu-build``: what plain patches change builds for the CPU, with upstream's CMake.
+"""Gate ``cpu-build``: files changed by GPU-independent patches build for the CPU, with upstream's CMake.
 
-Code for a GPU under a guard is no matter of this gate: no line of it runs on a CPU.
+Guarded GPU code is not checked here because none of it runs on a CPU.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from patchkit.toolchain.machine import Source
 from patchkit.toolchain.sides import Workshop
 
 NAME = "cpu-build"
-NOT_FOR_THE_CPU = "no plain patch changes what is built for the CPU"
+NOT_FOR_THE_CPU = "no GPU-independent patch changes what is built for the CPU"
 _GPU_FOLDERS = ("src/ggml-cuda", "src/ggml-hip", "src/ggml-musa")  # in ggml's own repository
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")
 
 
 class CpuBuildEvidence(Evidence):
-    """What was built, for which files."""
+    """The targets that were built, and the files that they were built for."""
 
     files: Many[str]
     targets: Many[str]
@@ -36,7 +36,7 @@ class CpuBuildEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuBuildGate:
-    """The targets of upstream's build that the changed files are part of, and no other."""
+    """Builds only those targets of upstream that contain a changed file."""
 
     name: str = NAME
 
@@ -47,7 +47,7 @@ class CpuBuildGate:
         return cls()
 
     def run(self, subject: Subject) -> GateResult:
-        """Build the candidate, and the baseline where it does not build. Raises what building raises."""
+        """Build the candidate, and the baseline if that fails. Raises the errors of building the baseline."""
         files = host_files(subject)
         targets = targets_of(subject, files)
         if not targets:
@@ -62,18 +62,18 @@ class CpuBuildGate:
             return ended_by_tool(NAME, error, subject, workshop)
         unread = find_unread(files, after.read_by_compilers(), subject)
         many = counted(len(files) - len(unread), "changed file")
-        told = f"{', '.join(targets)} built for the CPU, with {many}"
+        summary = f"{', '.join(targets)} built for the CPU, with {many}"
         return GateResult(
             gate=NAME,
             verdict="passed" if len(unread) < len(files) else "not run",
-            summary=told if len(unread) < len(files) else "the CPU's build reads none of the changed files",
+            summary=summary if len(unread) < len(files) else "the CPU build reads none of the changed files",
             evidence=CpuBuildEvidence(files=files, targets=targets),
             not_run=tuple(f"{path}: no compiler read it" for path in unread),
         )
 
 
 def find_unread(files: Sequence[str], seen: Collection[str], subject: Subject) -> tuple[str, ...]:
-    """Those of the files that stand in the candidate, and that neither a compiler nor CMake has read."""
+    """Those of the files that exist in the candidate and that neither a compiler nor CMake has read."""
     return tuple(
         path
         for path in files
@@ -86,9 +86,9 @@ def _is_of_cmake(path: str) -> bool:
 
 
 def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: Workshop) -> GateResult:
-    """Of a gate whose build of the candidate ended so: not run without tools, failed if the baseline builds.
+    """The result of a gate after building the candidate failed: not run without tools, else failed.
 
-    Raises whatever is no matter of the candidate.
+    Failed only if the baseline builds. Raises errors that are not caused by the candidate.
     """
     if error.code in _NO_TOOLS:
         why = f"{error.message} ({error.hint})"
@@ -96,12 +96,12 @@ def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: 
     if not isinstance(error, BuildFailed | NotConfigured):
         raise error
     files = host_files(subject)
-    # What the patches add to upstream's tests is not there.
+    # The baseline lacks tests that the patches add to upstream's.
     open_tests(source_of(subject, candidate=False), workshop).build(targets_of(subject, files))
     if isinstance(error, BuildFailed):
         return GateResult.ended_by(gate, blame_candidate_build(error, subject))
     failed = CandidateBuildFailed(
-        f"the candidate does not build, the baseline does: {error.message}",
+        f"the candidate does not build but the baseline does: {error.message}",
         where=[
             Location(path=path, label=", ".join(subject.patches_of(path)) or None)
             for path in files
@@ -109,13 +109,13 @@ def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: 
         ]
         or error.where,
         why=error.why,
-        hint=f"all that CMake said: {error.where[0]}" if error.where else error.hint,
+        hint=f"CMake's full output: {error.where[0]}" if error.where else error.hint,
     )
     return GateResult.ended_by(gate, failed)
 
 
 def host_files(subject: Subject) -> tuple[str, ...]:
-    """Files that plain patches change or add, and that CMake or the CPU build reads, sorted."""
+    """Files changed or added by GPU-independent patches that CMake or the CPU build reads, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
     upstream = upstream_of(subject.baseline)
     kernels = tuple(f"{upstream.ggml_path(folder)}/" for folder in _GPU_FOLDERS)
@@ -129,7 +129,7 @@ def host_files(subject: Subject) -> tuple[str, ...]:
 
 
 def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
-    """The targets of upstream's build that the files are part of, sorted."""
+    """The targets of upstream's build that contain the files, sorted."""
     upstream = upstream_of(subject.baseline)
     folders, targets = upstream.folders, upstream.targets
     found = set()
@@ -143,14 +143,14 @@ def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
 
 
 def _named_in(subject: Subject, folder: str) -> str | None:
-    """The last target that the CMakeLists.txt of a folder names: it links those before it."""
+    """The last target in the CMakeLists.txt of a folder: it links those before it."""
     manifest = subject.candidate / folder / "CMakeLists.txt"
     named = _TARGET.findall(manifest.read_text("utf-8", "replace")) if manifest.is_file() else []
     return named[-1] if named else None
 
 
 def source_of(subject: Subject, *, candidate: bool) -> Source:
-    """One side of a subject, to be built."""
+    """One side of a subject as a source to build."""
     return Source(
         root=subject.candidate if candidate else subject.baseline,
         tree=subject.candidate_tree if candidate else subject.baseline_tree,

@@ -1,4 +1,4 @@
-"""Gate ``cpu-tests``: upstream's own tests of what plain patches change pass on the CPU."""
+"""Gate ``cpu-tests``: upstream's own tests of files that GPU-independent patches change pass on the CPU."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from patchkit.toolchain.sides import Workshop
 
 NAME = CPU_TESTS
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
-_SHOWN = 20  # lines of a failed test
+_SHOWN = 20  # lines of a failed test's output
 _DEFAULT_LABEL = "main"
 
 
 class CpuTestFailed(GateError):
-    """A test of upstream's fails on the candidate and passes on the baseline."""
+    """A test of upstream fails on the candidate but passes on the baseline."""
 
     code = "CPU_TESTS_WORSE"
 
 
 class RanTest(Record):
-    """One test on the candidate, and on the baseline where it failed there."""
+    """One test on the candidate, and on the baseline if it failed there."""
 
     name: str
     passed: bool
@@ -38,14 +38,14 @@ class RanTest(Record):
 
 
 class CpuTestsEvidence(Evidence):
-    """What was built, what ran, and for which files."""
+    """What was built and run, and for which files."""
 
     files: Many[str]
     targets: Many[str]
     tests: Many[RanTest]
 
     def blocks(self) -> Iterator[Block]:
-        """Each test with what it is about."""
+        """Each test with the files that it covers."""
         if self.tests:
             yield Table(
                 name="cpu-tests",
@@ -69,7 +69,7 @@ def _result(one: RanTest) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTestsGate:
-    """The tests of the changed files; with ``every_test`` all that need neither a model nor the network."""
+    """Runs the tests of the changed files; ``every_test``: all that need neither a model nor the network."""
 
     every_test: bool = False
     name: str = NAME
@@ -80,7 +80,7 @@ class CpuTestsGate:
         return cls(every_test=setup.full)
 
     def run(self, subject: Subject) -> GateResult:
-        """Build and test the candidate, and the baseline where it fails. Raises what building raises."""
+        """Build and test the candidate, and the baseline if that fails. Raises if the baseline fails too."""
         files = host_files(subject)
         if not files:
             return GateResult(gate=NAME, verdict="not run", summary=NOT_FOR_THE_CPU)
@@ -88,10 +88,10 @@ class CpuTestsGate:
         subject.reporter.step("configuring upstream's tests")
         try:
             after = open_tests(source_of(subject, candidate=True), workshop)
-            chosen, left = choose_tests(after.tests, files, subject, every_test=self.every_test)
+            chosen, skipped = choose_tests(after.tests, files, subject, every_test=self.every_test)
             if not chosen:
-                why = "no test of upstream's is about what changed"
-                return GateResult(gate=NAME, verdict="not run", summary=why, not_run=tuple(left))
+                why = "no test of upstream covers the changed files"
+                return GateResult(gate=NAME, verdict="not run", summary=why, not_run=tuple(skipped))
             programs = sorted({test.program for test in chosen if test.program is not None})
             after.build(programs)
         except ToolchainError as error:
@@ -100,10 +100,10 @@ class CpuTestsGate:
         return GateResult(
             gate=NAME,
             verdict="failed" if problems else "passed",
-            summary=f"{len(ran)} of upstream's tests of {len(files)} changed files ran on the CPU",
+            summary=f"{len(ran)} of upstream's tests, for {len(files)} changed files, ran on the CPU",
             problems=tuple(problems),
             evidence=CpuTestsEvidence(files=files, targets=tuple(programs), tests=tuple(ran)),
-            not_run=tuple(left),
+            not_run=tuple(skipped),
             lines=tuple(f"{_result(one)}: {one.name}" for one in ran),
         )
 
@@ -111,31 +111,31 @@ class CpuTestsGate:
 def choose_tests(
     tests: Sequence[UpstreamTest], files: Sequence[str], subject: Subject, *, every_test: bool
 ) -> tuple[list[UpstreamTest], list[str]]:
-    """The tests to run, and what is left out with the reason.
+    """The tests to run, and a line for each skipped test or file that no test covers.
 
-    A test is about a file when its source includes the header of that name, or when it is that source.
+    A test covers a file if its source includes a header of that name, or if the file is that source.
     """
     by_program = {test.program: about(test.program, files, subject) for test in tests if test.program}
-    chosen, left = [], []
+    chosen, skipped = [], []
     for test in tests:
         if test.program is None or not (every_test or by_program[test.program]):
             continue
         if test.needs or test.labels not in {(), (_DEFAULT_LABEL,)}:
-            left.append(f"{test.name}: it needs {', '.join(test.needs) or 'a model'}")
+            skipped.append(f"{test.name}: it needs {', '.join(test.needs) or 'a model'}")
         else:
             chosen.append(test)
     covered = {path for test in chosen if test.program for path in by_program[test.program]}
     if not every_test:
-        left += [
-            f"{path}: no test of upstream's names it; all tests: patchkit verify --gate {NAME} --full"
+        skipped += [
+            f"{path}: no test of upstream includes it; to run all tests: patchkit verify --gate {NAME} --full"
             for path in files
             if path not in covered
         ]
-    return chosen, left
+    return chosen, skipped
 
 
 def about(program: str, files: Sequence[str], subject: Subject) -> tuple[str, ...]:
-    """Which of the files the source of a test names."""
+    """Those of the files that the source of a test includes or is."""
     own = _source_of(program, subject)
     source = subject.candidate / own
     if not source.is_file():
@@ -167,7 +167,7 @@ def _run(
         held: bool | None = None
         if done.returncode != 0:
             if before is None:
-                subject.reporter.step("building the baseline, to see whether it fails there")
+                subject.reporter.step("building the baseline, to check whether it fails there too")
                 before = open_tests(source_of(subject, candidate=False), workshop)
                 before.build(sorted({each.program for each in chosen if each.program}))
             held = before.run(test.name).returncode == 0
@@ -183,10 +183,10 @@ def _failed(
     lines = output.decode("utf-8", "replace").strip().splitlines()[-_SHOWN:]
     patches = sorted({name for path in named for name in subject.patches_of(path)})
     return CpuTestFailed(
-        f"upstream's {test.name} fails, and passes without the patches",
+        f"upstream's {test.name} fails with the patches and passes without them",
         where=[Location(path=path, label=", ".join(subject.patches_of(path)) or None) for path in named]
         or Location(path=_source_of(test.program, subject)),
         why="\n".join(line[:200] for line in lines),
-        hint=f"again: ctest --test-dir {after.folder} -R '^{test.name}$' --output-on-failure; "
+        hint=f"to run it again: ctest --test-dir {after.folder} -R '^{test.name}$' --output-on-failure; "
         f"the change: patchkit diff --patch {patches[0] if patches else 'ID'}",
     )

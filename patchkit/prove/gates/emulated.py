@@ -1,4 +1,4 @@
-"""The emulated GPU as a machine that gates run on: which GPUs it can be, what it is, what it proves."""
+"""The emulated GPU as a machine for gates: which GPUs can be emulated, and what a run there proves."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from patchkit.prove.subject import Subject
 
 
 def choose_emulated(archs: Sequence[str]) -> str | None:
-    """The GPU to emulate for a candidate: the first that can be; None when none can."""
+    """The GPU to emulate for a candidate: the first one that can be emulated, else None."""
     return next((arch for arch in archs if architecture_of(arch).is_emulated), None)
 
 
 def not_proven_on(machine: Machine, subject: Subject) -> tuple[str, ...]:
-    """What a run on the CPU or an emulated GPU does not prove of a candidate."""
+    """What a run on the CPU or on an emulated GPU does not prove about a candidate."""
     if not machine.is_emulated:
         return machine.not_proven
     others = [arch for arch in subject.archs if arch != machine.emulates]
@@ -33,7 +33,7 @@ def not_proven_on(machine: Machine, subject: Subject) -> tuple[str, ...]:
 
 
 def emulator_digest() -> str:
-    """A digest of the sources of the emulator and of the runtime that programs find it behind."""
+    """A digest of the sources of the emulator and of the runtime that programs load it through."""
     native = files("patchkit.gpu.emulated") / "native"
     digest = hashlib.sha256()
     for folder in ("emulator", "runtime"):
@@ -48,14 +48,14 @@ def _name(path: Traversable) -> str:
 
 
 def emulated_on(machine: Machine) -> EmulatedOn | None:
-    """What evidence says of an emulated machine; None for any other."""
+    """The emulated GPU as recorded in evidence; None for a real device."""
     if machine.emulates is None:
         return None
     return EmulatedOn(gpu=machine.emulates, emulator=emulator_digest())
 
 
 def verdict_on(machine: Machine, problems: Sequence[PatchkitError]) -> Verdict:
-    """The verdict of a gate that came to its end on that machine."""
+    """The verdict of a gate that finished on that machine."""
     if problems:
         return "failed"
     return EMULATED if machine.is_emulated else "passed"

@@ -1,4 +1,4 @@
-"""Gate ``logits``: what whole models answer on both sides is as near to the CPU as before."""
+"""Gate ``logits``: the logits of whole models are as close to the CPU's as before, compared on both sides."""
 
 from __future__ import annotations
 
@@ -51,18 +51,19 @@ class LogitsBroken(GateError):
 
 NAME = "logits"
 _CPU = "CPU"
-# Ours, chosen and not measured on an AMD GPU. Upstream's CPU flash attention is 1.6e-5 (NMSE) and 2.6e-5 nats
-# from its own path without (measured on these models at build 6900). The floor of KL is that of a text, too:
-# llama-perplexity keeps the base's logits in 16 bits.
+# Chosen, not measured on an AMD GPU. Upstream's CPU flash attention differs by 1.6e-5 (NMSE) and 2.6e-5 nats
+# from its own path without flash attention (measured on these models at build 6900). The floor of KL also
+# applies to a text, because llama-perplexity stores the base's logits in 16 bits.
 _FACTOR, _FLOOR_NMSE, _FLOOR_KL = 3.0, 5e-5, 1e-4
 _TIMEOUT_S = 1800.0
-# Ours: further off than any right backend. With the coarsest quantizations, whose products the GPU and the
-# CPU round differently, build 6900 is 6e-3 off; where it computes something else it is 0.06 to 2
+# Chosen: further off than any correct backend. With the coarsest quantizations, whose matmuls the GPU and the
+# CPU round differently, build 6900 is off by 6e-3; where it computes something else it is off by 0.06 to 2
 # (docs/records/emulator.md).
 _ELSEWHERE = 0.03
-# How much nearer is a part mended: with the patches for two of build 6900's three races Mamba's text of two
-# sequences goes from 1.5 to 0.05. What a patch breaks besides may hide below that: the scene is not proven.
-_MENDS = 10.0
+# By this factor closer counts as a partial fix: with the patches for two of build 6900's three races, Mamba
+# with two sequences goes from 1.5 to 0.05. New errors may hide below that, so such a scene does not count as
+# proven.
+_FIXES = 10.0
 
 
 _BEFORE = Field(validation_alias="baseline", serialization_alias="baseline")
@@ -70,7 +71,7 @@ _AFTER = Field(validation_alias="candidate", serialization_alias="candidate")
 
 
 class TextPair(Record):
-    """How far each side's reading of the text is from the base."""
+    """Divergence of both sides from the base when reading a text."""
 
     before: Divergence = _BEFORE
     after: Divergence = _AFTER
@@ -78,7 +79,7 @@ class TextPair(Record):
 
     @property
     def line(self) -> str:
-        """For a person."""
+        """The comparison in one line."""
         return (
             f"text: KL {self.after.mean:.6f} nats per token (baseline {self.before.mean:.6f}), perplexity "
             f"{self.after.perplexity:.4f} (CPU {self.after.base_perplexity:.4f})"
@@ -86,24 +87,24 @@ class TextPair(Record):
 
 
 def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
-    """The divergence may be three times the baseline's, at least the floor."""
+    """Fail if the divergence exceeds three times the baseline's, and the floor."""
     allowed = max(_FACTOR * pair.before.mean, _FLOOR_KL)
     if not pair.after.mean <= allowed:
         yield GateError(
-            f"the candidate reads the text {pair.after.mean:.6f} nats per token from the CPU",
+            f"the candidate's KL divergence from the CPU on the text is {pair.after.mean:.6f} nats per token",
             code="LOGITS_FAR",
             why=(
-                f"allowed are {allowed:.6f}; the baseline has {pair.before.mean:.6f}; perplexity "
-                f"{pair.after.perplexity:.4f}, the CPU's is {pair.after.base_perplexity:.4f}"
+                f"at most {allowed:.6f} is allowed; the baseline has {pair.before.mean:.6f}; perplexity is "
+                f"{pair.after.perplexity:.4f}, on the CPU {pair.after.base_perplexity:.4f}"
             ),
             hint="patchkit verify --gate backend-ops shows which shapes are wrong",
         )
 
 
 class Pair(Record):
-    """One scene of one model: how far each side is from the reference.
+    """One scene of one model: the distance of each side from the reference.
 
-    Where the baseline itself is far off, ``apart`` is how far the candidate is from the baseline.
+    If the baseline itself is far off, ``apart`` is the distance of the candidate from the baseline.
     """
 
     model: str
@@ -114,29 +115,30 @@ class Pair(Record):
 
     @property
     def what(self) -> str:
-        """For a person."""
+        """Model and scene as text."""
         return f"{self.model}, {self.scene.name}"
 
     @property
     def is_upstreams(self) -> bool:
-        """Whether upstream itself computes something else than its CPU backend."""
+        """Whether upstream itself computes something different from its CPU backend."""
         return not _is_near(self.before)
 
     @property
     def is_another(self) -> bool:
-        """Whether the candidate's numbers are neither the CPU's nor, by and large, the baseline's.
+        """Whether the candidate's logits match neither the CPU's nor, roughly, the baseline's.
 
-        Where they come much nearer to the CPU's, the patches mend a part of what is wrong upstream.
+        Not if they are much closer to the CPU's than the baseline's: then the patches fix part of an upstream
+        bug.
         """
         if self.apart is None or not self.apart.is_finite or _is_near(self.after):
             return False
-        if self.after.nmse * _MENDS <= self.before.nmse:
+        if self.after.nmse * _FIXES <= self.before.nmse:
             return False
         return self.apart.nmse > max(_ELSEWHERE, self.before.nmse / 2)
 
     @property
     def is_judged(self) -> bool:
-        """Whether the scene says anything of the candidate."""
+        """Whether the scene proves anything about the candidate."""
         return not self.is_upstreams or _is_near(self.after)
 
 
@@ -145,7 +147,7 @@ def _is_near(distance: Distance) -> bool:
 
 
 class LogitsLimits(Record):
-    """What the candidate may be away from the reference: a factor of the baseline's distance, and a floor."""
+    """How far the candidate may be from the reference: a factor of the baseline's distance, and a floor."""
 
     factor: MeasuredNumber
     floor_nmse: MeasuredNumber
@@ -154,7 +156,7 @@ class LogitsLimits(Record):
 
 
 class LogitsEvidence(DeviceEvidence):
-    """Every scene of every model, and the text that was read (None: none was)."""
+    """All scenes of all models, and the text comparison (None: no text was read)."""
 
     device: str
     backend: str
@@ -175,7 +177,7 @@ class LogitsEvidence(DeviceEvidence):
             rows.append(Row(cells=(one.model, one.scene.name, nmse, divergence, finite)))
         yield Table(
             name="logits",
-            caption=f"Logits against the CPU, on {self.device}",
+            caption=f"Logits compared with the CPU, on {self.device}",
             columns=columns("model", "scene", "NMSE #", "KL in nats #", "finite"),
             rows=tuple(rows),
             note=self.reference,
@@ -183,17 +185,17 @@ class LogitsEvidence(DeviceEvidence):
         )
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """The device, too."""
+        """Adds the device."""
         yield from super().provenance()
         yield "device", self.device
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogitsGate:
-    """``model`` is a GGUF of the user's; without one, small models with random weights are written.
+    """``model`` is the user's GGUF; without it, small models with random weights are generated.
 
-    ``text`` is read with that model by llama-perplexity, too. ``groups`` are the small models; without them
-    all, or with ``is_sample`` those of the kinds that the changed files need.
+    ``text`` is read with that model by llama-perplexity. ``groups`` are the small models; without it all of
+    them run, or with ``is_sample`` those of the kinds that the changed files need.
     """
 
     machine: Machine
@@ -224,9 +226,9 @@ class LogitsGate:
         """Run every scene of every model three times: reference, baseline, candidate.
 
         Raises:
-            MODEL_MISSING: ``model`` is no file.
+            MODEL_MISSING: ``model`` is not a file.
             ToolchainError: building or running the baseline failed.
-            CacheError: the disk refused.
+            CacheError: the disk is full or not writable.
         """
         self._check()
         programs = GATE_PROGRAMS if self.text is None else (*GATE_PROGRAMS, PERPLEXITY)
@@ -240,7 +242,7 @@ class LogitsGate:
         chosen = self._chosen(subject)
         ran: list[Ran] = []
         wanted = list(self._runs(subject, chosen))
-        if self.machine.is_emulated:  # several at once: most of it is waiting for the compiler of one unit
+        if self.machine.is_emulated:  # in parallel, because they mostly wait for the compiler of one unit
             stop = threading.Event()
             pairs = run_parallel(
                 wanted,
@@ -268,7 +270,7 @@ class LogitsGate:
             return GateResult.ended_by(
                 self.name,
                 GateError(
-                    "upstream's own logits are wrong, in every scene",
+                    "upstream's own logits are wrong in every scene",
                     code="LOGITS_NOT_FINITE",
                     why="\n".join(_not_judged(pairs)),
                     hint="patchkit verify --gate backend-ops shows which operations are wrong",
@@ -280,13 +282,13 @@ class LogitsGate:
             verdict=verdict_on(self.machine, problems),
             summary=(
                 f"{len(pairs)} scenes of {len({pair.model for pair in pairs})} models on "
-                f"{self.machine.told}; {len(problems)} too far from the CPU"
+                f"{self.machine.label}; {len(problems)} too far from the CPU"
             ),
             problems=problems,
             evidence=LogitsEvidence(
-                device=self.machine.told,
+                device=self.machine.label,
                 backend=self.machine.backend,
-                reference="the baseline's CPU backend; without flash attention unless V is quantized",
+                reference="the baseline's CPU backend, without flash attention unless V is quantized",
                 sides=built_sides(sides),
                 limits=LogitsLimits(
                     factor=_FACTOR,
@@ -299,7 +301,7 @@ class LogitsGate:
             ),
             not_run=(
                 *_not_judged(pairs),
-                *self._left_out(subject, chosen),
+                *self._skipped(subject, chosen),
                 *not_proven_on(self.machine, subject),
                 *(() if read is not None else ("a real text with a real model: --model and --text",)),
             ),
@@ -317,21 +319,21 @@ class LogitsGate:
         for path, option, what in ((self.model, "--model", "model"), (self.text, "--text", "text")):
             if path is not None and not path.is_file():
                 raise UsageError(
-                    f"there is no such {what}",
+                    f"{what} file not found",
                     code="MODEL_MISSING",
                     where=Location(path=str(path)),
-                    hint=f"{option} names a file",
+                    hint=f"{option} must name a file",
                 )
         if self.text is not None and self.model is None:
             raise UsageError(
-                "--text needs a model to read it with",
+                "--text needs a model",
                 code="MODEL_MISSING",
-                why="the models that patchkit writes have no vocabulary",
+                why="the models that patchkit generates have no vocabulary",
                 hint="--model GGUF",
             )
 
     def _read(self, subject: Subject, sides: Sides, text: Text) -> TextPair:
-        """Three runs over the text: the base on the CPU, the baseline, the candidate."""
+        """Read the text three times: the base on the CPU, the baseline, the candidate."""
         subject.reporter.step(f"reading {text.text.name} with {text.model.name}")
         place = self._place(subject, "text")
         base = place.folder / "text.base"
@@ -362,7 +364,7 @@ class LogitsGate:
         except ToolchainError as error:
             raise blame_candidate(error, LogitsBroken, "reading the text") from error
         finally:
-            base.unlink(missing_ok=True)  # a vocabulary times the tokens of the text: gigabytes
+            base.unlink(missing_ok=True)  # gigabytes: size of the vocabulary times tokens of the text
         return TextPair(before=before, after=after, floor=_FLOOR_KL)
 
     def _place(self, subject: Subject, name: str) -> Place:
@@ -385,10 +387,10 @@ class LogitsGate:
                     path = model_file(model, subject.cache_root, subject.reporter)
                     yield from ((model.name, path, scene) for scene in group.scenes)
 
-    def _left_out(self, subject: Subject, chosen: Chosen) -> Iterator[str]:
+    def _skipped(self, subject: Subject, chosen: Chosen) -> Iterator[str]:
         for model in (model for group in chosen.run for model in group.models):
             if not knows(subject.baseline, model):
-                yield f"{model.name}: this upstream does not know that architecture"
+                yield f"{model.name}: this upstream does not support the architecture"
         yield from chosen.not_run()
 
     def _pair(
@@ -401,7 +403,7 @@ class LogitsGate:
         runs: list[Ran],
         stop: threading.Event | None = None,
     ) -> Pair:
-        """Three runs, which are added to ``runs``, and how far they are apart."""
+        """Run the scene three times, add the runs to ``runs``, and compute the distances."""
         subject.reporter.step(f"logits of {name}, {scene.name}")
         place = replace(self._place(subject, name), stop=stop)
         driver = build_driver("logits", sides.before, subject.baseline, subject.cache_root, subject.reporter)
@@ -442,24 +444,27 @@ class LogitsGate:
 
 
 def judge_logits(pairs: Sequence[Pair], *, is_repeatable: bool = True) -> Iterator[PatchkitError]:
-    """Every rule, over all scenes.
+    """Check every rule for all scenes.
 
-    Where upstream itself is elsewhere, the candidate is right, or gives upstream's numbers, or is at fault;
-    on a device whose runs are not ``is_repeatable`` other numbers say nothing, as where neither side has any.
+    If upstream itself is wrong, the candidate must be right or give upstream's numbers. On a device whose
+    runs are not ``is_repeatable`` different numbers prove nothing; the same holds if neither side gives
+    numbers.
     """
     for pair in pairs:
         if pair.before.is_finite and not pair.after.is_finite:
             yield GateError(
-                f"{pair.what}: the candidate's logits are not all numbers", code="LOGITS_NOT_FINITE"
+                f"{pair.what}: the candidate's logits contain NaN or infinity", code="LOGITS_NOT_FINITE"
             )
         elif pair.is_upstreams:
             if is_repeatable and pair.is_another:
-                yield _far(pair, f"upstream's own are {_off(pair.before)}, and these are other ones")
+                yield _far(
+                    pair, f"upstream's own are {_off(pair.before)}, and the candidate's differ from both"
+                )
         elif not _is_allowed(pair):
             nmse, kl = allowed_distance(pair.before)
             yield _far(
                 pair,
-                f"allowed are {nmse:.1e} and {kl:.1e}; the baseline has {pair.before.nmse:.1e} and "
+                f"at most {nmse:.1e} and {kl:.1e} are allowed; the baseline has {pair.before.nmse:.1e} and "
                 f"{pair.before.kl:.1e}",
             )
 
@@ -471,16 +476,16 @@ def _is_allowed(pair: Pair) -> bool:
 
 def _far(pair: Pair, why: str) -> GateError:
     return GateError(
-        f"{pair.what}: the candidate's logits are NMSE {pair.after.nmse:.1e}, KL {pair.after.kl:.1e} nats "
-        "from the CPU's",
+        f"{pair.what}: the candidate's logits differ from the CPU's by NMSE {pair.after.nmse:.1e}, "
+        f"KL {pair.after.kl:.1e} nats",
         code="LOGITS_FAR",
-        why=f"{why}; the likeliest token is the same in {pair.after.same_top} of {pair.after.rows} rows",
-        hint="the logits are kept beside the evidence; patchkit verify --gate backend-ops",
+        why=f"{why}; the most likely token is the same in {pair.after.same_top} of {pair.after.rows} rows",
+        hint="the logits are next to the evidence; wrong operations: patchkit verify --gate backend-ops",
     )
 
 
 def _off(distance: Distance) -> str:
-    return f"NMSE {distance.nmse:.1e} from the CPU's" if distance.is_finite else "not all numbers"
+    return f"NMSE {distance.nmse:.1e} from the CPU's" if distance.is_finite else "not all finite"
 
 
 def _not_judged(pairs: Sequence[Pair]) -> Iterator[str]:
@@ -490,5 +495,5 @@ def _not_judged(pairs: Sequence[Pair]) -> Iterator[str]:
 
 
 def allowed_distance(baseline: Distance) -> tuple[float, float]:
-    """The largest NMSE and KL: three times the baseline's own, at least the floors."""
+    """The largest allowed NMSE and KL: three times the baseline's, at least the floors."""
     return max(_FACTOR * baseline.nmse, _FLOOR_NMSE), max(_FACTOR * baseline.kl, _FLOOR_KL)

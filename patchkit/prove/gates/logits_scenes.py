@@ -1,4 +1,4 @@
-"""Which models the gate ``logits`` runs, in which scenes, and which of them a series needs."""
+"""The models and scenes of gate ``logits``, and which of them a series needs."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.models import Model, SmallModel
 from patchkit.gpu.emulated.recurrent import RecurrentModel
 from patchkit.gpu.hardware.logits import Scene, scenes
-from patchkit.prove.gates.touched import told_by_name
+from patchkit.prove.gates.touched import match_changed_files
 
 Kind = Literal["attention", "depth", "weights", "experts", "recurrent"]
 
-# Weights spread so that few keys dominate attention; with the usual ones an error in attention hardly shows.
+# Spread of the weights, so that few keys dominate attention; with the usual spread, errors hardly show.
 _SPREAD = 0.08
-# Wider feed-forward layers, as every real model has: where they are as wide as the rest, a fused kernel of
-# build 6900 writes over the input that its other blocks still read (docs/records/emulator.md). With heads
-# of 256 values it does so at three times the width, too.
+# Feed-forward layers are wider than the rest, as in every real model. At equal width a fused kernel of build
+# 6900 overwrites input that its other blocks still read (docs/records/emulator.md). With a head size of 256
+# it also does so at three times the width.
 _WIDENING, _WIDENING_256 = 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
-    """Every model in every scene. One that is not ``is_default`` is left out of a sample."""
+    """Models, each of which runs in every scene. A sample skips groups without ``is_default``."""
 
     kind: Kind
     models: tuple[Model, ...]
@@ -33,8 +33,8 @@ class Group:
     is_default: bool = True
 
     @property
-    def told(self) -> str:
-        """For a person."""
+    def label(self) -> str:
+        """Its models and scenes as text."""
         names = ", ".join(scene.name for scene in self.scenes)
         return f"{', '.join(model.name for model in self.models)}: {names}"
 
@@ -65,7 +65,7 @@ _D64, _D96, _D128, _D256 = _llama(64, 8, 2), _llama(96, 4, 4), _llama(128), _lla
 
 
 def _deep(name: str, depth: int, kv: str = "f16") -> Scene:
-    """Prompts longer than a physical batch, and generation, behind keys that nobody computed."""
+    """Prompts longer than a physical batch, then generation, at a depth of KV rows that were not computed."""
     return Scene(
         name=f"deep-{name}", tokens=40, steps=3, ubatch=32, stride=7, depth=depth, type_k=kv, type_v=kv
     )
@@ -74,13 +74,13 @@ def _deep(name: str, depth: int, kv: str = "f16") -> Scene:
 _DEEP = _deep("32768", 32768)
 _DEEP_Q8 = _deep("16384-q8_0", 16384, "q8_0")
 _DEEP_Q4 = _deep("4096-q4_0", 4096, "q4_0")
-# Two physical batches of which the second is not full, and generation.
+# Two physical batches, the second one partly filled, then generation.
 _SHORT = Scene(name="short", tokens=40, steps=3, ubatch=32, stride=7)
 _SHORT_PAIR = Scene(name="short-two", tokens=30, sequences=2, steps=3, ubatch=32, stride=7)
-# Each token by itself: what upstream's races between the tokens of a batch do not touch.
+# One token at a time, which avoids upstream's races between the tokens of a batch.
 _SINGLE = Scene(name="single", tokens=12, steps=4, ubatch=1, stride=3)
 
-# In turn, so that each of a group is some matrix of attention, of an expert, and of both layers.
+# Assigned in turn, so that each type of a group is used by attention, by experts and in both layers.
 _QUANTIZED = (
     ("BF16", "F32"),
     ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0"),
@@ -91,7 +91,7 @@ _QUANTIZED = (
 
 
 def groups() -> tuple[Group, ...]:
-    """All there are."""
+    """All groups."""
     quantized = tuple(_llama(64, weights=types, experts=6, experts_used=2) for types in _QUANTIZED)
     recurrent = tuple(
         RecurrentModel(architecture=one)
@@ -106,7 +106,7 @@ def groups() -> tuple[Group, ...]:
         Group(kind="depth", models=(_D96, _D128, _D256), scenes=(_DEEP_Q8,), is_default=False),
         Group(kind="depth", models=(_D64, _D96, _D128), scenes=(_DEEP_Q4,), is_default=False),
         Group(kind="weights", models=quantized, scenes=(_SHORT, _SHORT_PAIR)),
-        # Experts are chosen by a fused kernel where their number is a power of two, and by several where not.
+        # A fused kernel selects experts if their number is a power of two; otherwise several kernels do.
         Group(
             kind="experts",
             models=tuple(_llama(64, experts=count, experts_used=2) for count in (4, 6)),
@@ -116,7 +116,7 @@ def groups() -> tuple[Group, ...]:
     )
 
 
-# Files of ggml-cuda by what begins their name, and the kinds of models that run their code most.
+# File name prefixes in ggml-cuda, and the kinds of models that exercise their code most.
 _TOUCHED: tuple[tuple[str, tuple[Kind, ...]], ...] = (
     ("fattn", ("attention", "depth")),
     ("mm", ("weights", "experts")),
@@ -129,35 +129,35 @@ _TOUCHED: tuple[tuple[str, tuple[Kind, ...]], ...] = (
 
 
 def kinds_of(changed: Sequence[str]) -> frozenset[Kind]:
-    """What changed files need to be tried on: by their names, and every kind for a file of another name."""
-    told = told_by_name(changed, _TOUCHED)
-    if told is None:
+    """The kinds of models to test changed files with: by file name; every kind if a name is unknown."""
+    matched = match_changed_files(changed, _TOUCHED)
+    if matched is None:
         return frozenset(group.kind for group in groups())
-    return frozenset(kind for kinds in told for kind in kinds)
+    return frozenset(kind for kinds in matched for kind in kinds)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What is ``run``, and what is ``left`` out."""
+    """The groups to ``run``, and those that are skipped (``left``)."""
 
     run: tuple[Group, ...]
     left: tuple[Group, ...]
 
     def not_run(self) -> Iterator[str]:
-        """A line per kind for what was left out."""
+        """A line for each kind with skipped groups."""
         for kind in dict.fromkeys(group.kind for group in self.left):
-            told = "; ".join(group.told for group in self.left if group.kind == kind)
-            yield f"small models, {kind} ({told}): --full"
+            labels = "; ".join(group.label for group in self.left if group.kind == kind)
+            yield f"small models, {kind} ({labels}): --full"
 
 
 def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
-    """All groups, or as a sample those of the kinds that changed files need."""
+    """All groups; as a sample, the default groups of the kinds that changed files need."""
     every, kinds = groups(), kinds_of(changed)
     run = tuple(one for one in every if not is_sample or (one.kind in kinds and one.is_default))
     return Chosen(run=run, left=tuple(one for one in every if one not in run))
 
 
 def knows(tree: Path, model: Model) -> bool:
-    """Whether that llama.cpp has the model's architecture."""
+    """Whether that version of llama.cpp has the model's architecture."""
     names = (tree / upstream_of(tree).architectures).read_text("utf-8", "replace")
     return f'"{model.architecture}"' in names

@@ -1,4 +1,4 @@
-"""Upstream's test-backend-ops and our cases of attention, as gates run them: which cases, and both sides."""
+"""Select and run cases of upstream's test-backend-ops and patchkit's attention cases, on both sides."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from patchkit.gpu.hardware.program import Place, Ran
 from patchkit.prove.build import Machine, Sides, check_device
 from patchkit.prove.gates.base import Record
 from patchkit.prove.gates.sides import blame_candidate
-from patchkit.prove.gates.touched import told_by_name
+from patchkit.prove.gates.touched import match_changed_files
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
 
 
 class BackendOpsBroken(GateError):
-    """The candidate's program hangs, crashes or prints nonsense where the baseline's does not."""
+    """The candidate's program hangs, crashes or prints garbage, but the baseline's does not."""
 
     code = "BACKEND_OPS_BROKEN"
 
 
 class AbortedCase(Record):
-    """A case of upstream's that neither side is asked: in it the baseline's program ends. ``why`` it said."""
+    """A case of upstream that is skipped on both sides, because the baseline's program aborts in it."""
 
     case: str
     message: str
@@ -62,13 +62,13 @@ class AbortedCase(Record):
 
 
 _SUPPORT_S = 600.0
-# Cases in which a baseline may end before it is a backend that does not run. The most known are 48 (build
-# 9538 with rocWMMA, docs/records/emulated-operations.md).
+# So many cases may end the baseline's program; with more, the backend counts as broken. The most seen are 48
+# (build 9538 with rocWMMA, docs/records/emulated-operations.md).
 _MOST_ABORTING = 64
 TIMEOUT_S = 2 * 3600.0
 ATTENTION = "FLASH_ATTN_EXT"
-# Files of ggml-cuda by what begins their name, and the names of operations whose kernels they have: also
-# those of graphs that are fused (MUL_MAT_VEC_FUSION, RMS_NORM_MUL_ADD). Read from builds 6900 and 11549.
+# File name prefixes in ggml-cuda, and the names of the operations that their kernels serve, including fused
+# graphs (MUL_MAT_VEC_FUSION, RMS_NORM_MUL_ADD). Read from builds 6900 and 11549.
 _PRODUCTS = "MUL_MAT.*"
 _SERVED = (
     ("fattn", ATTENTION),
@@ -101,9 +101,9 @@ def _nothing(_name: str) -> None:
 class Tools:
     """What both kinds of runs need.
 
-    ``variables`` gives what a run of tests of that name has in its environment besides its side's, and
-    ``forget`` is told the name of one that counts for nothing. With ``looked`` what it gives is tried first.
-    With ``is_spread`` the candidate's cases run on all cores, however few they are.
+    ``variables`` gives the additional environment of a test run, by its name; ``forget`` is called with the
+    name of a run that is discarded. If ``looked`` is set, the environment that it gives is tried first.
+    ``is_spread``: spread the candidate's cases over all cores, even if there are few.
     """
 
     subject: Subject
@@ -120,7 +120,7 @@ class Tools:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpsRun:
-    """Rows of both sides; ``support`` is what the programs said they support, ``tests`` what they ran.
+    """Rows of both sides: ``support`` is what the programs claim to support, ``tests`` what they ran.
 
     ``aborting`` are cases that are in neither.
     """
@@ -133,18 +133,21 @@ class OpsRun:
 
 
 RUN_REPORT = "report.json"
-"""What a run with checks says at its end, in its folder."""
+"""The report that a run with checks writes at its end, in its folder."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """Where each run leaves what it did: a folder of its own below ``looked``, by the run's name."""
+    """The results of runs with checks: each run has a folder below ``looked``, by its name."""
 
     folder: Path
 
     @contextlib.contextmanager
     def kept(self) -> Iterator[None]:
-        """For the duration of the context; what a run that was killed left goes first. Raises CacheError."""
+        """Keep results for the duration of the context, starting without those of a killed run.
+
+        Raises CacheError.
+        """
         shutil.rmtree(self.looked, ignore_errors=True)
         try:
             yield
@@ -153,11 +156,11 @@ class Runs:
 
     @property
     def looked(self) -> Path:
-        """All of it: reports and code objects."""
+        """The folder of all reports and code objects."""
         return self.folder / "looked"
 
     def variables(self, name: str) -> Mapping[str, str]:
-        """The environment of a run of that name, which begins anew. Raises CacheError."""
+        """The environment of a run of that name; its folder is emptied first. Raises CacheError."""
         place = self.looked / name
         shutil.rmtree(place, ignore_errors=True)
         with disk_errors(place, "preparing a run"):
@@ -165,34 +168,34 @@ class Runs:
         return EmulationOptions(checks=usual_checks(), report=place / RUN_REPORT, objects=place).variables()
 
     def forget(self, name: str) -> None:
-        """Leave out what a run of that name did."""
+        """Delete the results of a run."""
         shutil.rmtree(self.looked / name, ignore_errors=True)
 
     def of(self, side: str) -> list[Path]:
-        """The runs of a side. Ours ran once where both are the same files: then it is the baseline's."""
+        """The runs of a side. If both sides are the same files, only the baseline has patchkit's cases."""
         tests = [path for path in self.looked.glob(f"test-{side}*") if path.is_dir()]
         own = [path for path in (self.looked / f"own-{side}", self.looked / "own-baseline") if path.is_dir()]
         return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
 
 
-OwnPair = tuple[Measured, Measured]  # one of our cases, on the baseline and on the candidate
+OwnPair = tuple[Measured, Measured]  # one of patchkit's cases, on the baseline and on the candidate
 
 
 def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    """Those of the operations ``names`` that changed files serve; empty when a file could serve any.
+    """Those of the operations ``names`` that changed files serve; empty if a file could serve any.
 
-    A file is known by what its name begins with: ``fattn-tile.cuh`` is attention.
+    Files are matched by name prefix: ``fattn-tile.cuh`` is attention.
     """
-    served = told_by_name(changed, _SERVED) or ()
+    served = match_changed_files(changed, _SERVED) or ()
     return tuple(sorted({name for name in set(names) for one in served if re.fullmatch(one, name)}))
 
 
 def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:
-    """Cases for the emulated GPU, in the program's order: of attention a fixed choice, of all else some.
+    """Cases for the emulated GPU, in the program's order: for attention a fixed choice, else a few per op.
 
-    Those are spread over the values of the operation's first variable, mostly a type, and chosen by a digest
-    of their text: a case that upstream adds or removes changes no other choice. What is too large for that
-    is taken only where an operation has nothing smaller.
+    The few are spread over the values of the operation's first variable, mostly a type, and chosen by a
+    digest of their text, so that a case which upstream adds or removes changes no other choice. Cases that
+    are too large are used only if an operation has no smaller one.
     """
     by_op: dict[str, list[Row]] = {}
     for row in dict.fromkeys(row for row in rows if row.is_supported):
@@ -215,7 +218,7 @@ def sample_of(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def elements_of(case: str) -> int:
-    """How many elements the largest tensor of a case has, by the variables in its text; 0 where none says."""
+    """Elements of the largest tensor of a case, from the variables in its text; 0 if there are none."""
     sizes = [math.prod(map(int, found.split(","))) for found in _SHAPE.findall(case)]
     given = {name: int(value) for name, value in _DIMENSION.findall(case)}
     m, n, k = (given.get(name, 1) for name in "mnk")
@@ -230,17 +233,17 @@ def _digest(text: str) -> str:
 
 
 def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) -> OpsRun:
-    """Upstream's cases.
+    """Run upstream's cases on both sides.
 
-    Of ``choice.cases`` those in which a signal ends the baseline's program are left out on both sides, where
-    there are others. With ``wanted`` the candidate is asked these alone, and the baseline's others count for
-    nothing; where the baseline ends in all of them it is asked the others.
+    Cases of ``choice.cases`` that end the baseline's program with a signal are skipped on both sides, if
+    there are others. With ``wanted`` the candidate runs only these and the baseline's other rows are ignored;
+    if the baseline ends in all of them, the candidate runs the others.
 
     Raises:
-        BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
+        BackendOpsBroken: the candidate's run failed, the baseline's did not.
         DEVICE_MISSING: no device of that name, or another GPU.
         PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`: on the baseline.
-        CacheError: the disk refused.
+        CacheError: the disk is full or not writable.
     """
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
     if tools.machine.is_cpu:
@@ -271,57 +274,57 @@ def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) 
     )
 
 
-def told_aborting(aborting: Sequence[AbortedCase]) -> Iterator[str]:
-    """A sentence about each operation in which the baseline itself ends badly."""
+def format_aborting(aborting: Sequence[AbortedCase]) -> Iterator[str]:
+    """A line for each operation that has cases which abort on the baseline."""
     by_op: dict[str, list[str]] = {}
     for one in aborting:
         by_op.setdefault(one.case.partition("(")[0], []).append(one.case)
     for op, cases in by_op.items():
-        yield f"{op} ({counted(len(cases), 'case')}): the baseline itself aborts in case {cases[0]}"
+        yield f"{op} ({counted(len(cases), 'case')}): the baseline aborts, for example in {cases[0]}"
 
 
 def list_cases(tools: Tools) -> tuple[Row, ...]:
-    """Every case of upstream's, and whether the baseline supports it. Raises as a run of the baseline."""
+    """All cases of upstream and whether the baseline supports them. Raises the errors of a baseline run."""
     before = _stage(tools, tools.sides.before)
     return _mode(tools, before, "support", "listed", Choice())[1]
 
 
 def _run_on_cpu(tools: Tools, stage: Stage, choice: Choice) -> OpsRun:
-    """One program runs both sides, one after the other."""
+    """Run both sides in one program, one after the other."""
     support, known = _mode(tools, stage, "support", "both", choice)
     supported = _halves(known, support)
     try:
         (tests,), _ = _tests(tools, stage, "both", choice, len(known))
         rows = _rows((tests,), len(known))
     except ToolchainError as error:
-        # Whose fault it was is not in the output: what a crashed program had not written out is lost.
+        # The output does not show which side failed: a crashed program loses what it had not yet written.
         _mode(tools, _stage(tools, tools.sides.before), "test", "baseline", choice)
         raise blame_candidate(error, BackendOpsBroken) from error
     return OpsRun(support=supported, tests=_halves(rows, tests), status=tests.status, runs=(support, tests))
 
 
 def run_own(tools: Tools, cases: Sequence[Case]) -> tuple[list[OwnPair], tuple[str, ...]]:
-    """Our cases on both sides; once where both are the same files, and so the same numbers.
+    """Run patchkit's cases on both sides, or once if both sides are the same files and so give equal results.
 
-    And a sentence about each kind in which the baseline itself ends badly: neither side is asked those cases.
+    Also returns a line for each kind of case that aborts on the baseline; such cases run on neither side.
 
     Raises:
-        BackendOpsBroken: the candidate's run ended badly, the baseline's did not.
+        BackendOpsBroken: the candidate's run failed, the baseline's did not.
         DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
     """
     baseline = partial(_own, tools, tools.sides.before, tools.subject.baseline, "baseline")
-    asked, before, aborting = without_aborts(baseline, cases)
+    runnable, before, aborting = without_aborts(baseline, cases)
     if is_same(tools.sides):
         return list(zip(before, before, strict=True)), aborting
     try:
-        after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", asked)
+        after = _own(tools, tools.sides.after, tools.subject.candidate, "candidate", runnable)
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
     return list(zip(before, after, strict=True)), aborting
 
 
 def is_same(sides: Sides) -> bool:
-    """Whether both are the same files."""
+    """Whether both sides are the same files."""
     return sides.after.identity == sides.before.identity
 
 
@@ -343,7 +346,7 @@ def _own(tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[C
         check_device(tools.machine, ran.talk(), subject.archs, ran.stderr)
         return found
 
-    if tools.looked is not None:  # as run_part has it
+    if tools.looked is not None:  # first with checks, as in run_part
         looked = tools.looked(run_name)
         with contextlib.suppress(ToolchainError):
             found = measured(looked)
@@ -365,7 +368,7 @@ def _with(stage: Stage, variables: Mapping[str, str]) -> Stage:
 def _mode(
     tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice, known: int = 0
 ) -> tuple[Ran, tuple[Row, ...]]:
-    """A run of upstream's program and its table, which has rows; ``known`` is how many, if that is."""
+    """Run upstream's program and read its table, which must have rows; ``known`` of them, or 0 if unknown."""
     name = f"{mode}-{side}"
     with _followed(tools.place, name, side, known):
         ran = run_mode(
@@ -384,22 +387,22 @@ def _mode(
             f"test-backend-ops {mode} printed no row for the device {tools.machine.device}",
             code="DEVICE_MISSING",
             where=Location(path=str(ran.stdout)),
-            why="it skips devices of another name and operations it does not know, and reports success",
-            hint=f"its own list of devices: {stage.program} support -o {ATTENTION}",
+            why="it skips devices of other names and operations it does not know, and then reports success",
+            hint=f"to list its devices: {stage.program} support -o {ATTENTION}",
         )
     return ran, rows
 
 
 def _followed(place: Place, name: str, side: str, known: int) -> contextlib.AbstractContextManager[None]:
-    """Say how far a run is whose table is to have ``known`` rows: all cases take minutes."""
-    if not known or place.elsewhere is not None:  # what runs there is here when it has ended
+    """Report the progress of a run that prints ``known`` rows: all cases take minutes."""
+    if not known or place.elsewhere is not None:  # output of a remote run arrives at its end
         return contextlib.nullcontext()
     what = f"test-backend-ops, {'both sides' if side == 'both' else side}"
     return follow_file(place.folder / f"{name}.out", count_lines(known), place.reporter, what, "cases")
 
 
 def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
-    """What the program says of the chosen cases: there may be more of them than fit on a command line."""
+    """The rows of the chosen cases; all are listed, as they may not fit on a command line."""
     if not choice.cases:
         return _mode(tools, stage, "support", side, choice)
     ran, rows = _mode(tools, stage, "support", side, Choice())
@@ -408,14 +411,14 @@ def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran
 
 
 def _rows(runs: Sequence[Ran], known: int) -> tuple[Row, ...]:
-    """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
+    """All rows, which must be ``known`` many: output may be cut off at the end of a line."""
     rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
     if len(rows) != known:
         raise ToolchainError(
             f"test-backend-ops ran {len(rows)} of {known} cases",
             code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(runs[0].stdout)),
-            why=f"it ended with status {max(run.status for run in runs)}; the rest of its output is missing",
+            why=f"it exited with status {max(run.status for run in runs)}; the rest of its output is missing",
             hint="run the command again",
         )
     return rows
@@ -431,9 +434,10 @@ def _tests(
     left_out: frozenset[str] = frozenset(),
     most: int = 0,
 ) -> tuple[tuple[Ran, ...], tuple[AbortedCase, ...]]:
-    """The chosen cases but ``left_out``, ``known`` rows, in several processes at once where each has a name.
+    """Run the chosen cases except ``left_out``, ``known`` rows, in several processes if the cases are named.
 
-    And those that end the program. Raises CaseAborted when these are more than ``most``, or all.
+    Also returns the cases that end the program. Raises CaseAborted if there are more than ``most``, or if all
+    cases do.
     """
     if not choice.cases:
         return (_mode(tools, stage, "test", side, choice, known)[0],), ()
@@ -471,12 +475,12 @@ def _in_case(error: ToolchainError, case: str) -> CaseAborted:
 def _parts(
     tools: Tools, stage: Stage, side: str, cases: Sequence[str], left_out: frozenset[str]
 ) -> tuple[Part, ...]:
-    """For each process its cases: on both sides the same, whatever is left out, unless they are spread."""
+    """The cases of each process. Both sides have the same division, except for skipped or spread cases."""
     parts = [tuple(case for case in some if case not in left_out) for some in parts_of(cases)]
     if tools.is_spread and side == "candidate":
         each = math.ceil(cores() / max(1, len(parts)))
         parts = [some for part in parts for some in _cut(part, each)]
-    if tools.scheduler is not None:  # who keeps runs is in this process
+    if tools.scheduler is not None:  # the cache of runs is in this process
         stage = replace(stage, kept=None)
     return tuple(
         Part(
@@ -495,13 +499,13 @@ def _parts(
 
 
 def _cut(cases: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
-    """In order, in so many pieces at most, of about one size."""
+    """In order, cut into at most ``most`` pieces of about equal size."""
     size = max(1, math.ceil(len(cases) / most))
     yield from (cases[start : start + size] for start in range(0, len(cases), size))
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
-    """What became of each part by its name, here or on the workers of a cluster."""
+    """The result of each part by its name, run here or on the workers of a cluster."""
     stop = threading.Event()
     work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
     done: dict[str, Ran | ToolchainError] = {}
@@ -528,7 +532,7 @@ def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row
     before, after = rows[:half], rows[half:]
     if [row.case for row in before] != [row.case for row in after]:
         raise ToolchainError(
-            "the rows of the two CPU backends are not of the same cases",
+            "the rows of the two CPU backends are not for the same cases",
             code="PROGRAM_OUTPUT_GARBLED",
             where=Location(path=str(ran.stdout)),
             hint="run the command again",
@@ -536,24 +540,24 @@ def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row
     return before, after
 
 
-ON_CPU = (ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all others would take hours there
-# By the names of both ends of the corpus (builds 6900 and 11549).
+ON_CPU = (ATTENTION, "MUL_MAT", "MUL_MAT_ID")  # all other operations would take hours
+# Matches the case names of builds 6900 and 11549, the two ends of the corpus.
 _CPU_SAMPLE = r"hsk=(64|128),.*kv=(113|512),nb=(1|35),.*type_K(V)?=f16"
 # 524 of the 5248 that build 6900 supports: every head size and grouping, decode and batch.
 EMULATED_SAMPLE = r"kv=(113|512),nb=(1|35),(mask=1,sinks=1|mask=0,sinks=0),.*type_K(V)?=(f16|q8_0)"
-# Of a sample: 128 MB of floats. MUL_MAT_HADAMARD has one of 2^28 at build 11549, which took 5 GB with checks.
+# Limit for a sample: 128 MB of floats. MUL_MAT_HADAMARD of build 11549 has a case of 2^28, 5 GB with checks.
 _MOST_ELEMENTS = 2**25
 _SHAPE = re.compile(r"\bne\w*=\[([0-9,]+)\]")
 _BATCHES = re.compile(r"\bbs=\[([0-9,]+)\]")
 _DIMENSION = re.compile(r"\b(m|n|k|n_mats)=(\d+)")
-_OTHERS, _FEWEST = 480, 6  # cases of all other operations together, and of each
+_OTHERS, _FEWEST = 480, 6  # cases of all operations except attention together, and the minimum of each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """The cases of a gate: operations (none: all), upstream's cases, and a line for what was left out.
+    """The cases of a gate: operations (none: all), upstream's cases, and a line for each skipped group.
 
-    ``wanted``: those that the candidate is asked, where the baseline's others are there already.
+    ``wanted``: the cases for the candidate, if the baseline's results are available for more.
     """
 
     ops: tuple[str, ...]
@@ -563,19 +567,19 @@ class Selected:
 
     @property
     def has_attention(self) -> bool:
-        """Whether our own cases belong to it."""
+        """Whether patchkit's own cases are included."""
         return not self.ops or ATTENTION in self.ops
 
     @property
-    def told(self) -> str:
-        """The operations as people read of them."""
+    def label(self) -> str:
+        """The operations as text."""
         return ", ".join(self.ops) or "all operations"
 
 
 def select(tools: Tools, *, ops: tuple[str, ...], pattern: str | None, is_sample: bool) -> Selected:
-    """Which of upstream's cases to run; without ``ops`` those of the operations that changed files serve.
+    """Select cases of upstream; without ``ops`` those of the operations that changed files serve.
 
-    Raises as :func:`list_cases`.
+    Raises the errors of :func:`list_cases`.
     """
     listed = list_cases(tools)
     ops = ops or ops_of(tools.subject.backend_files, [row.op for row in listed])
@@ -600,10 +604,10 @@ def _choice(
 
 
 def narrowed_to(chosen: Selected, types: Sequence[str]) -> Selected:
-    """Of a sample the cases of some types of tensors; all of it where it has none.
+    """Narrow a sample to cases of some tensor types; unchanged if it has none of them.
 
-    The parts that a run of the sample is cut into stay whole for the baseline: what it gave in one is there
-    already.
+    For the baseline, the parts that a sample is divided into stay whole, so that their cached results can be
+    reused.
     """
     named = re.compile(rf"=({'|'.join(map(re.escape, types))})(?=[,)])", re.IGNORECASE)
     parts = [part for part in parts_of(chosen.choice.cases) if any(map(named.search, part))]
@@ -612,11 +616,11 @@ def narrowed_to(chosen: Selected, types: Sequence[str]) -> Selected:
         return chosen
     wanted = frozenset(filter(named.search, whole))
     left = len(chosen.choice.cases) - len(wanted)
-    told = f"{left} of {len(chosen.choice.cases)} cases of the sample: not of {', '.join(types)}"
+    skipped = f"{left} of {len(chosen.choice.cases)} cases of the sample: not of {', '.join(types)}"
     return replace(
         chosen,
         choice=replace(chosen.choice, cases=whole),
-        left_out=(*((told,) if left else ()), *chosen.left_out),
+        left_out=(*((skipped,) if left else ()), *chosen.left_out),
         wanted=wanted,
     )
 

@@ -1,4 +1,4 @@
-"""A gate's result as it is kept in a file, which strangers may have changed."""
+"""A gate's result as read from a file, which may come from other people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from patchkit.prove.gates.registry import find_entry, load
 Side = Literal["upstream", "series", "other"]
 
 SERIES = "$PATCHKIT_SERIES/"
-"""What paths of the series folder begin with once evidence was made independent of the machine."""
+"""Prefix of paths in the series folder, so that evidence does not depend on the machine."""
 
 _ROOTS: Mapping[Side, str] = {"upstream": "UPSTREAM", "series": "SERIES"}
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
@@ -27,8 +27,8 @@ _SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
 _LineOrColumn = Annotated[int, Field(ge=1, le=10**15)]
 
 
-class Place(Record):
-    """``path:line:column``, lines and columns from 1; ``label`` says what stands there, often the patch."""
+class ProblemPlace(Record):
+    """``path:line:column``, lines and columns from 1; ``label`` names what is there, often the patch."""
 
     path: str
     line: _LineOrColumn | None = None
@@ -37,7 +37,7 @@ class Place(Record):
 
     @property
     def side(self) -> Side:
-        """Whose file it is."""
+        """Whether the file is upstream's, the series', or another one."""
         if self.path.startswith(SERIES):
             return "series"
         is_source = len(self.path) <= _LONGEST_PATH and _SOURCE.fullmatch(self.path)
@@ -45,12 +45,12 @@ class Place(Record):
 
     @property
     def file(self) -> str:
-        """The path, one of the series relative to its folder."""
+        """The path; for a file of the series, relative to the series folder."""
         return self.path.removeprefix(SERIES)
 
     @property
     def shown(self) -> ShownPlace:
-        """As reports show it."""
+        """The place as a report shows it."""
         return ShownPlace(
             path=self.file,
             line=self.line,
@@ -62,26 +62,26 @@ class Place(Record):
 
 
 class Problem(Record):
-    """One finding of a gate; ``where`` are the places as texts."""
+    """One problem that a gate found; ``where`` are the places as text."""
 
     code: str
     message: str
     where: Many[str]
-    places: Many[Place]
+    places: Many[ProblemPlace]
     why: str | None = None
     hint: str | None = None
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same finding after lines moved: of code, file and message."""
+        """A digest of code, file and message, so that it survives when lines move."""
         path = self.places[0].file if self.places else ""
         return sha256(f"{self.code}\0{path}\0{self.message}")[:32]
 
 
 class GateReport(Record):
-    """One gate. ``seconds`` is how long it took; ``evidence`` is None where the gate has none.
+    """The result of one gate, which took ``seconds``; ``evidence`` is None where the gate has none.
 
-    Read, the evidence is first what the file says: :func:`read_gate` puts the gate's model in its place.
+    On parsing, ``evidence`` is first the raw JSON; :func:`read_gate` replaces it by the gate's model.
     """
 
     name: str = Field(validation_alias="gate")
@@ -95,7 +95,7 @@ class GateReport(Record):
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """What is shown of it."""
+        """What reports show of the evidence."""
         return () if self.evidence is None else tuple(self.evidence.blocks())
 
     @property
@@ -105,16 +105,16 @@ class GateReport(Record):
 
     @property
     def has_broken(self) -> bool:
-        """Whether the gate could not be run, which is neither a failure nor a choice."""
+        """Whether the gate was to run and could not; this is neither a failure nor a choice."""
         return self.verdict == "not run" and bool(self.problems)
 
 
 class _Unknown(Evidence, extra="ignore"):
-    """What a gate found that this patchkit does not know."""
+    """Evidence of a gate that this version of patchkit does not know."""
 
 
 def read_gate(data: bytes, source: str) -> GateReport:
-    """The file of one gate, its evidence by the gate's model; ``source`` is the file's name.
+    """Parse the file of one gate, its evidence with the gate's model; ``source`` is the file's name.
 
     Raises EvidenceUnreadable, EvidenceMalformed.
     """

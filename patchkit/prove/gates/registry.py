@@ -1,7 +1,7 @@
-"""The one list of gates: every other module reads their names, order and needs from here.
+"""The list of gates. Every other module takes their names, order and requirements from here.
 
-Classes are named as ``module:Class`` and imported when they are needed, so that whoever asks for names alone
-(the command line, the series) imports nothing else.
+Classes are named as ``module:Class`` and imported on demand, so that code which only needs names (the command
+line, the series) imports nothing else.
 """
 
 from __future__ import annotations
@@ -13,32 +13,33 @@ from typing import Any, Literal
 
 from patchkit.base.series_folder import PLAIN
 
-Place = Literal["anywhere", "device", "emulated"]
-"""Where a gate runs: on any machine, on the device asked for (GPU or CPU), or on an emulated GPU only."""
+RunsOn = Literal["anywhere", "device", "emulated"]
+"""Where a gate runs: on any machine, on the chosen device (GPU or CPU), or only on an emulated GPU."""
 
 
 CPU_TESTS = "cpu-tests"
-"""The gate that a series need not pass where upstream has no test."""
+"""The gate that a series may skip where upstream has no test."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """One gate.
 
-    ``gate`` is its class, which ``make(setup)`` makes ready, ``evidence`` the model of what it finds.
+    ``gate`` is its class, created by ``make(setup)``; ``evidence`` is the model of its evidence.
     ``compiles``: it needs the HIP compiler (on the CPU backend no gate does). ``is_kept``: on a device,
-    evidence of the same trees, tools and machine is taken again. ``plain_only``: it looks at plain patches
-    alone, and a series with GPUs need not name it. ``plain``: whether a candidate that is for no GPU is asked
-    for it, or why it is not, where that is told; None: it looks at code for a GPU, and is not named there.
+    evidence is reused while trees, tools and machine are the same. ``plain_only``: it checks only
+    GPU-independent patches, and a series with GPUs need not name it. ``plain``: True if a GPU-independent
+    candidate must pass it; a text if it is skipped there, with this reason in the report; None if it checks
+    GPU code and is not mentioned there.
 
-    The rest says when a pull request needs the gate again although the candidate's tree is as it was:
-    ``always`` is why in any case; ``reads_facts``: when facts of a profile changed; ``sees_every_gpu``: when
-    another GPU's profile came or changed; ``reads``: when that attribute of a patch changed, by the words for
-    it.
+    The other fields define when a pull request needs the gate again although the candidate's tree did not
+    change: ``always`` is a reason that holds every time; ``reads_facts``: when facts of a profile changed;
+    ``sees_every_gpu``: when another GPU's profile was added or changed; ``reads``: when the attribute of a
+    patch that is its key changed (the value is its name in messages).
     """
 
     name: str
-    place: Place
+    runs_on: RunsOn
     gate: str
     evidence: str
     about: str
@@ -53,114 +54,114 @@ class Entry:
 
     @property
     def needs(self) -> str:
-        """Why it cannot run on a machine without a GPU; empty when it can."""
-        needed: Mapping[Place, str] = {"device": "needs the GPU", "emulated": "needs the emulated GPU"}
-        return needed.get(self.place, "")
+        """Why it cannot run on a machine without a GPU; empty if it can."""
+        needed: Mapping[RunsOn, str] = {"device": "needs the GPU", "emulated": "needs the emulated GPU"}
+        return needed.get(self.runs_on, "")
 
 
 REGISTRY: tuple[Entry, ...] = (
     Entry(
         name="anchors",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.anchors:AnchorsGate",
         evidence="patchkit.prove.gates.anchors:AnchorsEvidence",
-        about="every edit resolves to the place where the candidate has it",
+        about="every edit resolves to its place in the candidate",
         compiles=False,
         plain=True,
-        always="the commits say what the series says",
+        always="commit messages contain text of the series",
     ),
     Entry(
         name="isolation",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.isolation.gate:IsolationGate",
         evidence="patchkit.prove.gates.isolation.evidence:IsolationEvidence",
-        about="nothing changes for CUDA, MUSA and GPUs that no patch is for",
-        plain="has nothing to ask of a plain candidate, which is for every build",
+        about="no change for CUDA, MUSA and AMD GPUs outside the patches' targets",
+        plain="has nothing to check: a GPU-independent candidate is for every build",
         sees_every_gpu=True,
         reads={"guard": "[guard]"},
     ),
     Entry(
         name="compile",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.compile:CompileGate",
         evidence="patchkit.prove.gates.compile:CompileEvidence",
-        about="every touched unit compiles, without a new warning",
+        about="every touched unit compiles without new warnings",
     ),
     Entry(
         name="resources",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.resources:ResourcesGate",
         evidence="patchkit.prove.gates.resources:ResourcesEvidence",
-        about="no kernel variant spills more or loses waves, but as its patch says",
+        about="no kernel spills more or loses occupancy, except as its patch declares",
         reads_facts=True,
         reads={"resources": "[resources]"},
     ),
     Entry(
         name="launch",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.launch.gate:LaunchGate",
         evidence="patchkit.prove.gates.launch.evidence:LaunchEvidence",
-        about="the host code launches the kernels that the patches say, with a geometry they can run",
+        about="the host code launches the kernels that the patches declare, with valid launch geometry",
         reads_facts=True,
         sees_every_gpu=True,
         reads={"moves": "the kernel moves", "launches": "[launches]"},
     ),
     Entry(
         name="cpu-build",
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_build:CpuBuildGate",
         evidence="patchkit.prove.gates.cpu_build:CpuBuildEvidence",
-        about="what plain patches change builds for the CPU",
+        about="files changed by GPU-independent patches build for the CPU",
         compiles=False,
         plain_only=True,
         plain=True,
     ),
     Entry(
         name=CPU_TESTS,
-        place="anywhere",
+        runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_tests:CpuTestsGate",
         evidence="patchkit.prove.gates.cpu_tests:CpuTestsEvidence",
-        about="upstream's own tests of what plain patches change pass on the CPU",
+        about="upstream's own tests of the files changed by GPU-independent patches pass on the CPU",
         compiles=False,
         plain_only=True,
         plain=True,
     ),
     Entry(
         name="backend-ops",
-        place="device",
+        runs_on="device",
         gate="patchkit.prove.gates.backend_ops:BackendOpsGate",
         evidence="patchkit.prove.gates.backend_ops:BackendOpsEvidence",
-        about="upstream's test-backend-ops, and patchkit's own cases of attention",
+        about="upstream's test-backend-ops, and patchkit's own attention cases",
         reads_facts=True,
     ),
     Entry(
         name="sanitize",
-        place="emulated",
+        runs_on="emulated",
         gate="patchkit.prove.gates.sanitize:SanitizeGate",
         evidence="patchkit.prove.gates.sanitize:SanitizeEvidence",
-        about="no kernel does what the checks of `patchkit sanitize` find, but where upstream's does",
+        about="no kernel has a fault that `patchkit sanitize` detects, unless upstream's has it too",
         reads_facts=True,
     ),
     Entry(
         name="logits",
-        place="device",
+        runs_on="device",
         gate="patchkit.prove.gates.logits:LogitsGate",
         evidence="patchkit.prove.gates.logits:LogitsEvidence",
-        about="what models answer, against the CPU",
+        about="logits of models, compared with the CPU",
     ),
     Entry(
         name="speed",
-        place="emulated",
+        runs_on="emulated",
         gate="patchkit.prove.gates.speed:SpeedGate",
         evidence="patchkit.prove.gates.speed:SpeedEvidence",
-        about="by the timing model, the operations that patches name are not slower",
+        about="operations named by patches are not slower, by the timing model",
         is_kept=False,
         reads_facts=True,
         reads={"speed": "[speed]"},
     ),
     Entry(
         name="bench",
-        place="device",
+        runs_on="device",
         gate="patchkit.prove.gates.bench:BenchOnDevice",
         evidence="patchkit.prove.gates.bench:BenchEvidence",
         about="llama-bench is not slower",
@@ -171,37 +172,37 @@ REGISTRY: tuple[Entry, ...] = (
 
 
 NO_LONGER = ("numerics",)
-"""Names of gates that earlier versions had: a policy may still name them, and evidence be of them."""
+"""Gates of earlier versions: a policy may still name them, and old evidence may be of them."""
 
 
-def entries(*places: Place) -> tuple[Entry, ...]:
-    """The gates that run at these places, or all."""
-    return tuple(entry for entry in REGISTRY if not places or entry.place in places)
+def entries(*places: RunsOn) -> tuple[Entry, ...]:
+    """The gates that run there, or all."""
+    return tuple(entry for entry in REGISTRY if not places or entry.runs_on in places)
 
 
 def plain_names() -> tuple[str, ...]:
-    """The gates that a candidate is asked for that is for no GPU, in order of cost."""
+    """The gates that a GPU-independent candidate must pass, in order of cost."""
     return tuple(entry.name for entry in REGISTRY if entry.plain is True)
 
 
 def ladder_of(archs: Sequence[str]) -> tuple[str, ...]:
-    """The gates that a report names for a candidate of these GPUs, or of none."""
+    """The gates that a report lists for a candidate of these GPUs, or of none."""
     is_plain = tuple(archs) == (PLAIN,)
     return tuple(entry.name for entry in REGISTRY if not is_plain or entry.plain is not None)
 
 
-def gate_names(*places: Place) -> tuple[str, ...]:
-    """Their names, in order of cost."""
+def gate_names(*places: RunsOn) -> tuple[str, ...]:
+    """The names of gates that run there, or of all, in order of cost."""
     return tuple(entry.name for entry in entries(*places))
 
 
 def cpu_names() -> tuple[str, ...]:
-    """The names under which gates run on the CPU backend, which proves nothing of the GPU."""
+    """The names of gates on the CPU backend, where they prove nothing about the GPU."""
     return tuple(f"{name}@cpu" for name in gate_names("device"))
 
 
 def find_entry(name: str) -> Entry | None:
-    """The gate of that name, which may be one of :func:`cpu_names`; None for a name that is no gate's."""
+    """The gate of that name, which may be one of :func:`cpu_names`; None if there is no such gate."""
     return next((entry for entry in REGISTRY if entry.name == name.partition("@")[0]), None)
 
 

@@ -1,7 +1,7 @@
-"""Gate ``resources``: no kernel variant costs more than its patch says.
+"""Gate ``resources``: no kernel variant needs more resources than its patch declares.
 
-Every kernel of every touched unit is counted by the compiler, in both trees: registers, spills, scratch,
-LDS, waves per SIMD. By default no variant may spill more, lose waves, or come into being.
+The compiler reports registers, spills, scratch, LDS and waves per SIMD of every kernel of every touched unit,
+in both trees. By default no variant may spill more or lose waves, and no new variant may appear.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from patchkit.toolchain.hip import Toolchain, llvm_tool
 
 RowState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
 STATES: tuple[RowState, ...] = get_args(RowState)
-"""What may have happened to a variant, in the order a reader wants them."""
+"""What can happen to a variant, in the order in which a reader wants them."""
 
 
 class Figures(Record):
-    """One side of a row: registers per lane, bytes per block, waves per SIMD, threads per block."""
+    """The figures of one side: registers per lane, bytes per block, waves per SIMD, threads per block."""
 
     vgprs: Count
     sgprs: Count
@@ -46,7 +46,7 @@ class Figures(Record):
 
 
 class KernelRow(Record):
-    """One variant in one unit on one GPU; a side is None where it does not exist."""
+    """One variant in one unit on one GPU; a side is None if the variant does not exist there."""
 
     unit: str
     arch: str
@@ -57,12 +57,12 @@ class KernelRow(Record):
 
     @property
     def was(self) -> Figures | None:
-        """The baseline's side; a trap is no kernel, so it is compared with nothing."""
+        """The baseline's figures; None for a trap, which is no real kernel to compare with."""
         return _unless_trap(self.before)
 
     @property
     def now(self) -> Figures | None:
-        """The candidate's side, unless it is a trap."""
+        """The candidate's figures; None for a trap."""
         return _unless_trap(self.after)
 
     @property
@@ -72,20 +72,20 @@ class KernelRow(Record):
 
     @property
     def more_spills(self) -> int:
-        """VGPRs spilled more than before."""
+        """How many more VGPRs are spilled than before."""
         return self.now.vgpr_spills - self.was.vgpr_spills if self.was and self.now else 0
 
     @property
     def fewer_waves(self) -> int:
-        """Reported waves lost."""
+        """How many of the reported waves are lost."""
         return self.was.waves - self.now.waves if self.was and self.now else 0
 
     @property
     def disagreements(self) -> tuple[str, ...]:
-        """Where the model's waves are not the compiler's."""
+        """Where patchkit's occupancy model differs from the compiler."""
         sides = (("baseline", self.before), ("candidate", self.after))
         return tuple(
-            f"{self.variant} ({side}): the model says {one.model_waves} waves, the compiler {one.waves}"
+            f"{self.variant} ({side}): the model computes {one.model_waves} waves, the compiler {one.waves}"
             for side, one in sides
             if one is not None and one.waves != one.model_waves
         )
@@ -97,7 +97,7 @@ class ResourcesEvidence(Evidence):
     rows: Many[KernelRow]
 
     def blocks(self) -> Iterator[Block]:
-        """Changed variants with their orders, then the others."""
+        """Changed variants in several orders, then all others."""
         quiet = [row for row in self.rows if row.state in _QUIET]
         changed = [row for row in self.rows if row.state not in _QUIET]
         yield _table("kernels", "Kernel variants that changed, baseline -> candidate", changed)
@@ -110,7 +110,7 @@ class ResourcesEvidence(Evidence):
 def kernel_rows(
     before: CompiledUnit, after: CompiledUnit, names: Mapping[str, str], limits: HardwareLimits
 ) -> list[KernelRow]:
-    """Every kernel of a unit, those of both sides first, in the compiler's order."""
+    """Every kernel of a unit, in the compiler's order: the baseline's first, then new ones."""
     old = {kernel.name: _figures(kernel, limits) for kernel in before.kernels}
     new = {kernel.name: _figures(kernel, limits) for kernel in after.kernels}
     return [
@@ -144,7 +144,7 @@ def _unless_trap(figures: Figures | None) -> Figures | None:
 
 
 def demangle(names: Iterable[str], toolchain: Toolchain, reporter: Reporter) -> dict[str, str]:
-    """Demangled names by mangled ones; as they are when the compiler's LLVM has no demangler."""
+    """Demangled names by mangled ones; unchanged if the compiler's LLVM has no demangler."""
     wanted = list(dict.fromkeys(names))
     tool = llvm_tool(toolchain, "llvm-cxxfilt", reporter) if wanted else None
     if tool is None:
@@ -186,12 +186,12 @@ _FIGURES = (
     ("VGPRs #", "vgprs"),
     ("spilled #", "vgpr_spills"),
     ("waves #", "waves"),
-    ("in whole blocks #", "resident_waves"),
+    ("resident #", "resident_waves"),
     ("LDS #", "lds_bytes"),
     ("threads #", "threads"),
     ("scratch #", "scratch_bytes"),
     ("SGPRs #", "sgprs"),
-    ("model says #", "model_waves"),
+    ("modelled #", "model_waves"),
 )
 
 
@@ -213,8 +213,9 @@ def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: boo
             for row in ordered
         ),
         note=(
-            "Registers per lane, LDS in bytes per block, scratch in bytes per lane, waves per SIMD: counted "
-            "by the compiler; 'in whole blocks' and 'model says' by patchkit. A new variant was a trap."
+            "Registers per lane, LDS in bytes per block, scratch in bytes per lane, waves per SIMD: from the "
+            "compiler. 'resident' (only whole blocks) and 'modelled' are waves computed by patchkit. A new "
+            "variant was a trap before."
         ),
         orders=() if is_detail else tuple(_orders(ordered)),
         is_detail=is_detail,
@@ -234,7 +235,7 @@ def _importance(row: KernelRow) -> tuple[int, int, int, str]:
 
 
 def _value(row: KernelRow, name: str) -> int:
-    """The figure now, else as it was."""
+    """The figure now; if there is none, the figure before."""
     return getattr(row.now or row.was, name, 0)
 
 
@@ -245,19 +246,19 @@ def _orders(rows: Sequence[KernelRow]) -> Iterator[Order]:
         ("VGPRs", lambda row: (-_value(row, "vgprs"), row.variant)),
         ("fewest waves", lambda row: (_value(row, "waves"), row.variant)),
     )
-    yield Order(label="what matters most", rows=tuple(range(len(rows))))
+    yield Order(label="importance", rows=tuple(range(len(rows))))
     for label, key in keys:
         yield Order(label=label, rows=tuple(sorted(range(len(rows)), key=lambda at, key=key: key(rows[at]))))  # type: ignore[misc]
 
 
 _SHOWN_NEW = 6
-_SHOWN_VARIANTS = 24  # of one kernel: wide tables of MMQ change hundreds of variants at once
+_SHOWN_VARIANTS = 24  # per kernel: wide tables of MMQ change hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourcesGate:
-    """The touched units, device pass."""
+    """Compares the device pass of the touched units."""
 
     name: str = "resources"
 
@@ -267,7 +268,7 @@ class ResourcesGate:
         return cls()
 
     def run(self, subject: Subject) -> GateResult:
-        """Compile both trees (or take them from the cache) and compare. Raises what the compiler raises."""
+        """Compile both trees (or reuse cached results) and compare. Raises the errors of the compiler."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
         compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
@@ -279,7 +280,10 @@ class ResourcesGate:
         alone = unpaired_units(subject)
         missing = (
             *(f"{unit}: it does not compile (gate compile)" for unit in failed),
-            *(f"{unit}: only the candidate has it, there is nothing to compare it with" for unit in alone),
+            *(
+                f"{unit}: only the candidate has it, so there is no baseline to compare with"
+                for unit in alone
+            ),
         )
         return GateResult(
             gate=self.name,
@@ -307,16 +311,16 @@ def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
 
 
 def _allowance_for(row: KernelRow, subject: Subject) -> Allowance:
-    """The most that a patch which names the kernel allows, of each kind; else nothing may get worse."""
-    asked = (patch.patch.resources.allowance(row.kernel) for patch in subject.patches)
-    said = [each for each in asked if each is not None]
-    if not said:
+    """The largest allowances of all patches that name the kernel; if none does, nothing may get worse."""
+    allowances = (patch.patch.resources.allowance(row.kernel) for patch in subject.patches)
+    given = [each for each in allowances if each is not None]
+    if not given:
         return NOTHING_WORSE
     return Allowance(
         kernels=(row.kernel,),
-        more_spills=max(each.more_spills for each in said),
-        fewer_waves=max(each.fewer_waves for each in said),
-        why="; ".join(each.why for each in said),
+        more_spills=max(each.more_spills for each in given),
+        fewer_waves=max(each.fewer_waves for each in given),
+        why="; ".join(each.why for each in given),
     )
 
 
@@ -327,7 +331,7 @@ def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErro
             continue
         found = []
         if row.more_spills > allowed.more_spills:
-            found.append(f"spills {row.more_spills} VGPRs more")
+            found.append(f"spills {row.more_spills} more VGPRs")
         if row.fewer_waves > allowed.fewer_waves:
             found.append(f"loses {row.fewer_waves} waves per SIMD")
         if found:
@@ -337,12 +341,12 @@ def _worse(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErro
                 where=Location(path=row.unit, label=_blame(subject, row)),
                 why=f"allowed: {allowed.more_spills} more spills, {allowed.fewer_waves} fewer waves"
                 + (f" ({allowed.why})" if allowed.why else " (the default)"),
-                hint="choose other parameters in the profile, or say in [resources] of patch.toml why",
+                hint="change values in the profile, or allow it with a reason in [resources] of patch.toml",
             )
 
 
 def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitError]:
-    for state, what in (("pruned", "can only trap"), ("gone", "is gone")):
+    for state, what in (("pruned", "is only a trap"), ("gone", "is missing")):
         lost = [row for row in rows if row.state == state]
         if lost:
             yield GateError(
@@ -350,8 +354,8 @@ def _pruned(rows: Sequence[KernelRow], subject: Subject) -> Iterator[PatchkitErr
                 + (f", and {len(lost) - 1} more" if len(lost) > 1 else ""),
                 code="RESOURCES_PRUNED",
                 where=Location(path=lost[0].unit, label=_blame(subject, lost[0])),
-                why="the baseline has code for it, and upstream's host code may launch it",
-                hint="patchkit diff shows what removed it",
+                why="the baseline has code for it, which upstream's host code may launch",
+                hint="patchkit diff shows which change removed it",
             )
 
 
@@ -364,17 +368,17 @@ def _undeclared(rows: Sequence[KernelRow], subject: Subject) -> Iterator[Patchki
     ]
     if extra:
         yield GateError(
-            f"{len(extra)} kernels come into being that no patch declares, such as {extra[0].variant}",
+            f"{len(extra)} new kernels that no patch declares, for example {extra[0].variant}",
             code="RESOURCES_UNDECLARED_KERNELS",
             where=Location(path=extra[0].unit, label=_blame(subject, extra[0])),
-            why="each costs compile time and size; code that nothing launches must stay pruned"
+            why="each costs compile time and binary size; kernels that are never launched must stay pruned"
             + (f" (declared: {', '.join(patterns)})" if patterns else ""),
             hint="declare them as new_kernels in [resources] of patch.toml, or keep them pruned",
         )
 
 
 def _blame(subject: Subject, row: KernelRow) -> str:
-    """Patches that change a file the unit stands for: the unit itself, or headers it includes."""
+    """The patches that change the unit itself; if none does, all patches, because a header changed."""
     own = subject.patches_of(row.unit)
     return ", ".join(own or [patch.id for patch in subject.patches])
 
@@ -386,7 +390,7 @@ def _summary(rows: Sequence[KernelRow], refused: int) -> str:
     spilled = (_spilling(before), _spilling(kept))
     odd = sum(len(row.disagreements) for row in rows)
     worse = count["worse"] + count["mixed"]
-    allowed = f" ({worse - refused} as a patch allows)" if worse > refused else ""
+    allowed = f" ({worse - refused} allowed by a patch)" if worse > refused else ""
     return (
         f"{len(rows)} kernels: {worse} worse{allowed}, {count['better']} better, "
         f"{count['new']} new; spilling variants {spilled[0][0]} -> {spilled[1][0]}, "
@@ -415,12 +419,12 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
     new = [row for row in rows if row.state == "new" and row.after is not None]
     if new:
         spilled = _spilling([row.after for row in new if row.after])
-        yield f"new    {len(new)} variants (traps before): {spilled[0]} spill, {spilled[1]} VGPRs together"
+        yield f"new    {len(new)} variants (traps before): {spilled[0]} spill, {spilled[1]} VGPRs in total"
         worst = sorted(new, key=lambda row: row.after.vgpr_spills if row.after else 0, reverse=True)
         yield from (f"new    {row.variant} {row.arch}: {_row_text(row)}" for row in worst[:_SHOWN_NEW])
     same = sum(row.state == "same" for row in rows)
     traps = sum(row.state == "trap" for row in rows)
-    yield f"same   {same} variants; {traps} stay traps"
+    yield f"same   {same} variants; {traps} are still traps"
     odd = [text for row in rows for text in row.disagreements]
     yield from (f"model  {text}" for text in odd[:_SHOWN_DISAGREEMENTS])
     if len(odd) > _SHOWN_DISAGREEMENTS:
@@ -434,6 +438,6 @@ def _row_text(row: KernelRow) -> str:
         ("spilled", [one.vgpr_spills for one in sides]),
         ("LDS", [one.lds_bytes for one in sides]),
         ("waves", [one.waves for one in sides]),
-        ("in whole blocks", [one.resident_waves for one in sides]),
+        ("resident", [one.resident_waves for one in sides]),
     )
     return ", ".join(f"{name} {was_is(values[0], values[-1])}" for name, values in parts if values)

@@ -1,4 +1,4 @@
-"""Gate ``sanitize``: the cases of ``backend-ops`` with the checks of the emulated GPU on, on both sides."""
+"""Gate ``sanitize``: the cases of ``backend-ops`` with the emulated GPU's checks enabled, on both sides."""
 
 from __future__ import annotations
 
@@ -50,29 +50,29 @@ from patchkit.prove.gates.operations import (
     Runs,
     Selected,
     Tools,
+    format_aborting,
     run_ops,
     run_own,
     select,
-    told_aborting,
 )
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.prove.subject import Subject
 
 NAME = "sanitize"
-_SHOWN = 20  # findings that become errors of their own, and lines of the terminal
+_SHOWN = 20  # findings with an error of their own, and lines in the terminal
 _SHOWN_FRAMES = 4
-_OURS = "attention cases of patchkit's own"
+_OURS = "attention cases of patchkit's own"  # recorded in evidence
 _LONGEST_LINE = 120
 _MOST_SOURCE = 16 << 20
 
 
-class SeenFinding(Record):
-    """A fault: the first time it happened, and how often it did on its side.
+class RecordedFinding(Record):
+    """A fault: its first occurrence, and how often it occurred on its side.
 
-    ``place`` is ``file`` and ``line``, of the side's tree relative to it (a byte of the function where code
-    has no lines), and ``source`` the text there; ``code`` is the instruction, ``inlined_at`` the calls that
-    it was inlined at, ``other`` what it conflicts with. ``found_in`` are operations, or cases of ours.
-    ``on_other_side``: the other side does the same.
+    ``place`` is ``file`` and ``line`` relative to the side's tree (an offset in the function if the code has
+    no line table), ``source`` the text of that line. ``code`` is the instruction, ``inlined_at`` the call
+    sites that it was inlined at, ``other`` the access that it conflicts with. ``found_in`` are operations, or
+    patchkit's own cases. ``on_other_side``: the other side has the same fault.
     """
 
     kind: str
@@ -91,11 +91,11 @@ class SeenFinding(Record):
     on_other_side: bool
 
 
-class SeenSide(Record):
-    """What was looked at on one side, and what was found.
+class RecordedSide(Record):
+    """What was checked on one side, and what was found.
 
-    ``cases`` are upstream's that ran, ``own_cases`` ours. ``on_cpu`` are calls of hipBLAS or rocBLAS, which
-    the CPU computed. ``cut_short``: processes that ended without telling what they ran.
+    ``cases`` counts upstream's cases that ran, ``own_cases`` patchkit's. ``on_cpu`` are calls of hipBLAS or
+    rocBLAS, which the CPU computed. ``cut_short`` counts processes that ended without a report.
     """
 
     cases: Count
@@ -105,11 +105,11 @@ class SeenSide(Record):
     instructions: Count
     on_cpu: Many[str]
     cut_short: Count
-    findings: Many[SeenFinding]
+    findings: Many[RecordedFinding]
 
 
 class SanitizeEvidence(DeviceEvidence):
-    """What was looked for, in which cases, and what was found on each side."""
+    """The checks, the cases that they ran on, and the findings on each side."""
 
     device: str
     checks: Many[str]
@@ -117,21 +117,21 @@ class SanitizeEvidence(DeviceEvidence):
     sides: BuiltSides
     commands: Many[str]
     aborting: Many[AbortedCase] = ()
-    baseline: SeenSide
-    candidate: SeenSide
+    baseline: RecordedSide
+    candidate: RecordedSide
 
     @property
-    def own(self) -> list[SeenFinding]:
-        """What only the candidate does."""
+    def own(self) -> list[RecordedFinding]:
+        """The findings that only the candidate has."""
         return [one for one in self.candidate.findings if not one.on_other_side]
 
     def blocks(self) -> Iterator[Block]:
-        """What was looked at, the candidate's findings, and upstream's."""
+        """What was checked, the candidate's findings, and upstream's."""
         sides = (("baseline", self.baseline), ("candidate", self.candidate))
         yield Table(
             name="sanitize",
-            caption=f"What was looked at on {self.device}: {', '.join(self.checks)}",
-            columns=columns("side", "upstream's cases #", "our cases #", "launches #", "findings #"),
+            caption=f"Checked on {self.device}: {', '.join(self.checks)}",
+            columns=columns("side", "upstream's cases #", "patchkit's cases #", "launches #", "findings #"),
             rows=tuple(
                 Row(cells=(name, *map(str, (one.cases, one.own_cases, one.launches, len(one.findings)))))
                 for name, one in sides
@@ -139,22 +139,22 @@ class SanitizeEvidence(DeviceEvidence):
         )
         yield Table(
             name="sanitize-own",
-            caption="Found on the candidate, and not on the baseline",
+            caption="Found on the candidate but not on the baseline",
             columns=_COLUMNS,
             rows=tuple(_table_row(one) for one in self.own),
         )
         yield Table(
             name="sanitize-upstream",
-            caption="Upstream's own: found on the baseline",
+            caption="Upstream's own findings, on the baseline",
             columns=(*_COLUMNS, *columns("on the candidate")),
             rows=tuple(
                 _table_row(one, "too" if one.on_other_side else "not seen") for one in self.baseline.findings
             ),
-            note="What the baseline does does not fail the candidate. Places are those of the baseline.",
+            note="Findings of the baseline do not fail the candidate. Places are lines of the baseline.",
         )
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """The checks, too."""
+        """Adds the checks."""
         yield from super().provenance()
         yield "checks", ", ".join(self.checks)
 
@@ -162,7 +162,7 @@ class SanitizeEvidence(DeviceEvidence):
 _COLUMNS = columns("kind", "source", "kernel", "what~", "times #")
 
 
-def _table_row(one: SeenFinding, *more: str) -> Row:
+def _table_row(one: RecordedFinding, *more: str) -> Row:
     other = f"; the other: {one.other}" if one.other else ""
     inlined = "".join(f", inlined at {place}" for place in one.inlined_at)
     return Row(
@@ -172,7 +172,7 @@ def _table_row(one: SeenFinding, *more: str) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SanitizeGate:
-    """``ops`` are run instead of those of the changed files; ``pattern`` narrows upstream's cases."""
+    """``ops`` replaces the operations of the changed files; ``pattern`` narrows upstream's cases."""
 
     machine: Machine
     ops: tuple[str, ...] = ()
@@ -184,7 +184,7 @@ class SanitizeGate:
 
     @classmethod
     def make(cls, setup: DeviceSetup) -> SanitizeGate:
-        """The gate on a device: the cases are those of ``backend-ops``."""
+        """The gate on a device, with the cases of ``backend-ops``."""
         is_sample = not setup.full
         return cls(
             machine=setup.machine,
@@ -199,14 +199,14 @@ class SanitizeGate:
         return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
-        """Build both sides, run both lists of cases on both, and compare what was found.
+        """Build both sides, run both lists of cases on both, and compare the findings.
 
         Raises:
             ToolchainError: building or running the baseline failed.
-            CacheError: the disk refused.
+            CacheError: the disk is full or not writable.
         """
         if not self.machine.is_emulated:
-            why = "needs the emulated GPU: no other one tells what its kernels do"
+            why = "needs the emulated GPU, because a real one cannot run the checks"
             return GateResult(gate=self.name, verdict="not run", summary=why)
         runs = Runs(folder=runs_folder(subject, NAME, self.machine))
         try:
@@ -227,7 +227,7 @@ class SanitizeGate:
             forget=runs.forget,
         )
         chosen = select(tools, ops=self.ops, pattern=self.pattern, is_sample=self.is_sample)
-        subject.reporter.step(f"looking at {chosen.told} on {self.machine.told}: {', '.join(usual_checks())}")
+        subject.reporter.step(f"checking {chosen.label} on {self.machine.label}: {', '.join(usual_checks())}")
         upstream: OpsRun | None = None
         own: list[OwnPair] = []
         aborting: tuple[str, ...] = ()
@@ -235,21 +235,23 @@ class SanitizeGate:
         try:
             upstream = run_ops(tools, chosen.choice)
             if chosen.has_attention:
-                subject.reporter.step(f"looking at {len(self.cases)} attention cases of ours")
+                subject.reporter.step(f"checking {len(self.cases)} of patchkit's attention cases")
                 own, aborting = run_own(tools, self.cases)
         except BackendOpsBroken as error:
-            broken = error  # what was found until then is told, too
-        places = Places(subject.baseline, subject.candidate)
-        before = look(runs, "baseline", subject.baseline, places.same)
+            broken = error  # findings up to here are still reported
+        lines = LineMap(subject.baseline, subject.candidate)
+        before = read_findings(runs, "baseline", subject.baseline, lines.same)
         try:
-            after = look(runs, "candidate", subject.candidate, places.before, may_be_short=broken is not None)
+            after = read_findings(
+                runs, "candidate", subject.candidate, lines.before, may_be_short=broken is not None
+            )
         except ToolchainError as error:
             return GateResult.ended_by(self.name, blame_candidate(error, BackendOpsBroken))
         tests = ((), ()) if upstream is None else upstream.tests
         left_out = () if upstream is None else upstream.aborting
         evidence = SanitizeEvidence(
             emulated=emulated_on(self.machine),
-            device=self.machine.told,
+            device=self.machine.label,
             checks=usual_checks(),
             operations=chosen.ops,
             sides=built_sides(sides),
@@ -258,7 +260,7 @@ class SanitizeGate:
             baseline=before.record(tests[0], [old for old, _ in own], subject.baseline, after, chosen),
             candidate=after.record(tests[1], [new for _, new in own], subject.candidate, before, chosen),
         )
-        # That a program which ended badly launched nothing until then says nothing new.
+        # If the program failed before it launched anything, its own error is enough.
         found = () if broken and not evidence.own else judge(evidence, subject, self._command(subject))
         problems = (*([broken] if broken is not None else ()), *found)
         unsupported = sum(not new.is_supported for _, new in own)
@@ -271,16 +273,20 @@ class SanitizeGate:
             not_run=(
                 *not_proven_on(self.machine, subject),
                 *chosen.left_out,
-                *((f"{unsupported} of our cases: not supported by the backend",) if unsupported else ()),
-                *told_aborting(left_out),
+                *(
+                    (f"{unsupported} of patchkit's cases: not supported by the backend",)
+                    if unsupported
+                    else ()
+                ),
+                *format_aborting(left_out),
                 *aborting,
-                *_not_looked_at(evidence, after.fault),
+                *_not_checked(evidence, after.fault),
             ),
             lines=(*_lines(evidence), *(() if upstream is None else describe_reused(upstream.runs))),
         )
 
     def _command(self, subject: Subject) -> str:
-        """What shows the findings of one operation again, but for the operation."""
+        """The command that shows findings of an operation; the operation must be appended."""
         build = f"--upstream {build_name(subject.build)} --side candidate"
         return f"patchkit sanitize --arch {self.machine.emulates} {build} -- test-backend-ops test -b ROCm0"
 
@@ -289,11 +295,11 @@ Line = tuple[object, ...]
 LineOf = Callable[[str, int | None], Line]
 
 
-class Places:
-    """Which line of the baseline a line of the candidate is, so that shifted lines are no other ones.
+class LineMap:
+    """Maps lines of the candidate to lines of the baseline, so that a shifted line counts as the same line.
 
-    Lines that the patches left are found by comparing the two files, and a line that they moved within its
-    file by its text, if both files have that once. Every other line of the candidate is one of its own.
+    Unchanged lines are found by comparing the two files. A line that moved within its file is found by its
+    text, if the text is unique in both versions. All other lines of the candidate are new.
     """
 
     def __init__(self, baseline: Path, candidate: Path) -> None:
@@ -306,7 +312,7 @@ class Places:
         return ("baseline", file, line)
 
     def before(self, file: str, line: int | None) -> Line:
-        """A line of the candidate as one of the baseline, if it is one."""
+        """A line of the candidate as a line of the baseline, if it has one."""
         if file not in self._known:
             self._known[file] = self._compared(file)
         known = self._known[file]
@@ -315,7 +321,7 @@ class Places:
         return ("baseline", file, known[line]) if line in known else ("candidate", file, line)
 
     def _compared(self, file: str) -> dict[int, int] | None:
-        """Lines of the baseline by those of the candidate; None where both are the same, or in no tree."""
+        """Lines of the baseline by lines of the candidate; None if the files are equal or in neither tree."""
         old, new = (source_lines(tree, file) for tree in self._trees)
         if old == new:
             return None
@@ -330,7 +336,7 @@ class Places:
 
 
 def _once(lines: Sequence[bytes]) -> dict[bytes, int]:
-    """The numbers of lines whose text, but for its indentation, is there once."""
+    """The numbers of lines whose text, ignoring indentation, is unique."""
     found: dict[bytes, list[int]] = {}
     for number, line in enumerate(lines, start=1):
         found.setdefault(line.strip(), []).append(number)
@@ -338,7 +344,7 @@ def _once(lines: Sequence[bytes]) -> dict[bytes, int]:
 
 
 def source_lines(tree: Path, file: str) -> list[bytes]:
-    """The lines of a file of a tree; none of what lies elsewhere: names come from the program that ran."""
+    """The lines of a file in a tree; empty for paths outside of it: names come from the program that ran."""
     if file.startswith("/") or ".." in file.split("/"):
         return []
     with contextlib.suppress(OSError, ValueError), open_regular(tree / file) as stream:
@@ -347,13 +353,13 @@ def source_lines(tree: Path, file: str) -> list[bytes]:
 
 
 def fault_key(one: Finding, line_of: LineOf) -> tuple[object, ...]:
-    """What makes a fault of the candidate the same as one of the baseline.
+    """The key by which a fault of the candidate equals one of the baseline.
 
-    The kind; the source line and the lines that it was inlined at, as lines of the baseline
-    (:class:`Places`); and the same of what it conflicts with, in any order, as either may come first. Where
-    nothing conflicts, whether it reads or writes. So neither shifted lines, nor another name, other template
-    arguments or other registers of the kernel make another fault. Code without line tables goes by the name
-    of its function, without template arguments, and of the instruction.
+    It has the kind; the source line and its inlining call sites, as lines of the baseline (:class:`LineMap`);
+    and the same for the conflicting access, in any order because either may come first. Without a conflict it
+    has the action (read or write) instead. So a fault stays the same if lines shift or if the kernel has
+    another name, other template arguments or other registers. Code without line tables is identified by its
+    function's name without template arguments, and by the instruction.
     """
     at = _lines_of(one.at, line_of)
     if one.other is None:
@@ -368,8 +374,8 @@ def _lines_of(at: Instruction, line_of: LineOf) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """What a side did; ``found`` has each fault by its key, with the runs that it was found in."""
+class SideFindings:
+    """The findings of a side; ``found`` has each fault by its key, with the runs that it was found in."""
 
     found: Mapping[tuple[object, ...], tuple[Finding, tuple[str, ...]]]
     reports: Sequence[EmulationReport]
@@ -377,15 +383,20 @@ class Seen:
 
     @property
     def fault(self) -> str | None:
-        """What ended a process on the GPU before its end."""
+        """The fault that ended a process on the GPU early."""
         return next((one.fault for one in self.reports if one.fault is not None), None)
 
     def record(
-        self, rows: Sequence[OpsRow], own: Sequence[Measured], tree: Path, other: Seen, chosen: Selected
-    ) -> SeenSide:
+        self,
+        rows: Sequence[OpsRow],
+        own: Sequence[Measured],
+        tree: Path,
+        other: SideFindings,
+        chosen: Selected,
+    ) -> RecordedSide:
         """As evidence; ``rows`` and ``own`` are the cases, ``other`` is the other side."""
         kernels = [kernel for one in self.reports for kernel in one.kernels if kernel.launches]
-        return SeenSide(
+        return RecordedSide(
             cases=sum(row.is_supported for row in rows),
             own_cases=sum(one.is_supported for one in own),
             launches=sum(kernel.launches for kernel in kernels),
@@ -402,8 +413,10 @@ class Seen:
         )
 
 
-def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bool = False) -> Seen:
-    """Read what the runs of a side left; where it ``may_be_short``, one may have left no report.
+def read_findings(
+    runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bool = False
+) -> SideFindings:
+    """Read the results of a side's runs; with ``may_be_short`` a report may be missing.
 
     Raises EMULATION_UNREPORTED.
     """
@@ -424,11 +437,11 @@ def look(runs: Runs, side: str, tree: Path, line_of: LineOf, *, may_be_short: bo
             first, names = found.get(key, (None, ()))
             merged = one if first is None else replace(first, times=first.times + one.times)
             found[key] = (merged, names if place.name in names else (*names, place.name))
-    return Seen(found=found, reports=reports, cut_short=cut_short)
+    return SideFindings(found=found, reports=reports, cut_short=cut_short)
 
 
 def _pooled(found: Found, folder: Path) -> Found:
-    """With code objects named by their content: processes load the same ones, and each is read once."""
+    """Name code objects by their content: processes load the same ones, and each is then read once."""
     other = None if found.other is None else _pooled_place(found.other, folder)
     return found.model_copy(update={"at": _pooled_place(found.at, folder), "other": other})
 
@@ -449,21 +462,21 @@ def _pooled_place(place: CodePlace, folder: Path) -> CodePlace:
 
 
 def _cases_of(run: str, chosen: Selected) -> str:
-    """The operations of a run, or that the cases were ours."""
+    """The operations of a run, or a note that the cases are patchkit's."""
     if run.startswith("own-"):
         return _OURS
-    number = run.rpartition("-")[2].partition(".")[0]  # behind the dot: which half of the part it was
+    number = run.rpartition("-")[2].partition(".")[0]  # after the dot: which half of the part it was
     parts = list(parts_of(chosen.choice.cases))
     cases = parts[int(number)] if number.isdigit() and int(number) < len(parts) else ()
-    return ",".join(dict.fromkeys(case.partition("(")[0] for case in cases)) or chosen.told
+    return ",".join(dict.fromkeys(case.partition("(")[0] for case in cases)) or chosen.label
 
 
-def _recorded(one: Finding, tree: Path, found_in: Sequence[str], *, is_both: bool) -> SeenFinding:
+def _recorded(one: Finding, tree: Path, found_in: Sequence[str], *, is_both: bool) -> RecordedFinding:
     other = None if one.other is None else f"{one.other.place}   {one.other.text}"
     source = b""
     if one.at.file is not None and one.at.line is not None:
         source = dict(enumerate(source_lines(tree, one.at.file), start=1)).get(one.at.line, b"")
-    return SeenFinding(
+    return RecordedFinding(
         kind=one.kind,
         what=one.title,
         kernel=str(read_name(one.kernel)),
@@ -482,12 +495,12 @@ def _recorded(one: Finding, tree: Path, found_in: Sequence[str], *, is_both: boo
 
 
 def judge(found: SanitizeEvidence, subject: Subject, command: str) -> Iterator[PatchkitError]:
-    """Every rule; ``command`` shows a finding again once it is told which operation."""
+    """Check every rule; ``command`` shows a finding again if an operation is appended."""
     if not found.candidate.launches and not found.own:
         yield GateError(
-            "the candidate launched no kernel: there was nothing to look at",
+            "the candidate launched no kernel, so nothing was checked",
             code="NOTHING_LAUNCHED",
-            why="no case of these operations is computed by a kernel",
+            why="no kernel computes a case of these operations",
             hint="patchkit verify --gate launch shows what the candidate launches",
         )
     for one in found.own[:_SHOWN]:
@@ -510,17 +523,17 @@ def judge(found: SanitizeEvidence, subject: Subject, command: str) -> Iterator[P
         yield GateError(
             f"{len(found.own) - _SHOWN} more findings that the baseline does not have",
             code="SANITIZE_FOUND",
-            hint="all of them stand in the evidence; patchkit report --format html shows them",
+            hint="all are in the evidence: patchkit report --format html",
         )
 
 
-def _again(one: SeenFinding, command: str, archs: Sequence[str]) -> str:
-    """The next command: upstream's program over the operation, or the gate where only our cases show it."""
+def _again(one: RecordedFinding, command: str, archs: Sequence[str]) -> str:
+    """The next command: upstream's program for the operation; the gate if only patchkit's cases show it."""
     ops = [each for each in one.found_in if each != _OURS]
     if not ops:
-        asked = " ".join(f"--arch {arch}" for arch in archs)
-        verify = f"patchkit verify {asked} --emulated --gate {NAME} --fresh"
-        return f"only cases of patchkit's own come to it: {verify}"
+        options = " ".join(f"--arch {arch}" for arch in archs)
+        verify = f"patchkit verify {options} --emulated --gate {NAME} --fresh"
+        return f"only patchkit's own cases reach it: {verify}"
     some = ["-p", EMULATED_SAMPLE] if ops[0] == ATTENTION else []
     return f"{command} {shlex.join(['-o', ops[0], *some])}"
 
@@ -529,17 +542,17 @@ def _summary(found: SanitizeEvidence) -> str:
     seen = found.candidate
     return (
         f"{counted(seen.launches, 'launch', 'launches')} of {seen.cases} cases of upstream and "
-        f"{seen.own_cases} of ours looked at on {found.device}; {counted(len(found.own), 'finding')} of the "
-        f"candidate's own, {len(found.baseline.findings)} of upstream's"
+        f"{seen.own_cases} of patchkit checked on {found.device}; {counted(len(found.own), 'finding')} of "
+        f"the candidate's own, {len(found.baseline.findings)} of upstream's"
     )
 
 
 def _lines(found: SanitizeEvidence) -> Iterator[str]:
-    """What a person reads below the summary; what the candidate did stands among the errors."""
+    """The lines below the summary; the candidate's findings are among the errors."""
     for name, side in (("baseline", found.baseline), ("candidate", found.candidate)):
         yield (
             f"{name}: {counted(side.launches, 'launch', 'launches')} of {counted(side.kernels, 'kernel')}, "
-            f"{counted(len(side.findings), 'finding')}; looked for: {', '.join(found.checks)}"
+            f"{counted(len(side.findings), 'finding')}; checks: {', '.join(found.checks)}"
         )
     for one in found.baseline.findings[:_SHOWN]:
         gone = "" if one.on_other_side else "; not seen on the candidate"
@@ -549,15 +562,15 @@ def _lines(found: SanitizeEvidence) -> Iterator[str]:
         yield f"upstream's own: {left_out} more in the evidence"
 
 
-def _not_looked_at(found: SanitizeEvidence, fault: str | None) -> Iterator[str]:
+def _not_checked(found: SanitizeEvidence, fault: str | None) -> Iterator[str]:
     on_cpu = sorted({*found.baseline.on_cpu, *found.candidate.on_cpu})
     if on_cpu:
-        yield f"products that the CPU computed in place of BLAS: {', '.join(on_cpu)}"
+        yield f"matmuls that the CPU computed in place of BLAS: {', '.join(on_cpu)}"
     for name, side in (("baseline", found.baseline), ("candidate", found.candidate)):
         if side.cut_short:
-            told = counted(side.cut_short, "process", "processes")
-            yield f"cases of the {name} behind the end of {told} that ended in the middle"
+            processes = counted(side.cut_short, "process", "processes")
+            yield f"cases of the {name} after the early end of {processes}"
     if fault is not None:
-        yield f"what came behind this on the candidate: {fault}"
+        yield f"code of the candidate after this fault: {fault}"
     if any(one.on_other_side for one in found.candidate.findings):
-        yield "other faults of the candidate at lines where upstream has one: they are taken for that one"
+        yield "other faults of the candidate on lines where upstream has one: they count as upstream's"

@@ -1,4 +1,4 @@
-"""What gates on a device do with the two sides: build them, say what was built, and blame the candidate."""
+"""Both sides for gates on a device: build them, describe the builds, attribute errors to the candidate."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ _Broken = TypeVar("_Broken", bound=GateError)
 def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_PROGRAMS) -> Iterator[Sides]:
     """Both sides, ready to run on the machine for the duration of the context.
 
-    On the emulated GPU they have upstream's kernel on rocWMMA unless the candidate is built without it. Trees
-    that have none are compiled with its macro, which nothing there reads: what is kept of them goes by it.
+    On the emulated GPU they contain upstream's rocWMMA kernel unless the candidate is built without it. Trees
+    without that kernel are compiled with its macro as well: nothing reads it there, but it is part of the key
+    of cached results.
 
     Raises:
         CandidateBuildFailed: only the candidate does not build.
@@ -62,7 +63,7 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
 
 
 class BuiltPart(Record):
-    """A part of llama.cpp that was built; ``shared``: it is one build for both sides."""
+    """A part of llama.cpp that was built; ``shared``: both sides use the same build."""
 
     part: str
     key: str
@@ -93,6 +94,6 @@ def built_sides(sides: Sides) -> BuiltSides:
 
 
 def blame_candidate(error: ToolchainError, kind: type[_Broken], doing: str = "") -> _Broken:
-    """The error of a run as a finding: the same run of the baseline came to its end."""
+    """Turn the error of a run into a finding about the candidate: the same run of the baseline finished."""
     what = f"only on the candidate, {doing}" if doing else "only on the candidate"
     return kind(f"{what}: {error.message}", where=error.where, why=error.why, hint=error.hint)

@@ -1,7 +1,7 @@
-"""Gate ``speed``: the shapes that patches name, by the timing model, on the baseline and on the candidate.
+"""Gate ``speed``: the shapes that patches name, by the timing model, on baseline and candidate.
 
-Nothing is measured here: a ratio of two modelled times is taken to be off by as much as the model was off
-where others measured such kernels. What a bench on hardware says of the same trees stands above it.
+Nothing is measured here. The error of a ratio of two modelled times is taken to be the model's error for such
+kernels where others measured them. A bench of the same trees on hardware overrides this gate.
 """
 
 from __future__ import annotations
@@ -60,25 +60,25 @@ from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree
 
 NAME = "speed"
-_LARGEST_ERROR = 0.9  # an interval of a larger one would say nothing
+_LARGEST_ERROR = 0.9  # with a larger error the interval would be meaningless
 
 Judgement = SpeedVerdict | Literal["not judged"]
 
 
 class SpeedBroken(GateError):
-    """A shape runs on the baseline and not on the candidate."""
+    """A shape runs on the baseline but not on the candidate."""
 
     code = "SPEED_BROKEN"
 
 
 class JudgedShape(Record):
-    """One shape of a patch on one GPU: modelled microseconds of both sides and the kernel that takes most.
+    """One shape of a patch on one GPU: modelled microseconds and the slowest kernel of both sides.
 
-    ``change`` is how much faster the candidate is, a fraction, with the ``interval`` that the model's error
-    leaves. The judgement is ``same`` where the whole interval is within 2 %, as in gate bench, or where both
-    sides play alike, and ``unclear`` where it is wider and has zero in it. ``why`` says what it rests on,
-    ``hardware`` what was measured, which decides. ``measured`` is what evidence files say of the patch in
-    tests of that kind, ``doubt`` where one of them lies outside of what the model allows.
+    ``change`` is the candidate's speedup as a fraction, ``interval`` its range given the model's error. The
+    judgement is ``same`` if the whole interval is within 2 %, as in gate bench, or if both sides are
+    identical for the model; it is ``unclear`` if the interval is wider and contains zero. ``why`` is the
+    reason. ``hardware`` is a measurement, which decides. ``measured`` lists what evidence files report of the
+    patch in tests of that kind; ``doubt`` is set if one of them is outside of what the model allows.
     """
 
     patch: str
@@ -96,18 +96,18 @@ class JudgedShape(Record):
     doubt: str | None = None
 
     @property
-    def told(self) -> str:
-        """The judgement in words."""
+    def label(self) -> str:
+        """The judgement as text."""
         return self.judgement if self.judgement == "not judged" else f"{self.judgement} (modelled)"
 
     @property
     def is_lost(self) -> bool:
-        """Whether it fails the gate: slower beyond the error, and nobody measured otherwise."""
+        """Whether it fails the gate: slower by more than the error, and no measurement contradicts it."""
         return self.judgement == "slower" and self.hardware is None and self.doubt is None
 
 
 class SpeedEvidence(DeviceEvidence):
-    """Every shape, and the sources of the model's errors."""
+    """All shapes, and the sources of the model's errors."""
 
     shapes: Many[JudgedShape]
     errors: Many[str]
@@ -117,12 +117,12 @@ class SpeedEvidence(DeviceEvidence):
         titles = ("result", "patch", "GPU", "operation", "baseline us #", "candidate us #", "change #")
         yield Table(
             name="speed",
-            caption="How fast the shapes are that patches name: modelled, not measured",
+            caption="Modelled speed of the shapes that patches name (not measured)",
             columns=columns(*titles, "interval #", "kernel ~", "why ~"),
             rows=tuple(
                 Row(
                     cells=(
-                        one.told,
+                        one.label,
                         one.patch,
                         one.arch,
                         one.shape,
@@ -137,19 +137,19 @@ class SpeedEvidence(DeviceEvidence):
                 for one in self.shapes
             ),
             note="By the timing model (docs/records/timing-model.md). Nine of ten measured changes of such "
-            "kernels lay within the interval; where none was measured, both times are taken to err by "
-            "themselves. What was measured on hardware decides.",
+            "kernels were within the interval; if no such change was measured, the interval combines the "
+            "errors of both times. Measurements on hardware override the model.",
         )
 
     def provenance(self) -> Iterator[tuple[str, str]]:
-        """What the intervals rest on, too."""
+        """Adds the sources of the intervals."""
         yield from super().provenance()
         yield from (("error of the timing model", one) for one in self.errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedGate:
-    """Runs on the emulated GPU, whose traces are played. ``types``: only shapes of these types of tensors."""
+    """Models traces of the emulated GPU. ``types``: only shapes of these tensor types."""
 
     machine: Machine
     types: tuple[str, ...] = ()
@@ -169,11 +169,11 @@ class SpeedGate:
 
         Raises:
             ToolchainError: building or recording the baseline failed.
-            ConfigError, ErrorGroup: a timing file, or a shape, is wrong.
-            CacheError: the disk refused.
+            ConfigError, ErrorGroup: a timing file or a shape is invalid.
+            CacheError: the disk is full or not writable.
         """
         if not self.machine.is_emulated:
-            why = "needs the emulated GPU: the model plays what kernels execute there"
+            why = "needs the emulated GPU, whose traces the timing model replays"
             return GateResult(gate=self.name, verdict="not run", summary=why)
         open_ones = [
             f"{part.id}: its kernels; patch.toml names no shapes ([speed])"
@@ -200,8 +200,8 @@ class SpeedGate:
         result = self._result(subject, found, machines.values(), open_ones)
         if len(named) == len(every):
             return result
-        told = f"of {len(every)}, those of {', '.join(self.types)}: {result.summary}"
-        return replace(result, summary=told)
+        summary = f"of {len(every)}, those of {', '.join(self.types)}: {result.summary}"
+        return replace(result, summary=summary)
 
     def _result(
         self,
@@ -212,12 +212,12 @@ class SpeedGate:
     ) -> GateResult:
         problems = tuple(_problems(subject, found))
         counts = {word: sum(one.judgement == word for one in found) for word in _WORDS}
-        told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        words = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         unproven = [one for one in found if one.judgement in _OPEN]
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else MODELLED if len(unproven) < len(found) else "not run",
-            summary=f"{counted(len(found), 'shape')}, modelled, not measured: {told}",
+            summary=f"{counted(len(found), 'shape')}, modelled, not measured: {words}",
             problems=problems,
             evidence=SpeedEvidence(
                 emulated=emulated_on(self.machine),
@@ -241,7 +241,7 @@ _OPEN: tuple[Judgement, ...] = ("unclear", "not judged")
 
 
 def _open(one: JudgedShape) -> str:
-    """Why nothing is proven of a shape."""
+    """Why a shape is not proven."""
     return (
         one.why if one.interval is None else f"unclear, {' to '.join(map(percent, one.interval))}: {one.why}"
     )
@@ -263,14 +263,14 @@ def _named(subject: Subject) -> Iterator[_Named]:
 
 
 def _type_of(shape: SpeedShape) -> str:
-    """Of the matrix, or of what attention reads."""
+    """The type of the matrix, or of the KV cache for attention."""
     return type_name(type_of(shape.type or shape.kv_type))
 
 
 def _judged(
     subject: Subject, arch: str, machine: TimedMachine, named: Sequence[_Named]
 ) -> Iterator[JudgedShape]:
-    """Those of the patches that are live on the GPU."""
+    """The shapes of patches that are active on the GPU."""
     measured = hardware_bench(subject)
     series = SeriesDir(root=subject.profiles_folder.parent, origin="named")
     known = measured_in(series, {one.id: one.patch.folder for one in subject.patches})
@@ -283,7 +283,7 @@ def _judged(
                 _of_candidate(machine, one.case, after),
             )
 
-        # Several at once: most of it is waiting for the compiler of one unit.
+        # In parallel, because most of the time is spent waiting for the compiler of one unit.
         times = run_parallel(
             live,
             times_of,
@@ -294,11 +294,11 @@ def _judged(
         )
     for one, both in zip(live, times, strict=True):
         judged = judged_shape(one.part.id, one.shape, machine, both, measured)
-        yield beside_measured(judged, one.shape, known)
+        yield compare_with_measured(judged, one.shape, known)
 
 
 def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, TimedMachine]]:
-    """Every GPU of the candidate of whose speed something is known; the others are told."""
+    """The GPUs of the candidate that have a timing file; the others are added to ``open_ones``."""
     for arch in subject.archs:
         profile = subject.profiles[arch]
         try:
@@ -311,7 +311,7 @@ def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, Tim
 
 @contextmanager
 def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder]]:
-    """What records on both sides, for the duration of the context."""
+    """The recorders of both sides, for the duration of the context."""
     if subject.toolchain is None:
         raise ToolchainError(
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
@@ -347,7 +347,7 @@ def case_of(shape: SpeedShape) -> Timed:
     """The operation of a shape.
 
     Raises:
-        TENSOR_TYPE_UNKNOWN, COLUMNS_NOT_WHOLE, USAGE_SYNTAX: there is no such one; where the shape stands.
+        TENSOR_TYPE_UNKNOWN, COLUMNS_NOT_WHOLE, USAGE_SYNTAX: the shape is invalid, with its place.
     """
     try:
         if shape.type is not None and shape.rows is not None and shape.columns is not None:
@@ -355,7 +355,7 @@ def case_of(shape: SpeedShape) -> Timed:
                 shape.type, shape.rows, shape.columns, shape.tokens, experts=shape.experts, used=shape.used
             )
         if not (shape.head_size and shape.heads and shape.kv_heads and shape.kv):
-            raise AssertionError("SpeedShape looks at that")
+            raise AssertionError("SpeedShape checks that")
         return attention_case(
             shape.head_size,
             shape.heads,
@@ -371,17 +371,17 @@ def case_of(shape: SpeedShape) -> Timed:
 
 
 def shape_text(shape: SpeedShape) -> str:
-    """A shape in few words."""
+    """A shape as short text."""
     if shape.type is not None:
         of = f", {shape.used} of {shape.experts} experts" if shape.experts > 1 else ""
         return f"{shape.type} {shape.rows}x{shape.columns}{of}, {counted(shape.tokens, 'token')}"
     kv = f"{shape.kv} rows of {shape.kv_type}"
-    heads = f"head size {shape.head_size}, {shape.heads} on {shape.kv_heads}"
+    heads = f"head size {shape.head_size}, {shape.heads} heads, {shape.kv_heads} KV heads"
     return f"attention, {heads}, {kv}, {counted(shape.tokens, 'token')}"
 
 
 def hardware_bench(subject: Subject) -> BenchEvidence | None:
-    """What llama-bench measured of this candidate on hardware, if it did and came to an end."""
+    """What llama-bench measured for this candidate on hardware, if it finished."""
     path = subject.cache_root / "evidence" / subject.candidate_tree / "bench.json"
     try:
         gate = read_gate(path.read_bytes(), str(path))
@@ -405,7 +405,7 @@ def judged_shape(
     times: tuple[OperationTime | None, OperationTime | None],
     measured: BenchEvidence | None,
 ) -> JudgedShape:
-    """What the model says of a shape, from its times on both sides; None: no kernel does it there."""
+    """Judge a shape from its modelled times on both sides (None: no kernel computes it on that side)."""
     before, after = times
     found = JudgedShape(
         patch=patch,
@@ -423,9 +423,9 @@ def judged_shape(
     if before is None or after is None:
         sides = (("baseline", before), ("candidate", after))
         none = " and the ".join(name for name, time in sides if time is None)
-        return found.model_copy(update={"why": f"no kernel of the {none} does it"})
+        return found.model_copy(update={"why": f"no kernel of the {none} computes it"})
     ratio = before.us / after.us
-    told: dict[str, object] = {
+    judged: dict[str, object] = {
         "baseline_us": before.us,
         "candidate_us": after.us,
         "kernels": (_main(before), _main(after)),
@@ -435,37 +435,40 @@ def judged_shape(
     error = machine.ratio_error(before.kind, after.kind, shape.head_size)
     products = dict.fromkeys([*before.products, *after.products])
     if (before.kernels, before.products) == (after.kernels, after.products):
-        told |= {"interval": (0.0, 0.0), "judgement": "same"}
-        told["why"] = "both sides launch the same, alike in every figure of the model"
+        judged |= {"interval": (0.0, 0.0), "judgement": "same"}
+        judged["why"] = "both sides launch the same kernels with the same figures for the model"
     elif products:
-        told["why"] = f"a BLAS library computes {', '.join(products)}"
+        judged["why"] = f"a BLAS library computes {', '.join(products)}"
     elif shape.experts > 1 or error is None:
         such = f"such kernels ({in_words(kinds, shape.head_size)})"
-        of = "products of experts" if shape.experts > 1 else such
-        told["why"] = f"the model is not held to measurements of {of}: its error is not known"
+        of = "MoE matmuls" if shape.experts > 1 else such
+        judged["why"] = f"the model was not validated against measurements of {of}, so its error is unknown"
     elif error > _LARGEST_ERROR:
-        told["why"] = f"the model's error is {error:.0%} for such kernels ({kinds})"
+        judged["why"] = f"the model's error is {error:.0%} for such kernels ({kinds})"
     else:
         low, high = ratio / (1 + error) - 1, ratio / (1 - error) - 1
-        told["interval"] = (low, high)
-        told["judgement"] = judge_interval(
+        judged["interval"] = (low, high)
+        judged["judgement"] = judge_interval(
             Interval(low=low, middle=ratio - 1, high=high), margin=0.0, least=LEAST
         )
         known = machine.error_of(before.kind, shape.head_size) if before.kind == after.kind else None
-        told["why"] = (
+        judged["why"] = (
             f"nine of ten such ratios ({kinds}) were within {error:.1%}"
             if known is not None and known.ratio_p90 is not None
-            else f"no such change ({kinds}) was measured: {error:.1%} is what both times err by"
+            else f"no such change ({kinds}) was measured; {error:.1%} is the combined error of both times"
         )
-    return found.model_copy(update=told)
+    return found.model_copy(update=judged)
 
 
-def beside_measured(judged: JudgedShape, shape: SpeedShape, known: Sequence[PatchMeasured]) -> JudgedShape:
-    """The shape with what machines measured of its patch, and whether that is outside of the model's error.
+def compare_with_measured(
+    judged: JudgedShape, shape: SpeedShape, known: Sequence[PatchMeasured]
+) -> JudgedShape:
+    """Add what machines measured for the patch, and a doubt if that is outside of the model's error.
 
-    A test is of prompts where the shape has several tokens, else of generated ones, with attention of the
-    same head size. It takes more than the one operation: a whole model changes by less than that does, in the
-    same direction or not at all. So what is outside is a change beyond the interval, or to the other side.
+    A test of prompt processing matches shapes with several tokens, one of token generation shapes with one
+    token; for attention the head size must match. A test runs a whole model, which changes by less than one
+    operation does, in the same direction or not at all. So only a change beyond the interval or in the other
+    direction is outside.
     """
     rows = [
         one
@@ -481,19 +484,19 @@ def beside_measured(judged: JudgedShape, shape: SpeedShape, known: Sequence[Patc
         low, high = min(0.0, judged.interval[0]), max(0.0, judged.interval[1])
         outside = [one for one in rows if one.verdict.high < low or one.verdict.low > high]
         if outside:
-            told = ", ".join(f"{one.text} by {one.file.who}" for one in outside[:_SHOWN])
-            doubt = f"measured outside of the model's error: {told}"
-    shown = tuple(f"measured by {one.file.who}: {one.text}" for one in rows[:_SHOWN])
+            tests = ", ".join(f"{one.told} by {one.file.who}" for one in outside[:_SHOWN])
+            doubt = f"measured outside of the model's error: {tests}"
+    shown = tuple(f"measured by {one.file.who}: {one.told}" for one in rows[:_SHOWN])
     return judged.model_copy(update={"measured": shown, "doubt": doubt})
 
 
-_SHOWN = 4  # measurements of one shape in a row of a table
+_SHOWN = 4  # measurements per shape in a row of a table
 
 
 def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -> tuple[str, ...]:
-    """Where the model is doubted of a patch: what the gate said last of each tree of the lock, beside files.
+    """Doubts about the model for a patch: the gate's last results for each tree of the lock, against files.
 
-    Nothing is modelled anew; a tree that the gate did not look at on this machine is silent.
+    Nothing is modelled again; a tree that the gate did not check on this machine is skipped.
     """
     known = measured_in(series, {patch.id: patch.folder})
     shapes = {shape_text(shape): shape for shape in patch.speed.shapes} if patch.speed is not None else {}
@@ -506,7 +509,9 @@ def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -
             continue
         for one in evidence.shapes if isinstance(evidence, SpeedEvidence) else ():
             shape = shapes.get(one.shape)
-            doubt = beside_measured(one, shape, known).doubt if shape and one.patch == patch.id else None
+            doubt = (
+                compare_with_measured(one, shape, known).doubt if shape and one.patch == patch.id else None
+            )
             if doubt is not None and one.change is not None:
                 found[f"{one.shape} on {one.arch}: modelled {percent(one.change)}; {doubt}"] = None
     return tuple(found)
@@ -520,15 +525,15 @@ def _main(time: OperationTime) -> str:
 
 
 def _hardware(shape: SpeedShape, measured: BenchEvidence | None) -> str | None:
-    """What hardware says of the same: prompts for several tokens, generation for one, the head size too."""
+    """Measurements on hardware: pp tests for several tokens, tg tests for one, with the same head size."""
     if measured is None or (shape.head_size is not None and shape.head_size != measured.head_size):
         return None
     kind = "tg" if shape.tokens == 1 else "pp"
     tests = [test for test in measured.tests if test.test.startswith(kind)]
     if not tests:
         return None
-    told = ", ".join(map(_measured, tests))
-    return f"hardware decides: {measured.runner} measured {told}"
+    results = ", ".join(map(_measured, tests))
+    return f"hardware decides: {measured.runner} measured {results}"
 
 
 def _measured(test: JudgedTest) -> str:
@@ -541,13 +546,13 @@ def _problems(subject: Subject, found: Sequence[JudgedShape]) -> Iterator[Patchk
         if not one.is_lost or one.change is None or one.interval is None:
             continue
         yield GateError(
-            f"{one.shape} becomes slower on {one.arch} by the timing model: {percent(one.change)}, "
+            f"{one.shape} is slower on {one.arch} by the timing model: {percent(one.change)}, "
             f"{figure(one.baseline_us or 0)} to {figure(one.candidate_us or 0)} us",
             code="SPEED_SLOWER",
             where=shapes[one.patch, one.shape].where,
-            why=f"{percent(one.interval[0])} to {percent(one.interval[1])}: {one.why}; nothing was measured",
+            why=f"{percent(one.interval[0])} to {percent(one.interval[1])}: {one.why}; not measured",
             hint=f"what limits it: patchkit model --arch {one.arch} --upstream {build_name(subject.build)} "
-            f"{_options(shapes[one.patch, one.shape])}; gate bench on hardware decides",
+            f"{_options(shapes[one.patch, one.shape])}; gate bench on hardware overrides this",
         )
 
 
@@ -556,12 +561,12 @@ def _options(shape: SpeedShape) -> str:
     names = (
         ("type", "rows", "columns") if shape.type is not None else ("head_size", "heads", "kv_heads", "kv")
     )
-    told = [f"--{name.replace('_', '-')} {getattr(shape, name)}" for name in (*names, "tokens")]
-    return " ".join(told)
+    options = [f"--{name.replace('_', '-')} {getattr(shape, name)}" for name in (*names, "tokens")]
+    return " ".join(options)
 
 
 def _line(one: JudgedShape) -> str:
     times = "" if one.change is None else f"{percent(one.change)}"
     interval = "" if one.interval is None else f" ({percent(one.interval[0])} to {percent(one.interval[1])})"
-    hardware = "".join(f"; {told}" for told in (one.hardware, *one.measured, one.doubt) if told)
-    return f"{one.told}: {one.patch}: {one.shape} on {one.arch} {times}{interval}{hardware}".rstrip()
+    hardware = "".join(f"; {text}" for text in (one.hardware, *one.measured, one.doubt) if text)
+    return f"{one.label}: {one.patch}: {one.shape} on {one.arch} {times}{interval}{hardware}".rstrip()

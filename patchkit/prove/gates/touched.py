@@ -1,4 +1,4 @@
-"""The units a candidate touches, and compiling them for its GPUs from both trees."""
+"""The units that a candidate touches, and compiling them for its GPUs from both trees."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from patchkit.toolchain.hip import rocwmma_for
 from patchkit.toolchain.units import Platform, SourceTree, platform_units, units_including
 
 _Which = Literal["host", "device"]
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One pass of one unit from both trees; the candidate's may have failed."""
+    """One pass of one unit, compiled from both trees; the candidate's may have failed."""
 
     unit: str
     arch: str
@@ -39,38 +39,38 @@ def touched_units(subject: Subject, platform: Platform = "hip") -> tuple[str, ..
 
 
 def unpaired_units(subject: Subject) -> tuple[str, ...]:
-    """Touched units that only the candidate has: there is nothing to compare them with."""
+    """Touched units that only the candidate has, so there is no baseline to compare with."""
     return tuple(unit for unit in touched_units(subject) if not (subject.baseline / unit).is_file())
 
 
 def unreached_files(subject: Subject) -> tuple[str, ...]:
-    """Files that plain patches change, and that no unit of the HIP backend includes, sorted."""
+    """Files changed by GPU-independent patches that no unit of the HIP backend includes, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
     units = platform_units(subject.candidate, "hip") if files else ()
     _, candidate = subject.trees
     return tuple(sorted(path for path in files if not units_including(candidate, [path], units)))
 
 
-def told_by_name(changed: Sequence[str], table: Sequence[tuple[str, Told]]) -> list[Told] | None:
-    """What the first row of ``table`` that fits says of each changed file, by how its name begins.
+def match_changed_files(changed: Sequence[str], table: Sequence[tuple[str, Value]]) -> list[Value] | None:
+    """For each changed file, the value of the first row of ``table`` whose prefix its name starts with.
 
-    None when a file fits no row: it could be of anything.
+    None if a file matches no row: it could affect anything.
     """
-    told = []
+    values = []
     for path in changed:
         name = path.rpartition("/")[2]
         found = [value for start, value in table if name.startswith(start)]
         if not found:
             return None
-        told.append(found[0])
-    return told
+        values.append(found[0])
+    return values
 
 
 def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[Pair]:
-    """Compile every touched unit that both trees have, for every GPU of the candidate, largest first.
+    """Compile each touched unit that both trees have, for each GPU of the candidate, largest first.
 
     Raises:
-        CompileFailed: the baseline does not compile; nothing can be said about the candidate then.
+        CompileFailed: the baseline does not compile, so nothing can be concluded about the candidate.
         ToolchainError, CacheError: as :func:`patchkit.toolchain.compile.compile_unit`.
     """
     trees = subject.trees
@@ -85,14 +85,14 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
     ]
 
     def job(unit: str, arch: str, which: _Which, tree: SourceTree) -> Job:
-        # As the recorder and the emulated GPU have them, so that the gates behind this one find them done.
+        # The same jobs as the recorder's and the emulated GPU's, so that later gates find them compiled.
         if which == "host":
             return host_job(tree, unit, arch, compiler, rocwmma=has_rocwmma)
         return device_job(tree, unit, arch, rocwmma=has_rocwmma)
 
-    made = compile_all([job(*each) for each in wanted], compiler, what="compiling units", unit="passes")
+    units = compile_all([job(*each) for each in wanted], compiler, what="compiling units", unit="passes")
     pairs = []
-    for (unit, arch, which, _), before, after in zip(wanted[::2], made[::2], made[1::2], strict=True):
+    for (unit, arch, which, _), before, after in zip(wanted[::2], units[::2], units[1::2], strict=True):
         if isinstance(before, CompileFailed):
             raise before
         pairs.append(Pair(unit=unit, arch=arch, which=which, before=before, after=after))

@@ -1,1 +1,1 @@
-"""``pick``: which patches pay on one machine with one user's models, found by measuring."""
+"""``pick``: finds by measuring which patches pay off on a machine with the user's models."""

@@ -1,4 +1,4 @@
-"""The builds that ``pick`` measures: upstream, all patches, all but one; made and built when asked for."""
+"""The builds that ``pick`` measures: upstream, all patches, all but one; created and built on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from patchkit.toolchain.sides import BuiltSide
 
 @dataclass(slots=True, kw_only=True)
 class Arms:
-    """``request`` names every candidate patch; ``onto`` is a commit of the user's clone to stand on."""
+    """``request`` names every candidate patch; ``onto`` is a commit of the user's clone to place them on."""
 
     workspace: Workspace
     request: Request
@@ -35,45 +35,45 @@ class Arms:
 
     @property
     def whole(self) -> Plan:
-        """The plan of all patches. Raises an ErrorGroup of what could not be placed."""
+        """The plan of all patches. Raises an ErrorGroup of the edits that could not be placed."""
         if self._whole is None:
             self._whole = place_request(self.request, self.onto, self.workspace)
         return self._whole
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """The patches that can be picked, each with those it needs and those whose kernel it touches."""
+        """The patches that can be picked, each with those it needs and those that touch the same kernel."""
         plan = self.whole
-        mending = {one.fault.patch for one in plan.faults}
+        fixing = {one.fault.patch for one in plan.faults}
         touched = {each.id: frozenset(_touched(plan, each.id)) for each in plan.patches if each.placed}
         return tuple(
             Member(
                 id=name,
-                mends=name in mending,
+                fixes=name in fixing,
                 requires=frozenset(_requires(plan, name)),
                 touches=frozenset(
-                    other for other, theirs in touched.items() if other != name and _meet(mine, theirs)
+                    other for other, theirs in touched.items() if other != name and _overlap(mine, theirs)
                 ),
             )
             for name, mine in touched.items()
         )
 
     def subject(self, arm: Arm) -> Subject:
-        """The trees of an arm; of upstream, those of all patches, whose baseline it is."""
+        """The trees of an arm; for upstream the subject with all patches, whose baseline it is."""
         if arm not in self._subjects:
             plan = self.whole
             if arm not in ((), plan.ids):
-                plan = place_request(self._asked(arm), self.onto, self.workspace)
+                plan = place_request(self._only(arm), self.onto, self.workspace)
             if arm and plan.ids != arm:
-                raise AssertionError(f"asked for {arm}, placed {plan.ids}")  # never measured as another set
+                raise AssertionError(f"requested {arm}, placed {plan.ids}")  # never measure another set
             cache = open_cache(self.workspace.cache_root)
             with cache.hold(self.workspace.reporter) as repository:
                 candidate, _ = write_plan(plan, repository, unlocked=True)
             self._subjects[arm] = make_subject(self.workspace, repository, candidate, self.toolchain)
         return self._subjects[arm]
 
-    def _asked(self, arm: Arm) -> Request:
-        """These patches alone, whether a GPU has them on or as opt-in."""
+    def _only(self, arm: Arm) -> Request:
+        """A request for exactly these patches, whether they are on or opt-in for a GPU."""
         return replace(self.request, only=arm, without=(), with_=arm, with_opt_in=False, trust=None)
 
     def tree_of(self, arm: Arm) -> str:
@@ -82,9 +82,9 @@ class Arms:
         return subject.candidate_tree if arm else subject.baseline_tree
 
     def build(self, arm: Arm, backend: BackendName) -> BuiltSide:
-        """Build an arm, or find it built; objects that it shares with another are compiled once.
+        """Build an arm, or reuse its build; objects that it shares with another arm are compiled once.
 
-        Raises what :func:`patchkit.toolchain.machine.build_side` raises.
+        Raises the errors of :func:`patchkit.toolchain.machine.build_side`.
         """
         key = (self.tree_of(arm), backend)
         if key not in self._built:
@@ -105,7 +105,7 @@ def _requires(plan: Plan, name: str) -> Iterable[str]:
     return () if patch is None else (one.patch for one in patch.requires)
 
 
-Touched = tuple[str, str]  # a file and an entity of it; none: the file as a whole
+Touched = tuple[str, str]  # a file and an entity in it; an empty entity is the whole file
 
 
 def _touched(plan: Plan, name: str) -> Iterable[Touched]:
@@ -119,8 +119,8 @@ def _touched(plan: Plan, name: str) -> Iterable[Touched]:
     yield from ((path, "") for path in (*placed.changes, *placed.gone) if path not in edited)
 
 
-def _meet(one: frozenset[Touched], other: frozenset[Touched]) -> bool:
-    """Whether two patches edit one function, or one of them a file without saying where in it."""
+def _overlap(one: frozenset[Touched], other: frozenset[Touched]) -> bool:
+    """Whether two patches edit the same function, or one of them a whole file that the other edits too."""
     whole = {path for path, entity in one | other if not entity}
     shared = {path for path, _ in one} & {path for path, _ in other}
     return bool(one & other or whole & shared)

@@ -1,4 +1,4 @@
-"""``pick`` from the request to the files it leaves: journal, table, picture and ``picked.toml``."""
+"""``pick`` from the request to its output files: journal, table, picture and ``picked.toml``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from patchkit.prove.bench.visits import ENTRIES, Entry, Visited
 from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import BUILDS, Picked, Plan, pick
+from patchkit.prove.pick.decide import BUILDS, Picked, PickPlan, pick
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Source
 from patchkit.prove.pick.modelled import LABEL, modelled_source
 from patchkit.prove.pick.source import BenchSource
@@ -38,10 +38,10 @@ from patchkit.toolchain.parts import BackendName
 
 _FORMAT = 1
 MEASURED = "measured"
-_SHOWN = 8  # patches that are for another build or GPU
+_SHOWN = 8  # skipped patches that an error lists
 _NO_GPU = (
-    "patchkit pick --runner ssh://HOST where the GPU is, --emulated --modelled without one, "
-    "or --backend cpu to see how it works"
+    "run it on the machine with the GPU: patchkit pick --runner ssh://HOST; without a GPU: --emulated "
+    "--modelled; or try it with --backend cpu"
 )
 _DOING = "keeping the result"
 _ELSEWHERE = "name another folder with --out"
@@ -49,12 +49,11 @@ _ELSEWHERE = "name another folder with --out"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickRequest:
-    """``patches`` names GPUs, pin and candidate patches; ``minutes`` is for measuring, builds not counted.
+    """``patches`` names GPUs, pin and candidate patches; ``minutes`` is the time for measuring, not building.
 
-    ``builds``: as :class:`patchkit.prove.pick.decide.Plan`.
-    ``is_modelled``: on the emulated GPU and the timing model, and nothing is measured. ``backend`` None: HIP,
-    if the GPU is here. ``out`` None: a folder in the cache. ``plan`` has what all
-    tests share, its ``repetitions`` are of one visit.
+    ``builds``: as in :class:`patchkit.prove.pick.decide.PickPlan`. ``is_modelled``: use the emulated GPU and
+    the timing model; nothing is measured. ``backend`` None: HIP, if this machine has the GPU. ``out`` None: a
+    folder in the cache. ``plan`` has the options that all tests share; its ``repetitions`` are per visit.
     """
 
     patches: Request
@@ -74,9 +73,10 @@ class PickRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickReport:
-    """``picked`` is the decision, ``file`` what apply takes; ``kept`` visits and checks were made before.
+    """``picked`` is the decision, ``file`` the input of apply; ``kept`` counts answers from earlier runs.
 
-    ``label`` says on what the times rest, ``onto`` on which commit of the user's clone the builds stand.
+    ``label`` is the source of the times; ``onto`` is the commit of the user's clone that the builds are based
+    on.
     """
 
     json_keys: ClassVar = (
@@ -110,17 +110,17 @@ class PickReport:
 def run_pick(
     workspace: Workspace, request: PickRequest, runner: Runner, environ: Mapping[str, str]
 ) -> PickReport:
-    """Build, check, measure and decide; what was measured before is not measured again.
+    """Build, check, measure and decide; measurements of earlier runs are reused.
 
     Raises:
         NOTHING_SELECTED: there is no patch to try.
-        MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a model is none, or two have one name.
+        MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a file is no model, or two models have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder is not free for this measurement.
-        An ErrorGroup of patches that could not be placed; what building raises.
-        MODEL_CHANGED: a model's file became another one while it was measured.
-        BENCH_FAILED and its like: a visit did not end well; what was measured is kept.
-        CacheError: the disk refused.
+        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder cannot be used for this measurement.
+        An ErrorGroup of patches that could not be placed; the errors of building.
+        MODEL_CHANGED: a model's file changed while it was measured.
+        BENCH_FAILED and similar: a visit failed; measurements up to there are kept.
+        CacheError: the disk is full or not writable.
     """
     if request.out is not None:
         check_place(request.out, fresh=request.fresh)
@@ -163,7 +163,7 @@ def run_pick(
             is_fresh=request.fresh,
         )
     )
-    plan = Plan(
+    plan = PickPlan(
         members=arms.members,
         models=tuple(models),
         seconds=60.0 * request.minutes,
@@ -172,10 +172,10 @@ def run_pick(
         seed=key_of(setup)[:16],
         is_exact=request.is_modelled,
     )
-    device = machine.told if request.is_modelled else f"{machine.told} of {runner.name}"
+    device = machine.label if request.is_modelled else f"{machine.label} of {runner.name}"
     label = LABEL if request.is_modelled else MEASURED
-    with open_journal(root, setup, ENTRIES, derived=(PICKED, RESULT), fresh=request.fresh) as journal:
-        workspace.reporter.step(f"picking among {counted(len(arms.members), 'patch', 'patches')}, in {root}")
+    with open_journal(root, setup, ENTRIES, made=(PICKED, RESULT), fresh=request.fresh) as journal:
+        workspace.reporter.step(f"picking from {counted(len(arms.members), 'patch', 'patches')}, in {root}")
         if not request.is_modelled:
             keep_machine(root, workspace.cache_root, runner, backend, arms.whole.archs[0], toolchain)
         return decide(workspace, plan, source, arms, journal, request, label=label, device=device)
@@ -183,7 +183,7 @@ def run_pick(
 
 def decide(
     workspace: Workspace,
-    plan: Plan,
+    plan: PickPlan,
     source: Source,
     arms: Arms,
     journal: Journal[Entry],
@@ -192,16 +192,16 @@ def decide(
     label: str,
     device: str,
 ) -> PickReport:
-    """Let the decision ask the journal and the machine, and write what came of it. Raises as run_pick."""
+    """Decide with answers from the journal and the machine, and write the result. Raises as run_pick."""
     kept = journal.kept
     reporter = workspace.reporter
     if kept:
-        reporter.info(f"going on: {counted(kept, 'run')} were kept from before; --fresh begins anew")
+        reporter.info(f"continuing with {counted(kept, 'run')} of earlier runs; to start over: --fresh")
     try:
         picked = pick(plan, KeptMeter(journal=journal, source=source), reporter.info)
     except KeyboardInterrupt as stop:
-        has = f"what was measured is kept in {journal.path}" if journal.entries else "what was built is kept"
-        stop.add_note(f"{has}; the same command goes on")
+        has = f"measurements are kept in {journal.path}" if journal.entries else "builds are kept"
+        stop.add_note(f"{has}; run the same command to continue")
         raise
     visits = [entry for entry in journal.entries if isinstance(entry, Visited)]
     folder = journal.path.parent
@@ -230,7 +230,7 @@ def decide(
 
 
 def picked_file(report: PickReport) -> PickedFile:
-    """What ``apply --picked`` takes."""
+    """The content of picked.toml, the input of ``apply --picked``."""
     return PickedFile(
         format=1,
         archs=report.archs,
@@ -246,7 +246,7 @@ def picked_file(report: PickReport) -> PickedFile:
 
 
 def _refuse_nothing(arms: Arms) -> None:
-    """Without a patch there is upstream to build, for minutes, and nothing to say of it."""
+    """Raise if there is no patch, before upstream is built for minutes."""
     plan = arms.whole
     if plan.ids:
         return
@@ -255,7 +255,7 @@ def _refuse_nothing(arms: Arms) -> None:
         f"no patch of the series is for {plan.pin.name} and {' '.join(plan.archs)}",
         code="NOTHING_SELECTED",
         why="\n".join(skipped[:_SHOWN]) or "the series has no patch",
-        hint="patchkit list shows them, with the builds that they are for",
+        hint="patchkit list shows all patches and the builds that they are for",
     )
 
 
@@ -265,28 +265,28 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
         check_model(path)
         if not _is_text(path.name):
             raise UsageError(
-                f"the name of a model is not UTF-8: {path.name!r}",
+                f"the file name of a model is not UTF-8: {path.name!r}",
                 code="MODEL_UNREADABLE",
-                why="the journal and picked.toml go by the names of models",
+                why="the journal and picked.toml identify models by name",
                 hint="rename the file",
             )
         head_size_of(path)
         name = path.name.removesuffix(".gguf")
         if name in found:
             raise UsageError(
-                f"two models are called {name}",
+                f"two models have the name {name}",
                 code="OPTIONS_CONTRADICT",
                 where=[Location(path=str(found[name])), Location(path=str(path))],
-                hint="results go by the names of files: rename one of them",
+                hint="results are identified by file name: rename one of them",
             )
         found[name] = path
     return found
 
 
 def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, str]]:
-    """Each file's stamp, and then its hash, which takes seconds a gigabyte.
+    """The stamp of each file, and then its hash, which takes seconds per gigabyte.
 
-    Raises MODEL_UNREADABLE; OPTIONS_CONTRADICT where two are one, which would count twice.
+    Raises MODEL_UNREADABLE, and OPTIONS_CONTRADICT if two are the same model, which would count twice.
     """
     stamps: dict[str, FileStamp] = {}
     hashes: dict[str, str] = {}
@@ -299,23 +299,23 @@ def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, s
                 code="MODEL_UNREADABLE",
                 where=Location(path=str(path)),
                 why=error.strerror,
-                hint="--model names a GGUF file",
+                hint="--model must name a GGUF file",
             ) from error
         same = next((other for other, known in hashes.items() if known == found), None)
         if same is not None:
             raise UsageError(
-                f"the models {same} and {name} are the same bytes",
+                f"the models {same} and {name} have the same content",
                 code="OPTIONS_CONTRADICT",
                 where=[Location(path=str(models[same])), Location(path=str(path))],
-                why="one is a copy of the other, or a link to it, and would count twice",
-                hint="name one of them",
+                why="one is a copy of or a link to the other, and would count twice",
+                hint="pass only one of them",
             )
         hashes[name] = found
     return stamps, hashes
 
 
 def _is_text(name: str) -> bool:
-    """Whether a name that the system gave can be written down: bytes that are not UTF-8 are surrogates."""
+    """Whether a file name is valid text: bytes that are not UTF-8 appear as surrogates."""
     return not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 
@@ -323,10 +323,10 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
     archs = request.patches.archs
     if request.backend is None and archs == (PLAIN,):
         raise UsageError(
-            "a plain series names no GPU to measure on",
+            "a GPU-independent series names no GPU to measure on",
             code="HARDWARE_REFUSED",
-            why="its patches are for every build: what they are measured with has to be said",
-            hint="--backend cpu, or --backend cuda",
+            why="its patches are for every build, so the backend must be given",
+            hint="--backend cpu or --backend cuda",
         )
     return choose_backend(request.backend, archs, runner, _NO_GPU)
 
@@ -334,7 +334,7 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
 def _setup(
     request: PickRequest, arms: Arms, machine: Machine, hashes: Mapping[str, str], runner: Runner
 ) -> dict[str, object]:
-    """All that makes two measurements one; more time may be given later."""
+    """All that must be equal for measurements to be combined; the time is not part of it."""
     plan = request.plan
     everything = arms.whole.ids
     return {

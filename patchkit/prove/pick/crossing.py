@@ -1,12 +1,11 @@
-"""Which builds a round runs, so that one run tells of several patches.
+"""Which builds to run in a round, so that one run gives values for several patches.
 
-Left out one by one, k patches need k + 1 runs a round, and each is seen in two of them. Patches that have
-nothing to do with each other can be left out in all combinations instead: every two runs that differ by one
-patch alone are a value of its effect, so with four patches sixteen runs hold eight values of each. It costs
-builds.
+If k patches are left out one by one, a round needs k + 1 runs, and each patch appears in two of them.
+Independent patches can be left out in all combinations instead: every two runs that differ by one patch give
+a value of its effect, so with four patches sixteen runs give eight values of each. The cost is more builds.
 
-Patches that touch one kernel, or need one another, stay beside each other: of those one at a time is left
-out, for what one brings may hang on the other.
+Patches that touch the same kernel or need one another form a cluster. Only one of them is left out at a time,
+because the gain of one may depend on the other.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 Arm = tuple[str, ...]
-"""The patches of a build, in the order of the series; none: upstream."""
+"""The patches of a build, in the order of the series; empty: upstream."""
 Cluster = tuple[str, ...]
 Group = tuple[Cluster, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crossing:
-    """``outs``: what leaves ``context`` when a patch is left out, itself and those that need it.
+    """``outs``: what leaves ``context`` when a patch is left out, namely itself and the patches that need it.
 
-    Of a cluster at most one patch is left out at a time; those of a group's clusters are left out in all
-    combinations, and one group at a time.
+    At most one patch of a cluster is left out at a time. The clusters of a group are left out in all
+    combinations, and only one group at a time.
     """
 
     context: Arm
@@ -43,14 +42,14 @@ class Crossing:
         return tuple(found)
 
     def pairs(self, name: str) -> Iterator[tuple[Arm, Arm]]:
-        """Every two builds of a round that differ by this patch alone: without it, and with it."""
+        """All pairs of builds of a round that differ only by this patch: without it, and with it."""
         group = next(group for group in self.groups if any(name in cluster for cluster in group))
         others = [_levels(cluster) for cluster in group if name not in cluster]
         for left in product(*others):
             yield self._without((name, *left)), self._without(left)
 
     def only(self, names: frozenset[str]) -> Crossing:
-        """Fewer patches, the builds of the others not needed any more; no build is new."""
+        """A crossing of fewer patches, without the builds of the others; it needs no new build."""
         groups = []
         for group in self.groups:
             clusters = (tuple(name for name in cluster if name in names) for cluster in group)
@@ -60,7 +59,7 @@ class Crossing:
         )
 
     def one_by_one(self) -> Crossing:
-        """The fewest builds: each patch is left out of the whole."""
+        """The crossing with the fewest builds: each patch is left out of the whole context."""
         clusters = tuple((cluster,) for group in self.groups for cluster in group)
         return Crossing(context=self.context, outs=self.outs, groups=clusters)
 
@@ -72,10 +71,10 @@ class Crossing:
 def cross(
     context: Arm, outs: Mapping[str, frozenset[str]], touches: Mapping[str, frozenset[str]], most: int
 ) -> Crossing:
-    """Patches crossed as far as ``most`` builds allow; one by one where even that takes more.
+    """Combine patches as far as ``most`` builds allow, or one by one if even that needs more.
 
-    ``touches``: of every patch of the context those whose kernel it touches. Groups are joined where that
-    saves most: the runs that a value of a patch takes, summed over the patches.
+    ``touches`` maps each patch of the context to those that touch the same kernel. Groups are joined where
+    that saves most: runs per value of a patch, summed over the patches.
     """
     groups: list[Group] = [(cluster,) for cluster in _clusters(outs, touches)]
     while len(groups) > 1:
@@ -89,15 +88,15 @@ def cross(
 
 
 def _clusters(outs: Mapping[str, frozenset[str]], touches: Mapping[str, frozenset[str]]) -> Iterator[Cluster]:
-    """Patches that hang together, directly or by way of another one."""
+    """Patches that depend on each other, directly or through another one."""
     near = {name: out.union(*(touches.get(each, frozenset()) for each in out)) for name, out in outs.items()}
     left = list(outs)
     while left:
         cluster = [left.pop(0)]
-        for one in cluster:  # grows while it is walked
-            hanging = [each for each in left if near[one] & outs[each] or near[each] & outs[one]]
-            cluster += hanging
-            left = [each for each in left if each not in hanging]
+        for one in cluster:  # grows during the loop
+            linked = [each for each in left if near[one] & outs[each] or near[each] & outs[one]]
+            cluster += linked
+            left = [each for each in left if each not in linked]
         yield tuple(name for name in outs if name in cluster)
 
 
@@ -119,6 +118,6 @@ def _runs(groups: Sequence[Group]) -> int:
 
 
 def _runs_per_value(groups: Sequence[Group]) -> float:
-    """Summed over the patches."""
+    """The runs per value of a patch, summed over the patches."""
     values = ((len(cluster), _size(group) / (len(cluster) + 1)) for group in groups for cluster in group)
     return _runs(groups) * sum(patches / of_each for patches, of_each in values)

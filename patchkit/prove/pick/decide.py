@@ -1,18 +1,18 @@
-"""Which patches pay: the whole decision, fed by a meter and nothing else.
+"""Which patches pay off: the whole decision, with a meter as its only input.
 
 The steps:
 
-1. Right before measured: a patch with which all of them compute wrong is out.
-2. All of them against none, some rounds: what there is to gain, and how noisy the machine is.
-3. Each is left out of the rest, and those that have nothing to do with each other in all combinations. All
-   arms of a round run one after the other, in an order drawn by lot; two that differ by one patch are a value
-   of its effect. A patch is looked at after 8 values and then ever more rarely, until it is clear.
-4. Of the patches that touch one kernel at most one is left out at a time; then its neighbours are measured
-   anew without it, because what one of them brings may hang on the other.
-5. What is picked must compute right by itself, and is measured against none, in rounds of its own. Where
-   nothing is picked, these rounds are none against itself.
+1. Correctness before speed: a patch that makes the results of all patches together wrong is dropped.
+2. All patches against none, for some rounds: how much there is to gain, and how noisy the machine is.
+3. Each patch is left out of the others; independent patches are left out in all combinations. All arms of a
+   round run one after the other, in random order; every two that differ by one patch give one value of its
+   effect. A patch is evaluated after 8 values and then at growing intervals, until it is clear.
+4. Of patches that touch the same kernel at most one is dropped at a time. Its neighbours are then measured
+   again without it, because the gain of one may depend on the other.
+5. The picked patches must give right results on their own, and are measured against none in separate rounds.
+   If nothing is picked, these rounds measure none against itself.
 
-A real GPU, the CPU and the simulated machine of the tests drive this very code.
+A real GPU, the CPU and the simulated machine of the tests all run this code.
 """
 
 from __future__ import annotations
@@ -34,49 +34,50 @@ from patchkit.prove.bench.visits import Stage
 from patchkit.prove.pick.crossing import Arm, cross
 
 BUILDS = 24
-"""So many builds are measured side by side, if that spares rounds: what four or five patches cross in."""
-Verdict = Literal["keep", "leave out", "unclear"]
+"""Maximum builds per round, if more builds save rounds; enough for a full factorial of four patches."""
+PickVerdict = Literal["keep", "leave out", "unclear"]
 
 WRONG_KEEP = 0.01
-"""The chance that a run keeps any patch that makes some test slower by ``least`` or more."""
+"""The probability that a run keeps any patch that makes some test slower by ``least`` or more."""
 IDLE_KEEP = 0.05
-"""The chance that a run keeps any patch that makes no test faster."""
-_WRONG_DROP = 0.001  # of a bound at the first look, as nothing is kept because of it; then a quarter
-_IDLE_DROP = 0.01  # of the bounds that say that no test gains, at each look: what it costs is a gain of least
+"""The probability that a run keeps any patch that makes no test faster."""
+_WRONG_DROP = 0.001  # error of a bound at look 1, as nothing is kept because of it; at look 2 a quarter of it
+_IDLE_DROP = 0.01  # error of the bounds that show that no test gains, at each look; a mistake costs ``least``
 _FIRST_LOOK = fewest_rounds(_WRONG_DROP)
-_WIDENING = 1.25  # between two looks
-# What a bound may be wrong by is shared by the looks: this much at the first to keep at, and the
-# rest by all later ones. They see nearly the same rounds: of 8 million walks with 13 looks, 25 % apart,
-# at most 8.8 a passed a bound that is wrong with the chance a (1e-4) at one look: 13 lots need not be paid.
+_WIDENING = 1.25  # factor between two looks
+# The looks share the allowed error of a bound: this share at the first look that can keep a patch, the rest
+# over all later ones. They see nearly the same rounds: of 8 million walks with 13 looks, 25 % apart, at most
+# 8.8 a passed a bound that is wrong with probability a (1e-4) at one look, so 13 full shares are not needed.
 _FIRST_SHARE = 0.3
 _LATER_LOOKS = 9.0
 _WHOLE_ROUNDS = 5
-_MOST_PAIRS = 300  # of one patch: a bound then is a fifth of the noise of single ones
+_MOST_PAIRS = 300  # per patch; its bound is then a fifth of the noise of single pairs
 _CHECK_ROUNDS = 8
-# Of eight rounds of four tests one in ten looks slower by chance; each patch was kept by far surer bounds, so
-# a loss has to last: on a busy CPU one of 11 right sets had been withdrawn (2026-11-27).
+# In eight rounds of four tests one in ten looks slower by chance, while each patch was kept by much surer
+# bounds. So a loss must persist: on a busy CPU one of 11 right sets had been withdrawn (2026-11-27).
 _CHECK_MOST = 24
-_CHECK_SHARE = 0.15  # of the time, which the last step is to have
-SHOWN_CHANCE = 0.025  # on either side of an interval in a table
-_NO_CHANCE = 0.5  # one value without noise is its own bounds
+_CHECK_SHARE = 0.15  # of the time, reserved for the last step
+SHOWN_CHANCE = 0.025  # on each side of an interval in a table
+_NO_CHANCE = 0.5  # without noise, one value is its own bounds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A patch to decide on. ``requires`` and ``touches`` name patches: those it needs, those whose kernel.
+    """A patch to decide on.
 
-    ``mends``: without it this build is known to compute something wrong, so it need not gain to be kept.
+    ``requires`` are patches that it needs, ``touches`` those that edit the same kernel. ``fixes``: without it
+    this build is known to give wrong results, so it is kept even without a gain.
     """
 
     id: str
-    mends: bool = False
+    fixes: bool = False
     requires: frozenset[str] = frozenset()
     touches: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """One arm running all tests of one model once. ``round`` counts from 0 within its ``stage``."""
+    """One arm runs all tests of one model once. ``round`` counts from 0 within its ``stage``."""
 
     stage: Stage
     round: int
@@ -86,40 +87,40 @@ class Visit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """``times`` by test, in any unit; ``seconds`` is all that the visit took."""
+class VisitTimes:
+    """``times`` by test, in any unit; ``seconds`` is the duration of the whole visit."""
 
     times: Mapping[str, float]
     seconds: float
 
 
 class Meter(Protocol):
-    """Who measures. The same questions come in the same order whenever the same answers were given."""
+    """The source of measurements. Equal answers lead to the same questions in the same order."""
 
     def prepare(self, arms: Sequence[Arm]) -> None:
-        """Have these arms ready: they are about to be measured."""
+        """Build these arms: they will be measured next."""
         ...
 
-    def measure(self, visit: Visit) -> Measured:
-        """Run it. What it raises ends the run; asked again, it goes on from there."""
+    def measure(self, visit: Visit) -> VisitTimes:
+        """Run a visit. An error ends the run; a new run continues from there."""
         ...
 
     def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
-        """What an arm computes wrong, in words; None when it computes right.
+        """Describe what an arm computes wrong; None if its results are right.
 
-        ``is_search``: it is a part of the last arm that was wrong, and all that is asked is whether that
+        ``is_search``: the arm is a part of the last wrong one, and the question is only whether the same
         fault is in this part.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """``models`` by name; ``seconds`` is the time for measuring; ``seed`` draws the orders.
+class PickPlan:
+    """``models`` by name; ``seconds`` is the time for measuring; ``seed`` determines the random orders.
 
-    ``builds`` is the most that are measured side by side to cross patches; each is left out once however many
-    that takes. ``is_exact``: the meter has no noise, as the timing model: one round tells all, and an effect
-    counts from ``least`` on, which then is the meter's own error.
+    ``builds`` limits the builds per round when patches are combined; leaving out each patch once is always
+    possible. ``is_exact``: the meter has no noise, as the timing model. Then one round is enough, and an
+    effect counts from ``least`` on, which is the meter's own error.
     """
 
     members: tuple[Member, ...]
@@ -133,7 +134,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EffectOnTest:
-    """What a patch, or a set, does to a test: fractions, positive is faster."""
+    """The effect of a patch, or of a set, on a test: fractions, positive is faster."""
 
     model: str
     test: str
@@ -142,15 +143,15 @@ class EffectOnTest:
     high: float
 
     @property
-    def told(self) -> str:
-        """The change with its interval; one value has none, and ``+108.1% to +108.1%`` would look certain."""
+    def text(self) -> str:
+        """The change and its interval; a single value has none, as ``+108.1% to +108.1%`` looks certain."""
         interval = f" ({self.low:+.1%} to {self.high:+.1%})" if self.low < self.high else ""
         return f"{self.change:+.1%}{interval}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """What became of a patch, and why, after so many ``pairs`` of runs with it and without it.
+class PatchDecision:
+    """The verdict on a patch, after ``pairs`` pairs of runs with and without it.
 
     ``context`` is the set that it was left out of.
     """
@@ -158,7 +159,7 @@ class Decision:
     json_keys: ClassVar = "id verdict why pairs context effects"
 
     id: str
-    verdict: Verdict
+    verdict: PickVerdict
     why: str
     effects: tuple[EffectOnTest, ...] = ()
     pairs: int = 0
@@ -167,13 +168,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picked:
-    """The whole result. ``whole`` is all against none, ``check`` picked against none, ``noise`` none itself.
+    """The whole result: ``whole`` is all patches against none, ``check`` the picked ones against none.
 
-    ``seconds`` were measured, ``is_checked`` says whether the check had its rounds.
+    ``noise`` is none against itself, ``seconds`` the time spent measuring. ``is_checked``: the check had all
+    its rounds.
     """
 
     picked: Arm
-    decisions: tuple[Decision, ...]
+    decisions: tuple[PatchDecision, ...]
     whole: tuple[EffectOnTest, ...]
     check: tuple[EffectOnTest, ...]
     noise: tuple[EffectOnTest, ...]
@@ -187,9 +189,9 @@ Key = tuple[str, str]  # model and test
 
 @dataclass(slots=True, kw_only=True)
 class _Evaluation:
-    """One patch being left out of ``context``; ``number`` counts the contexts it was tried in.
+    """Evaluates one patch by leaving it out of ``context``; ``number`` counts its contexts so far.
 
-    ``values`` has a logarithm of each pair of runs.
+    ``values`` has the logarithm of the speed ratio of each pair of runs.
     """
 
     member: str
@@ -197,30 +199,30 @@ class _Evaluation:
     without: Arm
     number: int
     values: dict[Key, list[float]] = field(default_factory=dict)
-    looks: int = 0  # all of them, and those at which it could be kept
+    looks: int = 0  # all looks; keep_looks are those at which it could be kept
     keep_looks: int = 0
     next_look: int = _FIRST_LOOK
 
     @property
     def pairs(self) -> int:
-        """How many pairs of runs, with it and without it, there are of each test."""
+        """The number of pairs of runs, with and without the patch, that each test has."""
         return min((len(values) for values in self.values.values()), default=0)
 
 
 class _OutOfTime(Exception):
-    """The next round would not end within the time."""
+    """The next round would exceed the time."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Pick:
-    plan: Plan
+    plan: PickPlan
     meter: Meter
-    heard: Callable[[str], None]
+    notify: Callable[[str], None]
     spent: float = 0.0
-    told: int = 0
+    tenths_reported: int = 0
     pace: dict[str, float] = field(default_factory=dict)
     rounds: dict[str, int] = field(default_factory=dict)
-    decisions: dict[str, Decision] = field(default_factory=dict)
+    decisions: dict[str, PatchDecision] = field(default_factory=dict)
     tests: set[Key] = field(default_factory=set)
 
     # -- the steps
@@ -232,13 +234,13 @@ class _Pick:
         kept = self._each(right)
         picked = self._closed(kept)
         if picked and picked != right and (fault := self.meter.fault_of(picked)) is not None:
-            self._withdraw(picked, f"what is picked computes wrong without the others: {fault}")
+            self._withdraw(picked, f"the picked patches give wrong results without the others: {fault}")
             picked = ()
         check, is_checked = self._check(picked, noise)
         if is_checked and (slower := self._slower(check)):
             worst = min(slower, key=lambda one: one.change)
             where = f"{worst.test} of {worst.model}"
-            self._withdraw(picked, f"the picked set together is slower in {where}: {worst.told}")
+            self._withdraw(picked, f"the picked patches together are slower in {where}: {worst.text}")
             picked = ()
         return Picked(
             picked=picked,
@@ -252,12 +254,12 @@ class _Pick:
         )
 
     def _right(self, arm: Arm) -> Arm:
-        """The arm without the patches that make it wrong: the shortest wrong beginning is searched for.
+        """The arm without the patches that make it wrong, found by bisecting for the shortest wrong prefix.
 
-        No part has a patch without those that it needs: such a candidate cannot be made.
+        A part never has a patch without those that it needs, because such a candidate cannot be made.
         """
         while arm and (fault := self.meter.fault_of(arm)) is not None:
-            low, high = 0, len(arm)  # what can be made of arm[:low] is right, of arm[:high] wrong
+            low, high = 0, len(arm)  # arm[:low] (as far as it can be made) is right, arm[:high] is wrong
             while high - low > 1:
                 middle = (low + high) // 2
                 part = self._makeable(arm[:middle])
@@ -268,10 +270,10 @@ class _Pick:
                     high, fault = middle, found
             culprit = arm[low]
             out = {culprit, *self._dependents(culprit, arm)}
-            self._decide(culprit, "leave out", f"computes wrong: {fault}")
+            self._decide(culprit, "leave out", f"gives wrong results: {fault}")
             for name in sorted(out - {culprit}):
-                self._decide(name, "leave out", f"needs {culprit}, which computes wrong")
-            self.heard(f"{culprit} computes wrong and is out: {fault}")
+                self._decide(name, "leave out", f"needs {culprit}, which gives wrong results")
+            self.notify(f"{culprit} gives wrong results and is dropped: {fault}")
             arm = tuple(name for name in arm if name not in out)
         return arm
 
@@ -290,11 +292,11 @@ class _Pick:
             _add_again(noise, times)
         effects = self._shown(values)
         for one in effects:
-            self.heard(f"all against none, {one.test} of {one.model}: {one.told}")
+            self.notify(f"all against none, {one.test} of {one.model}: {one.text}")
         return effects, noise
 
     def _each(self, right: Arm) -> Arm:
-        """Leave each one out until all are clear, or the time is over; what is kept."""
+        """Leave each patch out until all are clear or the time is over; returns the patches that are kept."""
         current = right
         contexts: dict[str, int] = {}
         kept: set[str] = set()
@@ -307,7 +309,7 @@ class _Pick:
                 verdict = self.decisions[one.member].verdict
                 if verdict == "keep":
                     kept.add(one.member)
-            if not ended:  # no time is left: what hangs on something undecided is undecided, too
+            if not ended:  # the time is over, so patches that depend on undecided ones stay undecided
                 self._give_up(current, kept)
                 break
             dropped = self._to_drop(current, kept)
@@ -324,7 +326,7 @@ class _Pick:
         return tuple(name for name in current if name in kept)
 
     def _check(self, picked: Arm, noise: dict[Key, list[float]]) -> tuple[tuple[EffectOnTest, ...], bool]:
-        """Picked against none. Where nothing is picked, the noise alone: evidence of a loss needs it."""
+        """Measure picked against none; if nothing is picked, only the noise: evidence of a loss needs it."""
         values: dict[Key, list[float]] = {}
         if not picked:
             self._only_noise(noise)
@@ -359,19 +361,19 @@ class _Pick:
     def _evaluation(self, name: str, current: Arm, contexts: dict[str, int]) -> _Evaluation:
         out = {name, *self._dependents(name, current)}
         contexts[name] = contexts.get(name, 0) + 1
-        made = _Evaluation(
+        evaluation = _Evaluation(
             member=name,
             context=current,
             without=tuple(each for each in current if each not in out),
             number=contexts[name],
         )
         self._decide(name, "unclear", "not measured")
-        return made
+        return evaluation
 
     def _measure_open(
         self, evaluations: Sequence[_Evaluation], current: Arm, number: int
     ) -> tuple[bool, int]:
-        """Rounds until every one is clear; False when the time is over before."""
+        """Run rounds until every patch is clear; False if the time is over before."""
         open_ = list(evaluations)
         crossing = cross(
             current,
@@ -398,7 +400,7 @@ class _Pick:
         return True, number
 
     def _look(self, one: _Evaluation) -> bool:
-        """Whether it is clear now; the decision is noted then."""
+        """Whether the patch is clear now; if so, its decision is recorded."""
         if not self.plan.is_exact:
             if one.pairs < one.next_look:
                 return False
@@ -406,7 +408,7 @@ class _Pick:
             if one.pairs < self._first_keep(one.number) <= one.next_look:
                 one.next_look = self._first_keep(one.number)
         estimates = {key: of_rounds(values) for key, values in one.values.items()}
-        if verdict := self._told_apart(one, estimates):
+        if verdict := self._verdict(one, estimates):
             word, why = verdict
             self._decide(
                 one.member,
@@ -416,14 +418,16 @@ class _Pick:
                 pairs=one.pairs,
                 context=one.context,
             )
-            self.heard(f"{one.member}: {word} after {one.pairs} pairs of runs, {why}")
+            self.notify(f"{one.member}: {word} after {one.pairs} pairs of runs, {why}")
             return True
         if one.pairs >= _MOST_PAIRS or self.plan.is_exact:
             self._still_open(one)
             return True
         return False
 
-    def _told_apart(self, one: _Evaluation, estimates: Mapping[Key, Estimates]) -> tuple[Verdict, str] | None:
+    def _verdict(
+        self, one: _Evaluation, estimates: Mapping[Key, Estimates]
+    ) -> tuple[PickVerdict, str] | None:
         least = math.log1p(self.plan.least)
         one.looks += 1
         chance = _NO_CHANCE if self.plan.is_exact else _WRONG_DROP / one.looks**2
@@ -435,39 +439,39 @@ class _Pick:
             also = "" if not won else f", although it is faster in {_name(won[0])}"
             return "leave out", f"slower in {_name(worst)} by {_size(rough[worst])}{also}"
         hopes = rough if self.plan.is_exact else _bounds(estimates, _IDLE_DROP)
-        mends = self._member(one.member).mends
-        if not mends and all(each.high < least for each in hopes.values()):
-            return "leave out", f"no test gains {self.plan.least:.1%} by it"
+        fixes = self._member(one.member).fixes
+        if not fixes and all(each.high < least for each in hopes.values()):
+            return "leave out", f"no test gains {self.plan.least:.1%} from it"
         if self.plan.is_exact:
-            return self._worth(rough, rough, mends=mends)
+            return self._worth(rough, rough, fixes=fixes)
         if one.pairs < self._first_keep(one.number):
             return None
         one.keep_looks += 1
         loss, idle = self._chances(one.number, one.keep_looks)
         safe, shown = (_bounds(estimates, chance) for chance in (loss, idle))
-        return self._worth(safe, shown, mends=mends)
+        return self._worth(safe, shown, fixes=fixes)
 
     def _worth(
-        self, safe: Mapping[Key, Interval], shown: Mapping[Key, Interval], *, mends: bool
-    ) -> tuple[Verdict, str] | None:
-        """To keep, if some test gains or it mends, and no test may lose; ``safe`` has bounds for that."""
+        self, safe: Mapping[Key, Interval], shown: Mapping[Key, Interval], *, fixes: bool
+    ) -> tuple[PickVerdict, str] | None:
+        """Keep it if some test gains or it is a fix, and no test may lose by the bounds in ``safe``."""
         least = math.log1p(self.plan.least)
         gains = [key for key, each in shown.items() if each.low > 0 and each.middle >= least]
-        if not (gains or mends) or any(each.low <= -least for each in safe.values()):
+        if not (gains or fixes) or any(each.low <= -least for each in safe.values()):
             return None
         if not gains:
             return (
                 "keep",
-                f"mends what this build computes wrong, and no test loses {self.plan.least:.1%} by it",
+                f"fixes wrong results of this build, and no test loses {self.plan.least:.1%} by it",
             )
         best = max(gains, key=lambda key: shown[key].middle)
         return "keep", f"faster in {_name(best)} by {_size(shown[best])}"
 
     def _chances(self, number: int, look: int) -> tuple[float, float]:
-        """How wrong a bound may be at this look: all looks in all contexts of all patches share the whole.
+        """The allowed error of a bound at this look; all looks in all contexts of all patches share it.
 
-        A patch that loses is kept only if its bound is wrong in that very test, so tests need no share; one
-        that does nothing may look faster in any of them.
+        A patch that loses is kept only if the bound of that very test is wrong, so the number of tests does
+        not matter. A patch without effect may look faster in any of them.
         """
         part = _FIRST_SHARE if look == 1 else (1 - _FIRST_SHARE) / _LATER_LOOKS
         share = 0.5**number * part / max(1, len(self.plan.members))
@@ -482,12 +486,12 @@ class _Pick:
         why = "the time was over before its first round"
         if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
-            why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {widest.told}"
+            why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {widest.text}"
         self._decide(one.member, "unclear", why, effects=effects, pairs=one.pairs, context=one.context)
-        self.heard(f"{one.member}: unclear, {why}")
+        self.notify(f"{one.member}: unclear, {why}")
 
     def _to_drop(self, current: Arm, kept: set[str]) -> set[str]:
-        """Who leaves now: of those who touch one kernel one, losses first, then the last of the series."""
+        """The patches to drop now: one of those that touch one kernel, largest losses and latest first."""
         dropped: set[str] = set()
         wanted = [name for name in current if name not in kept]
         wanted.sort(key=lambda name: (self._loss(name), -current.index(name)))
@@ -505,7 +509,7 @@ class _Pick:
         return min((one.change for one in self.decisions[name].effects), default=0.0)
 
     def _give_up(self, current: Arm, kept: set[str]) -> None:
-        """Without time to measure again, nothing is kept whose neighbour leaves unmeasured."""
+        """Drop patches whose neighbour leaves without a measurement, because there is no time for one."""
         while True:
             leaving = {name for name in current if name not in kept}
             unsure = {name for name in kept if (self._neighbours(name) | self._needs(name)) & leaving}
@@ -513,11 +517,11 @@ class _Pick:
                 return
             for name in unsure:
                 other = min((self._neighbours(name) | self._needs(name)) & leaving)
-                self._decide(name, "unclear", f"not measured without {other}, whose kernel it touches")
+                self._decide(name, "unclear", f"not measured without {other}, which edits the same kernel")
             kept -= unsure
 
     def _closed(self, kept: Arm) -> Arm:
-        """What is kept, without what needs a patch that is not."""
+        """The patches that are kept, without those that need a patch which is not."""
         picked = self._makeable(kept)
         for name in kept:
             if name not in picked:
@@ -526,7 +530,7 @@ class _Pick:
         return picked
 
     def _makeable(self, arm: Arm) -> Arm:
-        """The arm without the patches that need one which is not in it."""
+        """The arm without patches that need one which is not in it."""
         names = set(arm)
         while lacking := {name for name in names if not self._needs(name) <= names}:
             names -= lacking
@@ -537,10 +541,10 @@ class _Pick:
             self._decide(name, "unclear", why)
 
     def _slower(self, check: Sequence[EffectOnTest]) -> list[EffectOnTest]:
-        """Those whose whole interval is a loss, and one that counts."""
+        """Tests whose whole interval is a loss of relevant size."""
         return [one for one in check if one.high < 0 and one.change < -self.plan.least]
 
-    # -- what hangs together
+    # -- dependencies between patches
 
     def _member(self, name: str) -> Member:
         return next(member for member in self.plan.members if member.id == name)
@@ -554,7 +558,7 @@ class _Pick:
         return other | set(self._member(name).touches)
 
     def _dependents(self, name: str, arm: Arm) -> list[str]:
-        """Those of the arm that need it, directly or not."""
+        """The patches of the arm that need it, directly or indirectly."""
         found = {name}
         while more := {each for each in arm if each not in found and self._needs(each) & found}:
             found |= more
@@ -570,7 +574,7 @@ class _Pick:
     def _round(
         self, stage: Stage, number: int, arms: Sequence[Arm], *, again: bool = False
     ) -> dict[tuple[Arm, bool], dict[Key, float]]:
-        """Every arm once with every model, in an order drawn by lot."""
+        """Run every arm once with every model, in random order."""
         runs = [(arm, False) for arm in arms] + ([((), True)] if again else [])
         if not self._has_time(stage, len(runs)):
             raise _OutOfTime
@@ -587,9 +591,9 @@ class _Pick:
                     self.tests.add((model, test))
         self.rounds[stage] = self.rounds.get(stage, 0) + 1
         tenth = int(10 * self.spent / self.plan.seconds)
-        if tenth > self.told:
-            self.told = tenth
-            self.heard(f"measured {self.spent / 60:.1f} of {self.plan.seconds / 60:g} minutes")
+        if tenth > self.tenths_reported:
+            self.tenths_reported = tenth
+            self.notify(f"measured {self.spent / 60:.1f} of {self.plan.seconds / 60:g} minutes")
         return times
 
     def _shown(self, values: Mapping[Key, Sequence[float]]) -> tuple[EffectOnTest, ...]:
@@ -604,7 +608,7 @@ class _Pick:
     def _decide(
         self,
         name: str,
-        verdict: Verdict,
+        verdict: PickVerdict,
         why: str,
         *,
         effects: tuple[EffectOnTest, ...] = (),
@@ -614,14 +618,14 @@ class _Pick:
         earlier = self.decisions.get(name)
         if earlier is not None and not effects:
             effects, pairs, context = earlier.effects, earlier.pairs, earlier.context
-        self.decisions[name] = Decision(
+        self.decisions[name] = PatchDecision(
             id=name, verdict=verdict, why=why, effects=effects, pairs=pairs, context=context
         )
 
 
-def pick(plan: Plan, meter: Meter, heard: Callable[[str], None] = lambda _: None) -> Picked:
-    """Decide on every patch; ``heard`` is told what becomes clear. Raises what the meter raises."""
-    return _Pick(plan=plan, meter=meter, heard=heard).run()
+def pick(plan: PickPlan, meter: Meter, notify: Callable[[str], None] = lambda _: None) -> Picked:
+    """Decide on every patch; ``notify`` is called with each result. Raises the errors of the meter."""
+    return _Pick(plan=plan, meter=meter, notify=notify).run()
 
 
 def _add(

@@ -1,7 +1,7 @@
-"""The meter of ``pick``: it answers from the journal what was measured or checked, and has the rest measured.
+"""The meter of ``pick``: answers from the journal if it can, else measures or checks and adds to the journal.
 
-The decision is made anew from the first line of the journal each time, and asks the same again; with more
-time it asks for more.
+Every run makes the decision again from the first line of the journal, and so asks the same questions. With
+more time it asks further ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Protocol
 from patchkit.gpu.hardware.bench.journal import Journal, Question, journal_error
 from patchkit.prove.bench.visits import Checked, Entry, Visited, listed
 from patchkit.prove.pick.crossing import Arm
-from patchkit.prove.pick.decide import Measured, Visit
+from patchkit.prove.pick.decide import Visit, VisitTimes
 
 PICKED = "picked.toml"
 RESULT = "result.json"
@@ -22,7 +22,7 @@ RESULT = "result.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sampled:
-    """What a machine gives for a visit: all samples in nanoseconds by test, and how it was."""
+    """What a machine measured in a visit: all samples in nanoseconds by test, and its conditions."""
 
     samples_ns: Mapping[str, tuple[int, ...]]
     seconds: float
@@ -30,25 +30,25 @@ class Sampled:
 
 
 class Source(Protocol):
-    """A machine that measures: the one of the user, or a played one."""
+    """A machine that measures: the user's, or a simulated one."""
 
     def prepare(self, arms: Sequence[Arm]) -> None:
-        """Have these arms ready."""
+        """Build these arms."""
         ...
 
     def sample(self, visit: Visit) -> Sampled:
-        """Run a visit. What it raises ends the run, and nothing of the visit counts."""
+        """Run a visit. An error ends the run, and nothing of the visit counts."""
         ...
 
     def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
-        """What an arm computes wrong, in words; None when it computes right.
+        """Describe what an arm computes wrong; None if its results are right.
 
         ``is_search`` as for :meth:`patchkit.prove.pick.decide.Meter.fault_of`.
         """
         ...
 
     def tree_of(self, arm: Arm) -> str:
-        """The hash of the tree of an arm."""
+        """The hash of an arm's tree."""
         ...
 
     def hash_of(self, model: str) -> str:
@@ -58,9 +58,9 @@ class Source(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class KeptMeter:
-    """Answers from the journal as long as it has something, and then from the machine, which is kept at once.
+    """Answers from the journal while it has entries, then from the machine; new entries are kept immediately.
 
-    ``clock`` gives seconds; how long something took is all that is asked of it.
+    ``clock`` gives seconds and is only used to measure durations.
     """
 
     journal: Journal[Entry]
@@ -68,16 +68,16 @@ class KeptMeter:
     clock: Callable[[], float] = time.monotonic
 
     def prepare(self, arms: Sequence[Arm]) -> None:
-        """Have arms ready, if they are to be measured now: what is kept needs no build."""
+        """Build arms that are about to be measured; kept results need no build."""
         if not self.journal.kept:
             self.source.prepare(arms)
 
-    def measure(self, visit: Visit) -> Measured:
+    def measure(self, visit: Visit) -> VisitTimes:
         """The fastest repetition of each test of a visit.
 
-        What disturbs a program makes it slower, never faster, and the first repetitions record graphs: on
-        four H100, of three repetitions of ``tg64`` the first was off by 13 to 28 % from call to call, their
-        median by 3 to 11 %, the fastest by 1 to 5 % (six runs, 2026-11-27, docs/records/pick.md).
+        Disturbances make a program slower, never faster, and the first repetitions record graphs. On four
+        H100, of three repetitions of ``tg64`` the first was off by 13 to 28 % from call to call, the median
+        by 3 to 11 %, the fastest by 1 to 5 % (six runs, 2026-11-27, docs/records/pick.md).
         """
         entry = self._kept((visit.stage, visit.round, visit.model, visit.arm, visit.is_again))
         if not isinstance(entry, Visited):
@@ -97,20 +97,20 @@ class KeptMeter:
             )
             self.journal.add(entry)
         times = {test: min(samples) for test, samples in entry.samples_ns.items()}
-        return Measured(times=times, seconds=entry.seconds)
+        return VisitTimes(times=times, seconds=entry.seconds)
 
     def fault_of(self, arm: Arm, *, is_search: bool = False) -> str | None:
-        """What an arm computes wrong."""
+        """What an arm computes wrong, from the journal or by checking it."""
         entry = self._kept((arm,))
         if not isinstance(entry, Checked):
-            began = self.clock()
+            start = self.clock()
             fault = self.source.check(arm, is_search=is_search)
             entry = Checked(
                 number=len(self.journal.entries),
                 arm=arm,
                 tree=self.source.tree_of(arm),
                 fault=fault,
-                seconds=round(self.clock() - began, 3),
+                seconds=round(self.clock() - start, 3),
             )
             self.journal.add(entry)
         return entry.fault
@@ -118,6 +118,6 @@ class KeptMeter:
     def _kept(self, question: Question) -> Entry | None:
         entry = self.journal.take(question)
         if entry is not None and entry.tree != (tree := self.source.tree_of(entry.arm)):
-            told = f"the tree of {listed(entry.arm)} was {entry.tree}, is {tree}"
-            raise journal_error(self.journal.path, entry.line, told)
+            change = f"the tree of {listed(entry.arm)} was {entry.tree}, is now {tree}"
+            raise journal_error(self.journal.path, entry.line, change)
         return entry

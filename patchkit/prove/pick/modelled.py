@@ -1,7 +1,7 @@
-"""``pick`` without any GPU: right or wrong on the emulated one, times by the timing model.
+"""``pick`` without a GPU: correctness on the emulated GPU, times from the timing model.
 
-A model has no noise, so one round tells all, and an effect counts from the smallest change on that is asked
-for. What comes of it is modelled, and said so: it shows the steps, and where a measurement is worth its time.
+A model has no noise, so one round is enough, and an effect counts from the smallest requested change on.
+Results are labelled as modelled: they show the steps, and where a measurement is worth its time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
 from patchkit.prove.pick.meter import Sampled
-from patchkit.prove.pick.source import told_arm, told_failure
+from patchkit.prove.pick.source import arm_text, describe_failure
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.units import SourceTree
@@ -40,7 +40,7 @@ _KV = "f16"
 
 @dataclass(slots=True, kw_only=True)
 class ModelledSource:
-    """``models`` are read for their shapes alone; ``arch`` is the GPU that is emulated and modelled."""
+    """``models`` are read only for their shapes; ``arch`` is the GPU that is emulated and modelled."""
 
     arms: Arms
     arch: str
@@ -52,10 +52,10 @@ class ModelledSource:
     _wrong_gate: str = ""
 
     def prepare(self, arms: Sequence[Arm]) -> None:
-        """Nothing: kernels are compiled when they are launched."""
+        """Do nothing: kernels are compiled when they are launched."""
 
     def sample(self, visit: Visit) -> Sampled:
-        """Model every test of a visit; it takes none of the time for measuring."""
+        """Model every test of a visit; this takes none of the time for measuring."""
         shape = self._shape(visit.model)
         batches = {test: _batch(test) for test in self.tests}
         cases = list(
@@ -67,7 +67,7 @@ class ModelledSource:
                 cases,
                 lambda case: self.timings.time(case, recorder, repeated=False),
                 reporter=self.timings.workspace.reporter,
-                what=f"modelling {told_arm(visit.arm)} with {visit.model}",
+                what=f"modelling {arm_text(visit.arm)} with {visit.model}",
                 unit="operations",
                 stop=self.timings.compiler.stop,
             )
@@ -79,9 +79,9 @@ class ModelledSource:
         return Sampled(samples_ns=samples, seconds=0.0)
 
     def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
-        """What backend-ops and logits say of an arm on the emulated GPU: a sample of the cases.
+        """Run a sample of backend-ops and logits for an arm on the emulated GPU.
 
-        The search for a patch asks the gate alone that found it.
+        In a search for the faulty patch, only the gate that found the fault runs.
         """
         machine = Machine(backend="hip", emulates=self.arch)
         subject = self.arms.subject(arm)
@@ -94,11 +94,11 @@ class ModelledSource:
             result = gate.run(subject)
             if result.verdict == "failed":
                 self._wrong_gate = gate.name
-                return f"{told_failure(result)} (emulated)"
+                return f"{describe_failure(result)} (emulated)"
         return None
 
     def tree_of(self, arm: Arm) -> str:
-        """The hash of the tree of an arm."""
+        """The hash of an arm's tree."""
         return self.arms.tree_of(arm)
 
     def hash_of(self, model: str) -> str:
@@ -125,7 +125,7 @@ class ModelledSource:
 
 
 def _batch(test: WantedTest) -> Batch:
-    """A prompt as one batch; of generated tokens the one in the middle, as ``model`` has it."""
+    """A prompt as one batch; for generated tokens the middle one, as in ``model``."""
     if test.prompt:
         return Batch(tokens=test.prompt, depth=test.depth)
     return Batch(tokens=1, depth=test.depth + test.generated // 2)
@@ -137,8 +137,8 @@ def modelled_source(
     """The source for the one GPU of the candidate.
 
     Raises:
-        HARDWARE_REFUSED: there are several, or the tools for it are missing.
-        TIMING_UNKNOWN: nothing is known of its time.
+        HARDWARE_REFUSED: there are several GPUs, or the tools for it are missing.
+        TIMING_UNKNOWN: the GPU has no timing file.
     """
     archs = arms.whole.archs
     toolchain = arms.toolchain

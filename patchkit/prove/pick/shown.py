@@ -1,4 +1,4 @@
-"""What people read of a pick: a sentence per patch, a table with intervals, and a picture."""
+"""The result of a pick as text and picture: a sentence per patch, a table with intervals, a plot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ELSEWHERE = "name another file with --plot"
 
 
 def lines(report: PickReport) -> Iterator[str]:
-    """The result for a terminal; on what its times rest is said first and last."""
+    """The result for a terminal; the source of its times comes first and last."""
     picked = report.picked
     rounds = ", ".join(f"{count} of {stage}" for stage, count in picked.rounds.items())
     yield f"{report.label} on {report.device}: {counted(sum(picked.rounds.values()), 'round', 'rounds')}"
@@ -32,18 +32,18 @@ def lines(report: PickReport) -> Iterator[str]:
     if report.label != MEASURED:
         yield f"these times are {report.label}: no GPU was measured"
     if picked.picked:
-        checked = "" if picked.is_checked else " (the time was over before it was measured against upstream)"
+        checked = "" if picked.is_checked else " (not measured against upstream: the time was over)"
         yield f"picked: {', '.join(picked.picked)}{checked}"
         yield f"next:   {_next(report)}"
     else:
-        yield "picked: nothing; upstream as it is stays"
+        yield "picked: nothing; upstream stays unchanged"
     unsure = [one.id for one in picked.decisions if one.verdict == "unclear"]
     if unsure:
-        yield f"open:   {', '.join(unsure)}; the same command with more --minutes goes on"
+        yield f"open:   {', '.join(unsure)}; to continue, run the same command with more --minutes"
 
 
 def _next(report: PickReport) -> str:
-    """The command that applies what was picked where it was picked, in a clone of the user's, too."""
+    """The command that applies the picked patches to the same base, which may be the user's clone."""
     words = ["patchkit", "apply", "--picked", str(report.file)]
     if (onto := report.onto) is not None:
         words += ["--onto", onto.revision, "--repo", str(onto.directory)]
@@ -52,22 +52,22 @@ def _next(report: PickReport) -> str:
 
 
 def _table(report: PickReport, width: int) -> Iterator[str]:
-    """Gain per patch and test, then of the whole sets, then what equal builds differ by."""
+    """The gain per patch and test, then of the whole sets, then the difference between equal builds."""
     rows = list(_rows(report))
     if not rows:
         return
     tests = list(dict.fromkeys(test for _, test, *_ in rows))
     name_width = max(width, *(len(name) for name, *_ in rows))
-    cells = {(name, f"{one.model} {one.test}"): one.told for name, one in _effects(report)}
+    cells = {(name, f"{one.model} {one.test}"): one.text for name, one in _effects(report)}
     widths = [max(len(test), *(len(cells.get((name, test), "-")) for name, *_ in rows)) for test in tests]
     head = "  ".join(test.rjust(wide) for test, wide in zip(tests, widths, strict=True))
-    yield f"{'faster with it by':<{name_width}}  {head}"
+    yield f"{'speedup':<{name_width}}  {head}"
     for name in dict.fromkeys(name for name, *_ in rows):
         found = (cells.get((name, test), "-").rjust(wide) for test, wide in zip(tests, widths, strict=True))
         yield f"{name:<{name_width}}  {'  '.join(found)}"
     if report.label == MEASURED:
-        few = f"of fewer than {fewest_rounds(SHOWN_CHANCE)} pairs they are all that was seen"
-        yield f"intervals of 95 %, {few}; upstream twice: how far two equal builds were apart"
+        few = f"of fewer than {fewest_rounds(SHOWN_CHANCE)} pairs: the whole range"
+        yield f"intervals of 95 % ({few}); 'upstream twice' is the difference between two equal builds"
 
 
 _Row = tuple[str, str, float, float, float]
@@ -91,10 +91,10 @@ def _row(name: str, effect: EffectOnTest) -> _Row:
 
 
 def write_picture(report: PickReport, path: Path, form: PlotFormat) -> None:
-    """Draw it into a file, whole or not at all. Raises PLOTTING_MISSING, CacheError."""
+    """Draw the result into a file, completely or not at all. Raises PLOTTING_MISSING, CacheError."""
     noise = {f"{one.model} {one.test}": (one.low, one.high) for one in report.picked.noise}
     rows = [row for row in _rows(report) if row[0] != "upstream twice"]
     about = "; ".join(line for line in report.conditions if line.startswith(("temperatures", "GPU clock")))
-    title = f"What each patch brings, {report.label} on {report.device}"
+    title = f"Speedup per patch, {report.label} on {report.device}"
     data = draw_changes(rows, noise, title=f"{title}\n{about}" if about else title, form=form)
     write_output(path, data, "writing the picture", _ELSEWHERE)

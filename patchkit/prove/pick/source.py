@@ -1,4 +1,4 @@
-"""The machine that is measured: llama-bench of each arm, and the gates that say whether an arm is right."""
+"""The machine that is measured: llama-bench of each arm, and the gates that check an arm's results."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ _CASE = re.compile(r"\b([A-Z][A-Z0-9_]{2,})\(")
 _SHOWN = 200  # characters of a case
 
 
-def told_arm(arm: Arm) -> str:
-    """The arm in a few words."""
+def arm_text(arm: Arm) -> str:
+    """The arm as short text."""
     return f"{len(arm)} patches" if len(arm) > 1 else arm[0] if arm else "upstream"
 
 
 @dataclass(slots=True, kw_only=True)
 class BenchSource:
-    """``models`` by name; ``plan`` has what all tests share; ``folder`` gets outputs of runs that failed.
+    """``models`` by name; ``plan`` has options that all tests share; ``folder`` gets output of failed runs.
 
-    ``stamps``: the files of models as they were when they were hashed; one that changed is not measured on.
-    ``groups``: the small models whose logits are looked at; None: those of the kinds that a patch can change.
-    ``is_fresh``: what was right on this machine before is checked again.
+    ``stamps``: the model files when they were hashed; a file that changed is not measured. ``groups``: the
+    small models whose logits are checked; None: those of the kinds that a patch can affect. ``is_fresh``:
+    check arms again that were right on this machine before.
     """
 
     arms: Arms
@@ -80,10 +80,10 @@ class BenchSource:
         self._program = LlamaBench(runner=self.runner, timeout_s=self.timeout_s, check_talk=self._check_talk)
 
     def prepare(self, arms: Sequence[Arm]) -> None:
-        """Build what is missing of these."""
+        """Build those arms that are not built yet."""
         wanted = list(dict.fromkeys(arms))
         for number, arm in enumerate(wanted, start=1):
-            self.reporter.step(f"build {number} of {len(wanted)}: {told_arm(arm)}")
+            self.reporter.step(f"build {number} of {len(wanted)}: {arm_text(arm)}")
             self._side(arm)
         if isinstance(self.runner, LocalRunner):
             wait_for_orphans(
@@ -91,12 +91,12 @@ class BenchSource:
             )
 
     def sample(self, visit: Visit) -> Sampled:
-        """Run llama-bench once per depth; raises as :class:`LlamaBench`.
+        """Run llama-bench once per depth.
 
-        And MODEL_CHANGED: the model's file is not the one that was hashed.
+        Raises as :class:`LlamaBench`, and MODEL_CHANGED if the model's file is not the one that was hashed.
         """
         side = self._side(visit.arm)
-        began = self.clock()
+        start = self.clock()
         samples: dict[str, tuple[int, ...]] = {}
         conditions: dict[str, str] = {}
         device = None if self.machine.is_cpu else self.machine.device
@@ -106,16 +106,16 @@ class BenchSource:
                 self.models[visit.model],
                 plan,
                 tag=self._tag(),
-                what=f"llama-bench of {told_arm(visit.arm)}",
+                what=f"llama-bench of {arm_text(visit.arm)}",
                 failed=self.folder / "failed.log",
             )
             samples |= {_name(row): row.samples_ns for row in call.rows}
             conditions |= call.conditions
         self._check_model(visit.model)
-        return Sampled(samples_ns=samples, seconds=self.clock() - began, conditions=conditions)
+        return Sampled(samples_ns=samples, seconds=self.clock() - start, conditions=conditions)
 
     def _check_model(self, name: str) -> None:
-        """What was just measured is what was hashed: another file of that name would count as the same."""
+        """Raise if the file was replaced: another file with that name would count as the same model."""
         path = self.models[name]
         try:
             now = file_stamp(path)
@@ -126,17 +126,19 @@ class BenchSource:
                 f"the model {name} changed while it was measured",
                 code="MODEL_CHANGED",
                 where=Location(path=str(path)),
-                why="it is another file now" if now else "it is gone",
-                hint="the same command goes on once it is what it was; another model is another measurement",
+                why="the file was replaced" if now else "the file is gone",
+                hint="to continue, restore the file and run the same command; another model is measured anew",
             )
 
     def check(self, arm: Arm, *, is_search: bool = False) -> str | None:
-        """What backend-ops and logits say of an arm on this machine.
+        """Run backend-ops and logits for an arm on this machine.
 
-        The search for the patch looks at those operations alone that are known to be wrong. What
-        was right here before is not checked again: minutes, when other models or tests are asked for.
+        A search for the faulty patch runs only the operations that are known to be wrong. Arms that were
+        right here before are not checked again, which saves minutes when only models or tests differ.
         """
-        self.reporter.step(f"{'which patch is wrong' if is_search else 'right or wrong'}: {told_arm(arm)}")
+        self.reporter.step(
+            f"{'searching the wrong patch' if is_search else 'checking results'}: {arm_text(arm)}"
+        )
         self._side(())
         try:
             self._side(arm)
@@ -148,7 +150,9 @@ class BenchSource:
     def _fault_of(self, arm: Arm, *, is_search: bool) -> str | None:
         right, key = store_in(self.arms.workspace.cache_root, "right"), self._right_key(arm)
         if not self.is_fresh and right.read(key) is not None:
-            self.reporter.info(f"{told_arm(arm)}: was right on this machine before, same trees and tools")
+            self.reporter.info(
+                f"{arm_text(arm)}: right on this machine before, with the same trees and tools"
+            )
             return None
         subject = self.arms.subject(arm)
         elsewhere = self.runner if isinstance(self.runner, SshRunner) else None
@@ -160,18 +164,18 @@ class BenchSource:
         if not is_search:
             self._wrong_ops = tuple(sorted(set(_CASE.findall(_whys(result))))) if is_wrong else ()
         if is_wrong:
-            return f"{told_failure(result)}{self._emulated_word(arm)}"
+            return f"{describe_failure(result)}{self._emulated_word(arm)}"
         if is_search and self._wrong_ops:
-            return None  # what was wrong was seen above; logits of ten models take minutes
+            return None  # the faulty operations ran above; logits of ten models would take minutes
         logits = LogitsGate(machine=self.machine, elsewhere=elsewhere, groups=self.groups, is_sample=True)
         result = logits.run(subject)
         if result.verdict == "failed":
-            return f"{told_failure(result)}{self._emulated_word(arm)}"
-        right.write(key, told_arm(arm).encode())
+            return f"{describe_failure(result)}{self._emulated_word(arm)}"
+        right.write(key, arm_text(arm).encode())
         return None
 
     def _right_key(self, arm: Arm) -> str:
-        """Of all that the gates of an arm look at: under it is kept that the arm passed."""
+        """The key under which a passed check is kept: a digest of all that the gates of an arm depend on."""
         subject = self.arms.subject(arm)
         toolchain = subject.toolchain
         return key_of(
@@ -180,15 +184,15 @@ class BenchSource:
                 "trees": [self.tree_of(()), self.tree_of(arm)],
                 "builds": [self._side(()).identity, self._side(arm).identity],
                 "toolchain": None if toolchain is None else toolchain_identity(toolchain),
-                "device": self.machine.told,
+                "device": self.machine.label,
                 "runner": self.runner.name,
                 "machine": machine_facts(self.runner),
-                "models": None if self.groups is None else [group.told for group in self.groups],
+                "models": None if self.groups is None else [group.label for group in self.groups],
             }
         )
 
     def tree_of(self, arm: Arm) -> str:
-        """The hash of the tree of an arm."""
+        """The hash of an arm's tree."""
         return self.arms.tree_of(arm)
 
     def hash_of(self, model: str) -> str:
@@ -206,7 +210,7 @@ class BenchSource:
         return f"{self._session}-{self._count}"
 
     def _emulated_word(self, arm: Arm) -> str:
-        """What the emulated GPU said of the same trees, if it was ever asked: a difference is a finding."""
+        """The result of the emulated GPU for the same trees, if it ran; a difference is worth a report."""
         if self.machine.backend != "hip":
             return ""
         subject = self.arms.subject(arm)
@@ -214,10 +218,10 @@ class BenchSource:
         try:
             found = read_gate(path.read_bytes(), str(path))
         except (OSError, EvidenceUnreadable, EvidenceMalformed):
-            return "; the emulated GPU was not asked (patchkit verify --emulated --gate backend-ops)"
+            return "; not run on the emulated GPU (patchkit verify --emulated --gate backend-ops)"
         if found.verdict == "failed":
-            return "; the emulated GPU says the same"
-        return f"; the emulated GPU said otherwise ({found.verdict}): please report that"
+            return "; it also fails on the emulated GPU"
+        return f"; on the emulated GPU the result is '{found.verdict}': please report this difference"
 
 
 def _name(row: BenchRow) -> str:
@@ -229,8 +233,10 @@ def _whys(result: GateResult) -> str:
     return "\n".join(f"{problem.message}\n{problem.why or ''}" for problem in result.problems)
 
 
-def told_failure(result: GateResult) -> str:
-    """The first problem of a gate, with the first case of it."""
+def describe_failure(result: GateResult) -> str:
+    """The first problem of a gate, with its first case."""
     problem = result.problems[0]
     lines = [line for line in (problem.why or "").splitlines() if line.strip()]
-    return f"{result.gate}: {problem.message}" + (f", as {lines[0].strip()[:_SHOWN]}" if lines else "")
+    return f"{result.gate}: {problem.message}" + (
+        f", for example {lines[0].strip()[:_SHOWN]}" if lines else ""
+    )

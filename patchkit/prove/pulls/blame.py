@@ -1,4 +1,4 @@
-"""Where a problem of a candidate comes from in the pull request, and whom it leaks into."""
+"""Which place of the pull request a problem of a candidate comes from, and which builds it leaks into."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patchkit.prove.pulls.verdict import Finding
 _HOST = frozenset({"ISOLATION_HOST", "ISOLATION_FOREIGN_GPU", "HOST_GUARD_MISSING"})
 _UNITS = "ISOLATION_UNITS"
 _SERIES = ("patches/", "templates/", "arch_profiles/")
-_DEVICE_CODE = re.compile(r" for (gfx[0-9a-f]+), which no patch is for")
+_DEVICE_CODE = re.compile(r" for (gfx[0-9a-f]+), which no patch targets")
 
 
 def blame(
@@ -32,11 +32,11 @@ def blame(
     """A finding for each problem.
 
     Args:
-        problems: of planning or of a gate, each with the evidence of its gate; places of the candidate are
-            relative to its root.
-        plan: what the candidate was made of.
-        candidate: its changed files; none when it could not be made.
-        target: whose candidate it is.
+        problems: from planning or from a gate, each with the evidence of its gate; places in the candidate
+            are relative to its root.
+        plan: the plan of the candidate.
+        candidate: its changed files; empty if it could not be made.
+        target: the candidate as a target of the pull request.
         before: the fork point.
         after: the head.
     """
@@ -49,7 +49,7 @@ def blame(
         point_into(problem, after.files.root)
         found = dict.fromkeys(_patch_places(problem, plan, candidate))
         places = tuple(replace(place, path=place.path.removeprefix(root)) for place in found)
-        # What was right before the pull request comes from what it changes, if it changes one of these files.
+        # All was right before the pull request, so a file that it changes is the likely cause.
         likely = tuple(place for place in places if place.path in files) or tuple(changed)
         yield Finding(
             problem=problem,
@@ -60,7 +60,7 @@ def blame(
 
 
 def leaks_of(problem: PatchkitError, evidence: Evidence | None, outside: Sequence[str]) -> Iterator[str]:
-    """Names of configurations, sorted as the gate reads them."""
+    """Names of configurations that the problem leaks into, in the gate's order."""
     if problem.code in _HOST:
         yield from (f"hip {arch} host" for arch in outside)
     elif problem.code == _UNITS:
@@ -68,7 +68,7 @@ def leaks_of(problem: PatchkitError, evidence: Evidence | None, outside: Sequenc
     elif found := _DEVICE_CODE.search(problem.message):
         yield f"hip {found[1]} device"
     elif problem.code == "ISOLATION_TOKENS":
-        unit = problem.message.partition(" reads differently")[0]
+        unit = problem.message.partition(" has different tokens")[0]
         yield from dict.fromkeys(_differing(evidence, unit))
 
 
@@ -93,7 +93,7 @@ def _patch_places(problem: PatchkitError, plan: Plan, candidate: Mapping[str, by
 def _places_in(
     patch: Patch, plan: Plan, place: Location, candidate: Mapping[str, bytes]
 ) -> Iterator[Location]:
-    """The edit whose text has the line; without a line, every edit of the file."""
+    """The edits whose text has the line; without such an edit, all edits of the file."""
     for file in patch.files:
         if file.path == place.path:
             yield replace(file.where, label=f"adds {file.path}")
@@ -126,7 +126,7 @@ def _line(data: bytes, number: int | None) -> str:
 
 
 def _changed_lines(target: AffectedCandidate, before: Side, after: Side) -> list[Location]:
-    """Where each file that reached the target begins to differ, as a place in the head."""
+    """The first changed line of each file that affects the target, as a place in the head."""
     found = []
     for name in target.reasons:
         old, new = (side.files.root / name for side in (before, after))
@@ -136,5 +136,5 @@ def _changed_lines(target: AffectedCandidate, before: Side, after: Side) -> list
         was = old.read_bytes().split(b"\n") if old.is_file() else []
         same = next((at for at, pair in enumerate(zip(lines, was, strict=False)) if pair[0] != pair[1]), None)
         line = (min(len(lines), len(was)) if same is None else same) + 1
-        found.append(Location(path=name, line=min(line, len(lines)), label="changed from here on"))
+        found.append(Location(path=name, line=min(line, len(lines)), label="changed from here"))
     return found

@@ -1,4 +1,4 @@
-"""What a pull request changes, and which part of the project each changed path belongs to."""
+"""What a pull request changes, and which part of the project each changed path is in."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class Pull:
 
 
 def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
-    """Resolve both names in the repository around ``folder`` and list what differs.
+    """Resolve both names in the repository that contains ``folder`` and list the changes.
 
     Raises:
-        GATE_REPOSITORY_ABSENT: there is no repository around the folder.
-        GATE_REF_UNKNOWN: one of them is no commit here.
-        GATE_NO_COMMON_COMMIT: their histories do not meet, or a shallow clone ends before they do.
+        GATE_REPOSITORY_ABSENT: the folder is not in a repository.
+        GATE_REF_UNKNOWN: a name is not a commit here.
+        GATE_NO_COMMON_COMMIT: the histories are unrelated, or a shallow clone ends too early.
         GATE_REPOSITORY_UNKNOWN: the head is neither this project nor llama.cpp.
-        GitError: git refused.
+        GitError: git failed.
     """
     repository = Repository(path=_git_dir(folder, reporter), reporter=reporter)
     commits = tuple(_commit(repository, name, option) for name, option in ((base, "base"), (head, "head")))
@@ -61,25 +61,25 @@ def _git_dir(folder: Path, reporter: Reporter) -> Path:
     found = Git(reporter=reporter).attempt("-C", str(folder), "rev-parse", "--absolute-git-dir")
     if found.status != 0:
         raise GitError(
-            f"{folder} is in no git repository",
+            f"{folder} is not in a git repository",
             code="GATE_REPOSITORY_ABSENT",
             where=Location(path=str(folder)),
             why=found.stderr.strip() or None,
-            hint="name the clone with --repo DIR",
+            hint="name the clone: --repo DIR",
         )
     return Path(found.stdout.decode("utf-8", "surrogateescape").rstrip("\n"))
 
 
 def _commit(repository: Repository, name: str, option: str) -> str:
-    # One line is one question to git, and a name with a dash in front is no option there.
+    # The batch protocol of git takes one object per line; a leading dash is not an option there.
     commit = None if not name or "\n" in name else repository.resolve(f"{name}^{{commit}}")[0]
     if commit is None:
         raise GitError(
-            f"--{option} '{name}' is no commit of this repository",
+            f"--{option} '{name}' is not a commit of this repository",
             code="GATE_REF_UNKNOWN",
             where=Location(path=str(repository.path)),
-            why="it is no branch, tag or commit here, or was not fetched",
-            hint=f"git fetch origin {name}, or give the full commit id",
+            why="no branch, tag or commit here has that name, or it was not fetched",
+            hint=f"git fetch origin {name}, or give the full commit hash",
         )
     return commit
 
@@ -88,10 +88,10 @@ def _fork_point(repository: Repository, base: str, head: str) -> str:
     found = repository.git.attempt("merge-base", base, head)
     if found.status != 0:
         raise GitError(
-            f"{base[:12]} and {head[:12]} have no commit in common here",
+            f"{base[:12]} and {head[:12]} have no common commit here",
             code="GATE_NO_COMMON_COMMIT",
             where=Location(path=str(repository.path)),
-            why=found.stderr.strip() or "their histories do not meet, or the clone is shallow",
+            why=found.stderr.strip() or "their histories are unrelated, or the clone is shallow",
             hint="git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",
         )
     return found.stdout.decode("ascii").split("\n")[0]
@@ -109,8 +109,8 @@ def _kind(repository: Repository, head: str) -> RepositoryKind:
         f"{head[:12]} is neither patchkit nor llama.cpp",
         code="GATE_REPOSITORY_UNKNOWN",
         where=Location(path=str(repository.path)),
-        why=f"it lacks {', '.join(_SERIES_MARKS)} of the one, and {', '.join(of_fork)} of the other",
-        hint="name the clone with --repo DIR",
+        why=f"it lacks {', '.join(_SERIES_MARKS)} of patchkit, and {', '.join(of_fork)} of llama.cpp",
+        hint="name the clone: --repo DIR",
     )
 
 
@@ -124,10 +124,10 @@ _DOCUMENTS = ("LICENSE", "NOTICE", "AUTHORS")
 
 
 def part_of(change: Change) -> Part:
-    """The part of one path. A README beside a patch is of the patch: the lock records every file there."""
+    """The part of a path. A README in a patch's folder is part of the patch: the lock covers every file."""
     path = PurePosixPath(change.path)
     top = path.parts[0]
-    if top == "templates":  # but patchkit's own, which no result is made of
+    if top == "templates":  # except patchkit's own texts, which no candidate depends on
         return "code" if path.parts[1:2] == (TEXTS,) else "template"
     if top == "arch_profiles":
         return "profile" if path.suffix == ".toml" else "code"
@@ -149,7 +149,7 @@ def _of_patches(path: PurePosixPath) -> Part:
         "series.toml": "rules",
         "upstreams.toml": "catalogue",
     }
-    return named.get(path.name, "code")  # the schemas are made from the code
+    return named.get(path.name, "code")  # schemas are generated from the code
 
 
 def _is_document(path: PurePosixPath) -> bool:

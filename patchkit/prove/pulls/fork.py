@@ -1,4 +1,4 @@
-"""A fork of llama.cpp that carries our branch: is it what the series gives, and nothing else?"""
+"""A fork of llama.cpp that carries a candidate: check that it is exactly what the series gives."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.prove.pulls.changes import Pull
-from patchkit.prove.pulls.judge import Made, Ran, make_candidate, not_run, run_needed
+from patchkit.prove.pulls.judge import GateRuns, WrittenCandidate, make_candidate, not_run, run_needed
 from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.needs import every_gate
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
+from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, PullVerdict
 from patchkit.prove.verify.hardware import Hardware
 
 _FORMAT = (
@@ -38,75 +38,75 @@ def judge_fork(
     environ: Mapping[str, str],
     hardware: Callable[[Sequence[str]], Hardware] | None,
 ) -> PullVerdict:
-    """Regenerate the candidate that the head carries, compare, and run the gates if the pull changes it.
+    """Regenerate the head's candidate, compare, and run the gates if the pull request changes it.
 
     Raises:
-        GATE_FORK_WITHOUT_BRANCH: the head carries none, or stands on no pin of the lock.
+        GATE_FORK_WITHOUT_BRANCH: the head carries no candidate, or is not based on a pin of the lock.
         ConfigError, SourceError, GitError, CacheError: the candidate cannot be made here.
     """
     pull, request = look.pull, look.request
     carried = _find_carried(pull, workspace)
-    made = make_candidate(carried, workspace)
-    if isinstance(made, Plan):
-        raise ErrorGroup("the candidate that the fork carries cannot be made", made.errors)
+    written = make_candidate(carried, workspace)
+    if isinstance(written, Plan):
+        raise ErrorGroup("the candidate that the fork carries cannot be made", written.errors)
     cache = open_cache(workspace.cache_root).peek(workspace.reporter)
     if cache is None:
         raise AssertionError("the candidate was written into it")
-    there, here = _files(pull.repository, pull.head), _files(cache, made.candidate.tip)
+    there, here = _files(pull.repository, pull.head), _files(cache, written.candidate.tip)
     differing = [path for path in sorted({*there, *here}) if there.get(path) != here.get(path)]
-    ours = {path for _, placed in made.plan.steps for path in (*placed.changes, *placed.gone)}
+    ours = {path for _, placed in written.plan.steps for path in (*placed.changes, *placed.gone)}
     own = [path for path in differing if path not in ours and _is_own(path, request.own_files)]
     problems: list[PatchkitError] = []
     for path in [path for path in differing if path not in own][:_SHOWN]:
         if path in ours:
             theirs = pull.repository.read_blobs(pull.head, [path])[path] if path in there else b""
-            problems.append(_not_regenerated(path, theirs, made))
+            problems.append(_not_regenerated(path, theirs, written))
         else:
             what = "adds" if path not in here else "lacks" if path not in there else "changes"
             problems.append(_stray(path, what))
     try:
-        prove_range(cache, load_series(workspace.series.patches), made.candidate, made.candidate)
+        prove_range(cache, load_series(workspace.series.patches), written.candidate, written.candidate)
     except RangeProofFailed as error:
         problems.append(error)
-    ran = Ran(rows=_needs(pull, made))
-    if problems:  # the gates would judge something else than the fork
-        ran = Ran(rows=not_run(ran.rows, "the head is not what the series gives"))
+    ran = GateRuns(rows=_needs(pull, written))
+    if problems:  # the gates would check something other than the fork
+        ran = GateRuns(rows=not_run(ran.rows, "the head differs from what the series gives"))
     elif not request.explain:
         ran = run_needed(
             ran.rows,
-            made,
+            written,
             workspace,
             full=request.full,
             environ=environ,
-            hardware=hardware(made.plan.archs) if hardware else None,
+            hardware=hardware(written.plan.archs) if hardware else None,
         )
     problems += [problem for problem, _ in ran.problems]
-    pin, branch = made.plan.pin, made.candidate.branch
-    judged = Judged(
+    pin, branch = written.plan.pin, written.candidate.branch
+    judged = CandidateVerdict(
         name=f"{'+'.join(carried.archs)} on {pin.name}",
         archs=carried.archs,
         build=pin.build,
         patches=carried.only,
         reasons=(f"the fork carries {len(carried.only)} patches on {pin.name}",),
         tree_before=None,
-        tree=made.result.tree,
+        tree=written.result.tree,
         rows=ran.rows,
         evidence=ran.evidence,
     )
-    told = f"{len(own)} files are the fork's own and were not looked at: {', '.join(own[:_SHOWN])}"
+    note = f"{len(own)} files are the fork's own and were not checked: {', '.join(own[:_SHOWN])}"
     return PullVerdict(
         pull=pull,
         parts={},
         judged=(judged,),
         findings=tuple(Finding(problem=problem, target=branch) for problem in problems),
-        attention=(told,) if own else (),
+        attention=(note,) if own else (),
         own_tests="not needed",
         explained=request.explain,
     )
 
 
 def _find_carried(pull: Pull, workspace: Workspace) -> Request:
-    """What the fork carries, asked for as the anchors gate does: exactly these patches."""
+    """A request for exactly the patches that the fork carries, as in gate anchors."""
     lock = load_lock(workspace.series.lock)
     cached = open_cache(workspace.cache_root).peek(workspace.reporter)
     for pin in sorted(lock.pins, key=lambda pin: -pin.build):
@@ -129,8 +129,8 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
         f"{pull.head[:12]} carries no candidate on a pin of the lock",
         code="GATE_FORK_WITHOUT_BRANCH",
         where=Location(path=str(pull.repository.path)),
-        why=f"pins: {', '.join(pin.name for pin in lock.pins)}; our commits have a trailer Patchkit-Id",
-        hint="give --head the branch that carries ours; a shallow clone needs the history down to the pin",
+        why=f"pins: {', '.join(pin.name for pin in lock.pins)}; its commits have a trailer Patchkit-Id",
+        hint="--head must contain the candidate; a shallow clone needs the history down to the pin",
     )
 
 
@@ -147,39 +147,43 @@ def _stray(path: str, what: str) -> GateError:
         f"the fork {what} {path}, which no patch touches",
         code="GATE_FORK_STRAY",
         where=Location(path=path),
-        why="the gates say nothing of it: it is not in the candidate",
-        hint="make it a patch of the series, or name it as the fork's own: --own PATTERN",
+        why="it is not part of the candidate, so no gate checks it",
+        hint="make it a patch of the series, or declare it as the fork's own: --own PATTERN",
     )
 
 
-def _not_regenerated(path: str, theirs: bytes, made: Made) -> GateError:
-    mine, other = made.files.get(path, b"").split(b"\n"), theirs.split(b"\n")
+def _not_regenerated(path: str, theirs: bytes, written: WrittenCandidate) -> GateError:
+    mine, other = written.files.get(path, b"").split(b"\n"), theirs.split(b"\n")
     line = next(
         (at for at, pair in enumerate(zip(mine, other, strict=False), start=1) if pair[0] != pair[1]),
         min(len(mine), len(other)),
     )
     patches = ", ".join(
-        selected.patch.id for selected, placed in made.plan.steps if path in {*placed.changes, *placed.gone}
+        selected.patch.id
+        for selected, placed in written.plan.steps
+        if path in {*placed.changes, *placed.gone}
     )
     given = mine[line - 1].decode("utf-8", "replace").strip()[:120]
-    if path not in made.files:
+    if path not in written.files:
         given = "no such file"
     elif mine == other:
-        given = f"mode {made.plan.modes.get(path, 'as upstream has it')}"
+        given = f"mode {written.plan.modes.get(path, 'unchanged from upstream')}"
     return GateError(
-        f"{path} is not what the series gives",
+        f"{path} differs from what the series gives",
         code="GATE_FORK_NOT_REGENERATED",
         where=Location(path=path, line=line, label=patches),
         why=f"the series gives: {given or 'an empty line'}",
-        hint="change the patch in the series, and carry what patchkit apply makes of it",
+        hint="change the patch in the series, and carry the result of patchkit apply",
     )
 
 
-def _needs(pull: Pull, made: Made) -> tuple[GateRow, ...]:
-    """All gates, unless the fork point carries the very same files."""
+def _needs(pull: Pull, written: WrittenCandidate) -> tuple[GateRow, ...]:
+    """All gates, unless the fork point has the same files."""
     changed = {change.path for change in pull.changes}
-    ours = {path for _, placed in made.plan.steps for path in (*placed.changes, *placed.gone)}
-    built = [path for path in changed if path in ours or path.startswith(made.plan.decision.series.folders)]
+    ours = {path for _, placed in written.plan.steps for path in (*placed.changes, *placed.gone)}
+    built = [
+        path for path in changed if path in ours or path.startswith(written.plan.decision.series.folders)
+    ]
     if not built:
-        return every_gate("not needed", "nothing that the patches touch differs from the fork point")
+        return every_gate("not needed", "all files of the patches are the same as at the fork point")
     return every_gate("would run", f"{len(built)} files of the candidate changed")

@@ -1,4 +1,4 @@
-"""Judging one target: its candidate is made, and the gates run whose answer may have changed."""
+"""Judge one target: make its candidate, and run the gates whose result may have changed."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.gates.base import Evidence
 from patchkit.prove.gates.registry import find_entry, gate_names
 from patchkit.prove.pulls.blame import blame
-from patchkit.prove.pulls.lock_rules import check_made
+from patchkit.prove.pulls.lock_rules import check_recorded
 from patchkit.prove.pulls.look import GateRequest
 from patchkit.prove.pulls.needs import every_gate, find_needs
 from patchkit.prove.pulls.side import Side, point_into
 from patchkit.prove.pulls.targets import AffectedCandidate
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged
+from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.run import NOTHING, Report, run_verify
 
-NOT_DESCRIBED = "no gate runs: the lock of the head does not describe its series"
-_UNTRUE = "no gate runs: the lock of the head records something else than the head gives"
+NOT_DESCRIBED = "no gate runs: the lock of the head does not match its series"
+_UNTRUE = "no gate runs: the lock of the head records a different result than the head gives"
 
-Outcome = tuple[Judged, tuple[Finding, ...]]
+Outcome = tuple[CandidateVerdict, tuple[Finding, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """A candidate, what it was made of, what a lock records of it, and its changed ``files``."""
+class WrittenCandidate:
+    """A candidate with its plan, the result that a lock records for it, and its changed ``files``."""
 
     plan: Plan
     candidate: Candidate
@@ -43,10 +43,10 @@ class Made:
     files: Mapping[str, bytes]
 
 
-def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
-    """Plan, and write the commits, or return a plan that has errors.
+def make_candidate(request: Request, workspace: Workspace) -> WrittenCandidate | Plan:
+    """Plan and write the commits; a plan with errors is returned instead.
 
-    No ref moves but that of a pin that was not here yet. Raises what planning raises beside the errors of
+    No ref changes except that of a pin that is new here. Raises the errors of planning, except those of
     places and templates, which are in the plan.
     """
     cache = open_cache(workspace.cache_root)
@@ -55,12 +55,12 @@ def make_candidate(request: Request, workspace: Workspace) -> Made | Plan:
         if plan.errors:
             return plan
         candidate, result = write_result(plan, repository, workspace.series)
-    return Made(plan=plan, candidate=candidate, result=result, files=plan.files)
+    return WrittenCandidate(plan=plan, candidate=candidate, result=result, files=plan.files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
-    """What came of each gate, and the problems, each with the evidence of its gate."""
+class GateRuns:
+    """The result of each gate, and the problems, each with the evidence of its gate."""
 
     rows: tuple[GateRow, ...]
     problems: tuple[tuple[PatchkitError, Evidence | None], ...] = ()
@@ -69,50 +69,50 @@ class Ran:
 
 def run_needed(
     needs: Sequence[GateRow],
-    made: Made,
+    written: WrittenCandidate,
     workspace: Workspace,
     *,
     full: bool,
     environ: Mapping[str, str],
     hardware: Hardware | None,
-) -> Ran:
-    """Run the gates that are needed and can run here. What keeps one from running is a problem."""
-    archs = made.candidate.archs
+) -> GateRuns:
+    """Run the gates that are needed and available here. An error that prevents a run is a problem."""
+    archs = written.candidate.archs
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     here = (*gate_names("anywhere"), *(gate.name for gate in hardware.gates))
     wanted = [hardware.own_name(need.gate) for need in needs if need.state == "would run"]
     only = [name for name in wanted if name in here]
     if not only:
-        return Ran(rows=_rows(needs, None, hardware))
+        return GateRuns(rows=_rows(needs, None, hardware))
     try:
         report = run_verify(
             workspace,
             archs=archs,
-            upstream=made.plan.pin.name,
+            upstream=written.plan.pin.name,
             only=only,
             full=full,
             environ=environ,
-            candidate=made.candidate,
+            candidate=written.candidate,
             hardware=hardware,
         )
     except PatchkitError as error:
-        return Ran(
-            rows=not_run(needs, f"the gates ended with {error.code}"),
+        return GateRuns(
+            rows=not_run(needs, f"the gates stopped with {error.code}"),
             problems=tuple((one, None) for one in members_of(error)),
         )
     problems = tuple((problem, gate.evidence) for gate in report.gates for problem in gate.problems)
-    return Ran(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
+    return GateRuns(rows=_rows(needs, report, hardware), problems=problems, evidence=report.folder)
 
 
 def not_run(needs: Sequence[GateRow], why: str) -> tuple[GateRow, ...]:
-    """What would run does not."""
+    """Mark all gates that would run as not run."""
     return tuple(
         replace(need, state="not run", why=why) if need.state == "would run" else need for need in needs
     )
 
 
 def _rows(needs: Sequence[GateRow], report: Report | None, hardware: Hardware) -> tuple[GateRow, ...]:
-    # A row of the CPU stands beside that of the GPU, and never for it.
+    # A row of the CPU is added next to the row of the GPU and never replaces it.
     return tuple(
         _row(name, need, report, hardware)
         for need in needs
@@ -139,17 +139,17 @@ def _row(name: str, need: GateRow, report: Report | None, hardware: Hardware) ->
     )
 
 
-def set_aside(target: AffectedCandidate, why: str) -> Judged:
-    """A target that no gate looks at, because what it would look at is not what it should be."""
+def set_aside(target: AffectedCandidate, why: str) -> CandidateVerdict:
+    """A target for which no gate runs, because its candidate is not the recorded one."""
     return replace(_judged(target, None, ()), no_gates=why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judge:
-    """Judges the targets of one pull request, from ``before``, the fork point, to ``after``, the head.
+    """Judges the targets of one pull request, from ``before`` (the fork point) to ``after`` (the head).
 
-    ``workspace`` has the series of the head. ``foreign``: GPUs that changed for the gates that
-    look at every GPU.
+    ``workspace`` has the series of the head. ``foreign``: GPUs that changed in the eyes of gates that check
+    every GPU.
     """
 
     request: GateRequest
@@ -160,80 +160,85 @@ class Judge:
     environ: Mapping[str, str]
     hardware: Callable[[Sequence[str]], Hardware] | None
 
-    def explain(self, target: AffectedCandidate) -> Judged:
-        """What would run, believing the lock of the head; nothing is fetched, placed or compiled."""
+    def explain(self, target: AffectedCandidate) -> CandidateVerdict:
+        """What would run if the lock of the head is right; nothing is fetched, placed or compiled."""
         if not target.patches:
             return self._nothing(target)
         if target.recorded is None:
-            raise AssertionError("a lock without it does not describe the series")
+            raise AssertionError("such a lock does not match the series")
         tree = target.recorded.tree
         return _judged(target, tree, self._needs(target, tree))
 
     def judge(self, target: AffectedCandidate) -> Outcome:
-        """Make the candidate and run what it needs.
+        """Make the candidate and run the gates that it needs.
 
-        Raises only what stops everything (CacheError, KeyboardInterrupt); any other error is a finding.
+        Raises only what ends the whole command (CacheError, KeyboardInterrupt); any other error is a finding.
         """
         self.workspace.reporter.step(f"judging {target.name}")
-        made = self._make(target)
-        if not isinstance(made, Made):
-            return made
-        untrue = tuple(Finding(problem=one, target=target.name) for one in check_made(target, made.result))
+        written = self._make(target)
+        if not isinstance(written, WrittenCandidate):
+            return written
+        untrue = tuple(
+            Finding(problem=one, target=target.name) for one in check_recorded(target, written.result)
+        )
         if untrue:
             return set_aside(target, _UNTRUE), untrue
         if not target.patches:
             return self._nothing(target), ()
-        tree = made.result.tree
+        tree = written.result.tree
         ran = run_needed(
             self._needs(target, tree),
-            made,
+            written,
             self.workspace,
             full=self.request.full,
             environ=self.environ,
             hardware=self.hardware(target.archs) if self.hardware else None,
         )
-        findings = blame(ran.problems, made.plan, made.files, target, self.before, self.after)
+        findings = blame(ran.problems, written.plan, written.files, target, self.before, self.after)
         return _judged(target, tree, ran.rows, ran.evidence), tuple(findings)
 
     def place(self, target: AffectedCandidate) -> Outcome:
-        """Place a target whose lock does not describe it, and run no gate.
+        """Place a target that its lock does not match, and run no gate.
 
-        What is wrong with a place or a template keeps the author from writing the lock: it has to be told.
+        Errors of places and templates prevent the author from writing the lock, so they are reported.
         """
-        made = self._make(target)
-        return set_aside(target, NOT_DESCRIBED), () if isinstance(made, Made) else made[1]
+        written = self._make(target)
+        return (
+            set_aside(target, NOT_DESCRIBED),
+            () if isinstance(written, WrittenCandidate) else written[1],
+        )
 
     def _needs(self, target: AffectedCandidate, tree: str) -> tuple[GateRow, ...]:
         return find_needs(target, self.before, self.after, tree=tree, foreign=self.foreign)
 
-    def _nothing(self, target: AffectedCandidate) -> Judged:
+    def _nothing(self, target: AffectedCandidate) -> CandidateVerdict:
         """A target without a patch: its tree is upstream's own."""
         there = find_available(self.after.files, target.archs, target.pin.build).sentence
         bare = _judged(target, target.pin.tree, ())
         return replace(bare, no_gates=f"{NOTHING}. {there}", nothing_to_prove=True)
 
-    def _make(self, target: AffectedCandidate) -> Made | Outcome:
-        """The candidate, or what keeps it from being made."""
+    def _make(self, target: AffectedCandidate) -> WrittenCandidate | Outcome:
+        """The candidate, or the findings that prevent it."""
         request = Request(archs=target.archs, upstream=target.pin.name, with_=target.with_, only=target.only)
         try:
-            made = make_candidate(request, self.workspace)
+            written = make_candidate(request, self.workspace)
         except PatchkitError as error:
             rows = every_gate("not run", f"the candidate cannot be made: {error.code}")
             point_into(error, self.after.files.root)
             found = tuple(Finding(problem=one, target=target.name) for one in members_of(error))
             return _judged(target, None, rows), found
-        if isinstance(made, Made):
-            return made
+        if isinstance(written, WrittenCandidate):
+            return written
         rows = every_gate("not run", "the series cannot be applied")
-        problems: list[tuple[PatchkitError, Evidence | None]] = [(one, None) for one in made.errors]
-        findings = blame(problems, made, {}, target, self.before, self.after)
+        problems: list[tuple[PatchkitError, Evidence | None]] = [(one, None) for one in written.errors]
+        findings = blame(problems, written, {}, target, self.before, self.after)
         return _judged(target, None, rows), tuple(findings)
 
 
 def _judged(
     target: AffectedCandidate, tree: str | None, rows: tuple[GateRow, ...], evidence: Path | None = None
-) -> Judged:
-    return Judged(
+) -> CandidateVerdict:
+    return CandidateVerdict(
         name=target.name,
         archs=target.archs,
         build=target.pin.build,

@@ -1,4 +1,4 @@
-"""What a pull request may do to the lock, before anything it names is downloaded or placed."""
+"""What a pull request may change in the lock, checked before anything it names is downloaded or placed."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _SHOWN = 8
 
 
 def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
-    """Pins that were rewritten, and sources that are not known."""
+    """Report pins that were rewritten, and sources that are not known."""
     old = {pin.build: pin for pin in before.pins}
     known = {_address(source) for pin in before.pins for source in pin.sources}
     for pin in after.pins:
         was = old.get(pin.build)
         if was is not None and _identity(was) != _identity(pin):
             yield ConfigError(
-                f"{pin.name} is tree {pin.tree[:12]} in the head and {was.tree[:12]} before",
+                f"{pin.name} is tree {pin.tree[:12]} in the head but {was.tree[:12]} before",
                 code="GATE_PIN_REWRITTEN",
                 where=pin.where or Location(path="patches/upstream.lock"),
                 why="a build of upstream has one tree and one commit; nothing was downloaded",
-                hint="restore the pin; a wrong pin is taken out and put in again by two pull requests",
+                hint="restore the pin; to replace a wrong one, remove and add it again in two pull requests",
             )
         for source in pin.sources:
             if _address(source) not in known:
@@ -35,8 +35,8 @@ def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
                     f"{pin.name} would be downloaded from {_address(source)}, which is new",
                     code="GATE_SOURCE_NEW",
                     where=pin.where or Location(path="patches/upstream.lock"),
-                    why="a pull request does not choose whom this machine talks to; nothing was downloaded",
-                    hint="look at the address, and put it into the lock of the base first",
+                    why="a pull request may not choose new servers for this machine; nothing was downloaded",
+                    hint="check the address, and add it to the lock of the base first",
                 )
 
 
@@ -49,7 +49,7 @@ def _address(source: Source) -> str:
 
 
 def check_described(side: Side, targets: Sequence[AffectedCandidate]) -> list[ConfigError]:
-    """Where the lock of the head does not describe its series, found in the files alone.
+    """Report results of the head's lock that do not match its series, from the files alone.
 
     Raises LOCK_INPUT_UNUSABLE.
     """
@@ -67,28 +67,28 @@ def _described(side: Side, target: AffectedCandidate) -> ConfigError | None:
         if not places:
             return None
         return ConfigError(
-            f"the lock's result for {target.name} was made of other files",
+            f"the lock's result for {target.name} is from other files",
             code="GATE_LOCK_OUTDATED",
             where=[recorded.where or Location(path="patches/upstream.lock"), *places],
-            why="a file that a candidate is made of changed, and the lock still records the old one",
+            why="an input of the candidate changed, but the lock still records the old one",
             hint=_command(target),
         )
     if not target.reasons or not (target.patches or target.before is not None):
         return None
-    # What it was before the change: that says which files the author forgot to record.
+    # The results before the change show which files the author forgot to record.
     others = [one for one in side.lock.results if (one.build, one.archs) == (target.pin.build, target.archs)]
     places = [place for one in others for place in _changed(side, one)]
     return ConfigError(
         f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
         code="GATE_LOCK_UNRECORDED",
         where=[Location(path="patches/upstream.lock"), *dict.fromkeys(places)],
-        why="the lock decides the bytes of a candidate",
+        why="the lock must record the result of every candidate",
         hint="patchkit lock --all" if places else _command(target),
     )
 
 
 def _changed(side: Side, recorded: Result) -> list[Location]:
-    """The inputs of a result that are not as it records them, with both digests."""
+    """The inputs of a result that differ from what it records, with both digests."""
     patches = [patch for name in recorded.patches if (patch := side.series.patch(name)) is not None]
     profiles = [side.profiles[arch] for arch in recorded.archs if arch in side.profiles]
     now = hash_inputs(profiles, [patch.folder for patch in patches], side.files)
@@ -105,34 +105,35 @@ def _command(target: AffectedCandidate) -> str:
     )
 
 
-def check_made(target: AffectedCandidate, made: Result) -> Iterator[ConfigError]:
-    """How the tree and the commit that the lock records stand to what the head gives."""
+def check_recorded(target: AffectedCandidate, actual: Result) -> Iterator[ConfigError]:
+    """Compare the tree and commit that the lock records with those that the head gives."""
     recorded = target.recorded
     if recorded is None:
         return
-    for what, told, given in (
-        ("tree", recorded.tree, made.tree),
-        ("commit", recorded.commit, made.commit),
+    for what, recorded_hash, actual_hash in (
+        ("tree", recorded.tree, actual.tree),
+        ("commit", recorded.commit, actual.commit),
     ):
-        if told != given:
+        if recorded_hash != actual_hash:
             yield ConfigError(
-                f"{target.name}: the lock records {what} {told[:12]}, its own files give {given[:12]}",
+                f"{target.name}: the lock records {what} {recorded_hash[:12]}, but its files give "
+                f"{actual_hash[:12]}",
                 code="GATE_LOCK_UNTRUE",
                 where=recorded.where or Location(path="patches/upstream.lock"),
-                why="the row was edited by hand, or made by another patchkit; no gate was run on either",
+                why="the row was edited by hand or written by another patchkit; no gate ran on either",
                 hint=_command(target),
             )
 
 
 def stale_results(side: Side) -> Iterator[ConfigError]:
-    """Results of GPUs or patches that the head does not have."""
+    """Results for GPUs or patches that the head does not have."""
     for result in side.lock.results:
         gone = [f"arch_profiles/{arch}.toml" for arch in result.archs if arch not in side.profiles]
         gone += [f"the patch {name}" for name in result.patches if side.series.patch(name) is None]
         if gone:
             yield ConfigError(
                 f"the lock has a result for {'+'.join(result.archs)} on {build_name(result.build)}, "
-                f"and the head does not have {', '.join(gone)}",
+                f"but the head does not have {', '.join(gone)}",
                 code="GATE_LOCK_OUTDATED",
                 where=result.where or Location(path="patches/upstream.lock"),
                 hint="patchkit lock --all",

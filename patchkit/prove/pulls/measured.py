@@ -1,4 +1,4 @@
-"""The evidence files of a pull request: each one that it adds or changes is checked as a stranger's."""
+"""The evidence files of a pull request: each added or changed one is checked as untrusted input."""
 
 from __future__ import annotations
 
@@ -21,19 +21,17 @@ from patchkit.prove.pulls.side import Side
 def judge_evidence(
     look: FirstLook, after: Side, workspace: Workspace
 ) -> tuple[tuple[PatchkitError, ...], tuple[str, ...]]:
-    """What is wrong with the files, and what a person should look at.
+    """Errors in the files, and notes for a reviewer.
 
     With ``--explain`` nothing is computed. Raises CacheError.
     """
     changed = {change.path: change.letter for change in look.pull.changes}
     paths = [path for path, part in look.parts.items() if part == "evidence"]
     errors: list[PatchkitError] = []
-    attention = [
-        f"{path} is gone: what it said counts for nothing any more" for path in paths if changed[path] == "D"
-    ]
+    attention = [f"{path} was removed and no longer counts" for path in paths if changed[path] == "D"]
     added = [path for path in paths if changed[path] != "D"]
     if look.request.explain:
-        attention += [f"{path} would be checked: each figure from its rounds" for path in added]
+        attention += [f"{path} would be checked: each figure against its rounds" for path in added]
         return (), tuple(attention)
     if added:
         checker = make_checker(
@@ -48,16 +46,16 @@ def judge_evidence(
             except PatchkitError as error:
                 errors += members_of(error)
                 continue
-            told = "; ".join(f"{one.patch} {one.becomes}" for one in found.patches)
+            effects = "; ".join(f"{one.patch} {one.becomes}" for one in found.patches)
             whose = f"{found.file.who}, {found.file.machine.gpu}, {build_name(found.file.build)}"
-            attention.append(f"{path} is in order ({whose}): {told or 'it says nothing of any patch alone'}")
+            attention.append(f"{path} is valid ({whose}): {effects or 'it measures no patch on its own'}")
     return tuple(errors), tuple(attention)
 
 
 def place(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...], workspace: Workspace) -> Result:
-    """What patches that no lock records together give; no ref of it stays.
+    """The result of patches that no lock records together; no ref is kept.
 
-    Raises an ErrorGroup of what cannot be placed, and what planning raises.
+    Raises an ErrorGroup of what cannot be placed, and the errors of planning.
     """
     found = make_candidate(Request(archs=archs, upstream=pin.name, only=patches), workspace)
     if isinstance(found, Plan):

@@ -1,4 +1,4 @@
-"""Which gates a target needs: those whose answer the pull request can change."""
+"""Which gates a target needs: those whose result the pull request can change."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from patchkit.prove.pulls.verdict import GateRow, RowState
 def find_needs(
     target: AffectedCandidate, before: Side, after: Side, *, tree: str, foreign: Sequence[str]
 ) -> tuple[GateRow, ...]:
-    """Every gate for one target: what would run, and why the rest need not.
+    """Every gate for one target: which would run, and why the others need not.
 
     Args:
-        target: what is judged.
+        target: the target to judge.
         before: the fork point.
         after: the head.
-        tree: of the candidate that the head gives.
-        foreign: GPUs that changed for the gates that look at every GPU.
+        tree: the tree of the candidate that the head gives.
+        foreign: GPUs that changed in the eyes of gates that check every GPU.
     """
     if target.before is None:
-        return every_gate("would run", "the fork point has no such candidate")
+        return every_gate("would run", "the fork point does not have this candidate")
     if target.before.tree != tree:
         return every_gate(
             "would run", f"the candidate is tree {tree[:12]} instead of {target.before.tree[:12]}"
@@ -35,10 +35,10 @@ def find_needs(
     strangers = [arch for arch in foreign if arch not in target.archs]
     if strangers:
         for gate in (entry.name for entry in entries() if entry.sees_every_gpu):
-            reasons.setdefault(gate, f"it looks at {', '.join(strangers)}, which changed")
+            reasons.setdefault(gate, f"it checks {', '.join(strangers)} too, which changed")
     return tuple(
         replace(row, state="would run", why=reasons[row.gate]) if row.gate in reasons else row
-        for row in every_gate("not needed", f"tree {tree[:12]} is as it was")
+        for row in every_gate("not needed", f"tree {tree[:12]} is unchanged")
     )
 
 
@@ -56,11 +56,11 @@ def _by_rules(target: AffectedCandidate, before: Side, after: Side) -> Iterator[
         old, new = before.series.patch(name), after.series.patch(name)
         if old is None or new is None:
             continue
-        told = f"of patches/{new.folder}/patch.toml changed"
+        where = f"of patches/{new.folder}/patch.toml changed"
         for entry in entries():
             for attribute, words in entry.reads.items():
                 if getattr(old, attribute) != getattr(new, attribute):
-                    yield entry.name, f"{words} {told}"
+                    yield entry.name, f"{words} {where}"
 
 
 def _facts(side: Side, arch: str) -> object:

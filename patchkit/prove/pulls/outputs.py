@@ -1,7 +1,7 @@
 """The verdict as files that CI systems show: Markdown, SARIF, and the reports of each candidate's evidence.
 
-The SARIF is of the findings, each at the line of the *patch* that it comes from: that is the line a reviewer
-of the pull request sees. What the gates measured is in the reports of the evidence
+SARIF has the findings, each at the line of the *patch* that it comes from, which is the line that a reviewer
+of the pull request sees. Measurements of the gates are in the reports of the evidence
 (:mod:`patchkit.prove.report`).
 """
 
@@ -38,20 +38,20 @@ def write_outputs(
     environ: Mapping[str, str],
     version: str,
 ) -> None:
-    """Write what was asked for.
+    """Write the requested files.
 
     Args:
-        verdict: what is told.
-        workspace: whose cache has the evidence.
-        summary: a file to add the Markdown to, which several steps share.
+        verdict: the verdict.
+        workspace: its cache has the evidence.
+        summary: a file to append the Markdown to, which several CI steps share.
         sarif: a file for the findings.
         reports: a folder for verdict.json, verdict.md, findings.sarif, and every report of each candidate's
             evidence.
-        environ: says which paths are this machine's own.
+        environ: identifies paths that belong to this machine.
         version: of patchkit.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: the disk is full or not writable.
         UsageError: evidence cannot be read.
     """
     if summary is not None:

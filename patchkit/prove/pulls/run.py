@@ -1,8 +1,8 @@
 """The work of ``patchkit gate``, from two commits to the verdict.
 
-The order is that of cost: what changed (git), what the head's own data says (TOML), where its edits go
-(planning), what the gates say (compiling). A lock that does not describe the head's series is found in its
-files alone, and keeps every gate from running: they would judge another tree than the one that it records.
+Steps run in order of cost: what changed (git), the head's own data (TOML), where its edits go (planning),
+gates (compiling). A lock that does not match the head's series is found from its files alone, and then no
+gate runs, because gates would judge another tree than the recorded one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.measured import judge_evidence
 from patchkit.prove.pulls.side import point_into, read_side
 from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles
-from patchkit.prove.pulls.verdict import Finding, Judged, PullVerdict
+from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, PullVerdict
 from patchkit.prove.verify.hardware import Hardware
 
 
@@ -36,21 +36,21 @@ def run_gate(
     """Judge a pull request.
 
     Args:
-        look: what changed.
-        workspace: its cache is used; its series only for a fork of llama.cpp, which has none of its own.
-        environ: where tools are looked for.
+        look: the changes.
+        workspace: its cache is used; its series only for a fork of llama.cpp, which has no series.
+        environ: the environment to find tools in.
         hardware: the gates that run on hardware, for some GPUs; none by default.
 
     Raises:
-        ConfigError: the series of the *fork point* is not what it must be.
+        ConfigError: the series of the *fork point* is invalid.
         GATE_FORK_WITHOUT_BRANCH: the fork has no candidate.
-        CacheError, GitError: the disk or git refused.
+        CacheError, GitError: the disk or git failed.
     """
     if look.pull.kind == "fork":
         return judge_fork(look, workspace, environ=environ, hardware=hardware)
     if not look.needs_more:
         return look.verdict()
-    with working_folder(workspace.cache_root, "gate-", "making room for a pull request") as folder:
+    with working_folder(workspace.cache_root, "gate-", "creating a folder for a pull request") as folder:
         return _judge_series(look, workspace, folder, environ, hardware)
 
 
@@ -70,16 +70,16 @@ def _judge_series(
     of_pins = list(check_pins(before.lock, after.lock))
     foreign = foreign_profiles(before, after)
     problems: list[PatchkitError] = [*of_pins, *stale_results(after)]
-    judged: list[Judged] = []
+    judged: list[CandidateVerdict] = []
     findings: list[Finding] = []
     try:
         changed = [path for path, part in look.parts.items() if part in SERIES_PARTS - {"lock"}]
         targets = find_targets(before, after, changed, foreign)
-        behind = check_described(after, targets)
+        outdated = check_described(after, targets)
     except PatchkitError as error:
         problems += members_of(error)
     else:
-        problems += behind
+        problems += outdated
         judge = Judge(
             request=request,
             before=before,
@@ -89,26 +89,26 @@ def _judge_series(
             environ=environ,
             hardware=hardware,
         )
-        # Nothing is fetched for a pin whose lines in the lock are refused.
+        # Nothing is fetched for a pin whose lock entry was rejected.
         refused = {str(place) for problem in of_pins for place in problem.where}
         for target in targets:
             if not target.reasons or str(target.pin.where) in refused:
                 continue
             if request.explain:
-                judged.append(set_aside(target, NOT_DESCRIBED) if behind else judge.explain(target))
+                judged.append(set_aside(target, NOT_DESCRIBED) if outdated else judge.explain(target))
                 continue
-            one, found = judge.place(target) if behind else judge.judge(target)
+            one, found = judge.place(target) if outdated else judge.judge(target)
             judged.append(one)
             findings += found
     findings = in_order([*(Finding(problem=problem) for problem in problems), *findings])
-    wrong, told = judge_evidence(look, after, workspace)
+    wrong, notes = judge_evidence(look, after, workspace)
     findings += [Finding(problem=problem) for problem in wrong]
     for finding in findings:
         for side in (after, before):
             point_into(finding.problem, side.files.root)
-    return look.verdict(tuple(judged), tuple(findings), (*find_attention(before, after), *told))
+    return look.verdict(tuple(judged), tuple(findings), (*find_attention(before, after), *notes))
 
 
 def in_order(findings: Sequence[Finding]) -> list[Finding]:
-    """A lock that is behind comes last: a forgotten command must not hide what is wrong."""
+    """Put an outdated lock last: a forgotten command must not hide real problems."""
     return sorted(findings, key=lambda finding: finding.problem.code.startswith("GATE_LOCK_"))

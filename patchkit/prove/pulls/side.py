@@ -1,4 +1,4 @@
-"""One commit's series, written to a folder and loaded; errors name its files as the commit has them."""
+"""The series of one commit, written to a folder and loaded; errors name files as they are in the commit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from patchkit.carry.upstream.repository import Repository, TreeEntry
 from patchkit.prove.verify.policy import SeriesWithPolicy, load_proven_series
 
 _MODES = frozenset({"100644", "100755"})
-# Ours: the whole series has about 60 files and 0.3 MB.
+# Chosen; the whole series has about 60 files and 0.3 MB.
 _MOST_FILES = 2000
 _MOST_BYTES = 32 * 1024 * 1024
 
@@ -37,9 +37,9 @@ def read_side(repository: Repository, commit: str, folder: Path) -> Side:
     """Write the series of a commit into ``folder`` and load all of it.
 
     Raises:
-        GATE_ENTRY_REFUSED: a link, a submodule, an odd name, or too much of it.
-        ConfigError: a file is not what it must be; an ErrorGroup for several.
-        CacheError, GitError: the disk or git refused.
+        GATE_ENTRY_REFUSED: a link, a submodule, an invalid name, or too much data.
+        ConfigError: a file is invalid; an ErrorGroup for several.
+        CacheError, GitError: the disk or git failed.
     """
     files = SeriesDir(root=folder, origin="named")
     entries = [entry for part in files.folders for entry in repository.list_files(commit, f"{part.name}/")]
@@ -57,7 +57,7 @@ def read_side(repository: Repository, commit: str, folder: Path) -> Side:
 
 
 def _load(commit: str, files: SeriesDir) -> Side:
-    """Everything there is, and every error there is."""
+    """Load everything and collect all errors."""
     errors: list[PatchkitError] = []
     profiles: dict[str, ArchProfile] = {}
     for arch in list_profiles(files.profiles):
@@ -78,7 +78,7 @@ def _load(commit: str, files: SeriesDir) -> Side:
 
 
 def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> None:
-    hint = "a series is plain files below patches/, templates/, arch_profiles/ and evidence/"
+    hint = "a series consists of plain files in patches/, templates/, arch_profiles/ and evidence/"
     for entry in entries:
         parts = PurePosixPath(entry.path).parts
         if entry.mode not in _MODES:
@@ -89,12 +89,12 @@ def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> No
                 f"{entry.path} is {what}",
                 code="GATE_ENTRY_REFUSED",
                 where=Location(path=entry.path),
-                why="it is not followed",
+                why="only regular files are read",
                 hint=hint,
             )
         if ".." in parts or ".git" in parts or not entry.path.isprintable() or "\\" in entry.path:
             raise ConfigError(
-                f"{entry.path!r} is no name for a file of a series",
+                f"{entry.path!r} is not a valid name for a file of a series",
                 code="GATE_ENTRY_REFUSED",
                 where=Location(path="patches"),
                 hint=hint,
@@ -118,7 +118,7 @@ def _refuse(entries: list[TreeEntry], repository: Repository, commit: str) -> No
 
 @contextmanager
 def pointing_into(folder: Path) -> Iterator[None]:
-    """Errors raised inside name files as the commit has them, without ``folder``."""
+    """Errors raised inside name files as in the commit, without ``folder``."""
     try:
         yield
     except PatchkitError as error:
@@ -127,6 +127,6 @@ def pointing_into(folder: Path) -> Iterator[None]:
 
 
 def point_into(error: PatchkitError, folder: Path) -> PatchkitError:
-    """The same error, with every place and text that names ``folder`` made relative to it."""
+    """Change the error so that places and texts in ``folder`` are relative to it."""
     map_texts(error, lambda text: text.replace(f"{folder}/", "").replace(str(folder), "the series"))
     return error

@@ -1,4 +1,4 @@
-"""Which candidates a change of the series can affect, and what of it a person should look at."""
+"""Which candidates a change of the series can affect, and which changes need a reviewer's attention."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from patchkit.prove.pulls.side import Side
 
 
 def find_attention(before: Side, after: Side) -> Iterator[str]:
-    """What a person should look at, though nothing is wrong with it: one sentence each."""
+    """Changes that a reviewer should look at although nothing is wrong: one sentence each."""
     old, new = before.series, after.series
     if set(old.gates.required) - set(new.gates.required):
         gone = ", ".join(name for name in old.gates.required if name not in new.gates.required)
         yield f"patches/series.toml no longer requires {gone} before a branch is published"
     if set(old.gates.hardware) - set(new.gates.hardware):
         gone = ", ".join(name for name in old.gates.hardware if name not in new.gates.hardware)
-        yield f"patches/series.toml no longer asks for hardware for {gone}: an emulated GPU is enough"
+        yield f"patches/series.toml no longer requires hardware for {gone}: an emulated GPU is enough"
     if set(new.folders) - set(old.folders):
         more = ", ".join(name for name in new.folders if name not in old.folders)
-        yield f"patches/series.toml lets patches edit more of upstream: {more}"
+        yield f"patches/series.toml lets patches edit more folders of upstream: {more}"
     yield from _of_pins(before, after)
     for patch in new.patches:
         was = old.patch(patch.id)
@@ -38,25 +38,25 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
             yield from _of_patch(was, patch, where)
     for patch in old.patches:
         if new.patch(patch.id) is None:
-            yield f"patches/{patch.folder} is gone: the patch {patch.id} is applied nowhere any more"
+            yield f"patches/{patch.folder} was removed: the patch {patch.id} is no longer applied"
     yield from _of_profiles(before, after)
 
 
 def _of_pins(before: Side, after: Side) -> Iterator[str]:
     if before.lock.default != after.lock.default:
         old, new = build_name(before.lock.default), build_name(after.lock.default)
-        yield f"the default pin becomes {new} instead of {old}"
+        yield f"the default pin changes from {old} to {new}"
     known = {pin.build: pin.followed for pin in before.lock.pins}
     called = {pin.build: pin.releases for pin in before.lock.pins}
     for pin in after.lock.pins:
         if pin.releases != called.get(pin.build, ()):
             names = ", ".join(pin.releases) or "no release"
-            yield f"the lock says that {pin.name} is {names}: that upstream tagged it so is not checked here"
+            yield f"the lock names {pin.name} as {names}; whether upstream tagged it so is not checked here"
         for one in pin.followed:
             if one not in known.get(pin.build, ()):
                 yield (
-                    f"on {pin.name}, patches that name {one.function} in {one.file} go to {one.now_function} "
-                    f"in {one.now_file}: a bump found that these are the same, and it is not checked here"
+                    f"on {pin.name}, edits of {one.function} in {one.file} go to {one.now_function} in "
+                    f"{one.now_file}: a bump found that both are the same function; not checked here"
                 )
 
 
@@ -65,15 +65,15 @@ def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
         guards = [", ".join(each.macros) or "nothing" for each in (now, was)]
         yield f"{where} is guarded by {guards[0]} instead of {guards[1]}"
     if was.resources != now.resources:
-        yield f"{where} changes what its kernels may cost ([resources])"
+        yield f"{where} changes how many resources its kernels may need ([resources])"
     if was.bench != now.bench:
-        yield f"{where} changes what it promises ([bench])"
+        yield f"{where} changes the speed that it promises ([bench])"
     if was.moves != now.moves:
         yield f"{where} changes which kernels it may move"
     if was.launches != now.launches:
         yield f"{where} changes what it promises about launches ([launches])"
     if was.without != now.without:
-        yield f"{where} says something else fails without it"
+        yield f"{where} changes what fails without it"
 
 
 def _of_profiles(before: Side, after: Side) -> Iterator[str]:
@@ -92,15 +92,15 @@ def _of_profiles(before: Side, after: Side) -> Iterator[str]:
                 yield f"arch_profiles/{arch}.toml makes {name} {choice.default} (it was {old})"
 
 
-# What the gates that look at every GPU ask of those that no patch is for.
+# The facts that gates which check every GPU read from GPUs that no patch targets.
 _FOREIGN_FACTS = ("device_macro", "compute_capability", "wave_size", "matrix")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedCandidate:
-    """``patches`` as the head selects them; ``only`` when the lock records fewer than the profiles turn on.
+    """``patches`` as the head selects them; ``only`` if the lock records fewer than the profiles turn on.
 
-    ``before`` is what the lock of the fork point records of it, ``recorded`` what that of the head does.
+    ``before`` is the result in the lock of the fork point, ``recorded`` that in the lock of the head.
     """
 
     archs: tuple[str, ...]
@@ -114,7 +114,7 @@ class AffectedCandidate:
 
     @property
     def name(self) -> str:
-        """``gfx1151 on b6900``, and what was asked for beside it."""
+        """``gfx1151 on b6900``, plus the opt-in patches that were requested."""
         more = f" with {' '.join(self.with_)}" if self.with_ else ""
         return f"{'+'.join(self.archs)} on {self.pin.name}{more}"
 
@@ -122,16 +122,16 @@ class AffectedCandidate:
 def find_targets(
     before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
 ) -> tuple[AffectedCandidate, ...]:
-    """Every target of the head, those that no change reaches with no reasons.
+    """All targets of the head; targets that no change reaches have no reasons.
 
     Args:
         before: the fork point.
         after: the head.
-        changed: paths of the series, but for the lock, which is compared by what it says.
-        foreign: see :func:`foreign_profiles`; what they mean to others is asked at the default pin.
+        changed: changed paths of the series except the lock, which is compared by content.
+        foreign: see :func:`foreign_profiles`; their effect on other targets is checked at the default pin.
 
     Raises:
-        PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's own data splits what belongs together.
+        PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's data splits patches that belong together.
     """
     requests = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
     found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], AffectedCandidate] = {}
@@ -144,7 +144,7 @@ def find_targets(
 
 
 def foreign_profiles(before: Side, after: Side) -> tuple[str, ...]:
-    """GPUs that came, went, or are seen in another way by the gates of other GPUs' candidates."""
+    """GPUs that were added, removed, or changed in facts that gates read for other GPUs' candidates."""
     names = sorted({*before.profiles, *after.profiles})
     return tuple(name for name in names if _foreign(before, name) != _foreign(after, name))
 
@@ -158,13 +158,13 @@ def _foreign(side: Side, arch: str) -> object:
 
 
 def _recorded(before: Side, after: Side) -> Iterator[Request]:
-    """What each result of the head's lock was recorded for, as the head's profiles and patches are now."""
+    """The request of each result in the head's lock, with the head's profiles and patches."""
     for result in after.lock.results:
         if any(arch not in after.profiles for arch in result.archs):
-            continue  # told as stale by the one who checks the lock
+            continue  # stale_results reports it
         pin = after.lock.pin(result.build)
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
-        # What was asked for when it was recorded: what the head makes opt-in is not asked for by that.
+        # Patches requested when the result was recorded; a patch that the head makes opt-in is not requested.
         asked = before if before.lock.result(*result.key) is not None else after
         profiles = [asked.profiles[arch] for arch in result.archs if arch in asked.profiles]
         with_ = opted_in(asked.series, profiles, ids, result.build)
@@ -175,7 +175,7 @@ def _recorded(before: Side, after: Side) -> Iterator[Request]:
 
 
 def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[Request]:
-    """A GPU that gets patches at the default pin is a candidate too, whether or not the lock has it."""
+    """GPUs that get patches at the default pin but have no result in the lock are candidates as well."""
     pin = after.lock.pin(None)
     for arch in after.profiles:
         if any(arch in result.archs and result.build == pin.build for result in after.lock.results):
@@ -187,7 +187,7 @@ def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[Request]:
 
 
 def _ids(side: Side, pin: Pin, request: Request) -> tuple[str, ...] | None:
-    """The patches that are in; None when these GPUs or patches are not of this side."""
+    """The selected patches; None if these GPUs or patches do not exist on this side."""
     if any(arch not in side.profiles for arch in request.archs):
         return None
     try:
@@ -204,7 +204,7 @@ def _target(
     request: Request, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
 ) -> AffectedCandidate:
     pin = after.lock.pin(request.upstream)
-    patches = _decide(after, pin, request).ids  # raises here, where _ids only asks
+    patches = _decide(after, pin, request).ids  # raises errors, which _ids ignores
     known = _ids(before, pin, request) or ()
     recorded = after.lock.result(pin.build, request.archs, patches)
     was = before.lock.result(pin.build, request.archs, patches)
@@ -216,7 +216,7 @@ def _target(
     strangers = [arch for arch in foreign if arch not in request.archs]
     if strangers and patches and pin.build == after.lock.default:
         looking = " and ".join(gate.name for gate in entries() if gate.sees_every_gpu)
-        reasons.append(f"{looking} look at {', '.join(strangers)}, too")
+        reasons.append(f"{looking} check {', '.join(strangers)} too")
     if known != patches and known:
         reasons.append(f"its patches are {', '.join(patches) or 'none'} instead of {', '.join(known)}")
     return AffectedCandidate(
@@ -239,19 +239,19 @@ def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result |
         yield f"patches/upstream.lock: {pin.name} is another pin"
     elif known.followed != pin.followed:
         yield f"patches/upstream.lock: functions of {pin.name} are followed to other places"
-    if recorded != was:  # where they stand in the file does not count
+    if recorded != was:  # their position in the file does not matter
         yield "patches/upstream.lock: another result is recorded"
 
 
 def _reaching(side: Side, archs: Sequence[str], ids: Sequence[str], changed: Sequence[str]) -> Iterator[str]:
-    """The changed paths that a candidate of this side is made of."""
+    """The changed paths that are inputs of a candidate of this side."""
     profiles = [side.profiles[arch] for arch in archs if arch in side.profiles]
     files = {f"arch_profiles/{path}" for profile in profiles for path in profile.inputs}
     patches = [patch for name in ids if (patch := side.series.patch(name)) is not None]
     folders = ("templates/", *(_folder(patch) for patch in patches))
     for path in changed:
         if path in {f"{_folder(patch)}{EVIDENCE}" for patch in patches}:
-            continue  # it decides whether a patch is in, which is looked at as such
+            continue  # it affects whether a patch is selected, which is compared as such
         if path in files or path == "patches/series.toml" or (ids and path.startswith(folders)):
             yield path
 

@@ -1,4 +1,4 @@
-"""The verdict in words: lines for a terminal, Markdown for a pull request or the summary of a CI step."""
+"""The verdict as text: lines for a terminal, Markdown for a pull request or the summary of a CI step."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Iterator
 
 from patchkit.base.text import counted, one_line
 from patchkit.base.verdict import MARKS
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
+from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, PullVerdict
 
 _MARKS = {**MARKS, "not needed": "=", "would run": "?"}
 CLOSING = {
-    "passed": "What is listed as ok is proven; what is listed as not run or not proven is not.",
+    "passed": "Gates listed as ok are proven; gates listed as not run or not proven are not.",
     "blocked": "This pull request must not be merged as it is.",
-    "not proven": "Nothing speaks against it, and this gate cannot prove it.",
-    "nothing to prove": "No gate looks at what this pull request changes.",
-    "explained": "Nothing was run. This is what would run, if the lock of the head is right.",
+    "not proven": "No problem was found, but this gate cannot prove the change.",
+    "nothing to prove": "No gate checks what this pull request changes.",
+    "explained": "Nothing was run. This lists what would run if the lock of the head is right.",
 }
-_MOST = 12  # leaks and paths in one line of text; the JSON has all of them
+_MOST = 12  # leaks and paths per line of text; the JSON has all of them
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&])")
 
 
 def gate_lines(verdict: PullVerdict) -> list[str]:
-    """For a terminal."""
+    """The verdict for a terminal."""
     pull = verdict.pull
     lines = [
         f"{verdict.word.upper()}: {pull.kind} {pull.fork_point[:12]}..{pull.head[:12]}, {_count(verdict)}"
@@ -44,9 +44,8 @@ def _count(verdict: PullVerdict) -> str:
     return counted(len(verdict.pull.changes), "changed file")
 
 
-def _candidate(one: Judged) -> Iterator[str]:
-    told = _tree(one)
-    yield f"{one.name}: {told}"
+def _candidate(one: CandidateVerdict) -> Iterator[str]:
+    yield f"{one.name}: {_tree(one)}"
     yield f"  because of {_some(one.reasons)}"
     if one.no_gates is not None:
         yield f"  {one.no_gates}"
@@ -59,7 +58,7 @@ def _candidate(one: Judged) -> Iterator[str]:
         yield f"  evidence: {one.evidence}"
 
 
-def _tree(one: Judged) -> str:
+def _tree(one: CandidateVerdict) -> str:
     if one.nothing_to_prove:
         return "nothing to prove"
     if one.tree is None:
@@ -67,7 +66,7 @@ def _tree(one: Judged) -> str:
     if one.tree_before is None:
         return f"tree {one.tree[:12]}, new"
     same = one.tree == one.tree_before
-    return f"tree {one.tree[:12]}, {'as it was' if same else f'it was {one.tree_before[:12]}'}"
+    return f"tree {one.tree[:12]}, {'unchanged' if same else f'before: {one.tree_before[:12]}'}"
 
 
 def _row(row: GateRow) -> str:
@@ -92,7 +91,7 @@ def _some(texts: tuple[str, ...]) -> str:
 
 
 def gate_markdown(verdict: PullVerdict) -> str:
-    """For a pull request or a step summary; text of the pull request cannot become markup."""
+    """The verdict for a pull request or a step summary; text of the pull request cannot become markup."""
     pull = verdict.pull
     lines = [
         f"## patchkit gate: {verdict.word}",
@@ -107,13 +106,13 @@ def gate_markdown(verdict: PullVerdict) -> str:
         if one.no_gates is not None:
             lines += ["", _safe(one.no_gates)]
             continue
-        lines += ["", "| gate | state | what it says |", "|---|---|---|"]
+        lines += ["", "| gate | state | result |", "|---|---|---|"]
         lines += [f"| {row.gate} | {row.state} | {_safe(_cell(row))} |" for row in one.rows]
     open_ones = list(_not_proven(verdict))
     if open_ones:
         lines += ["", "### Not proven", "", *(f"- {_safe(text)}" for text in open_ones)]
     if verdict.attention:
-        lines += ["", "### To be seen by a person", "", *(f"- {_safe(text)}" for text in verdict.attention)]
+        lines += ["", "### For the reviewer", "", *(f"- {_safe(text)}" for text in verdict.attention)]
     return "\n".join(lines) + "\n"
 
 

@@ -19,7 +19,7 @@ Word = Literal["passed", "blocked", "not proven", "nothing to prove", "explained
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """``target`` None: about the pull request as a whole. ``leaks`` are names of configurations."""
+    """One problem. ``target`` None: about the whole pull request. ``leaks`` are names of configurations."""
 
     json_keys: ClassVar = (
         "code=problem.code message=problem.message target where=problem.where patch=patch_places "
@@ -34,7 +34,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRow:
-    """What came of one gate, or would; ``why`` it ran, or need not or could not run.
+    """The state of one gate; ``why`` it ran, need not run or could not run.
 
     ``summary`` is the gate's own line.
     """
@@ -48,15 +48,15 @@ class GateRow:
 
     @property
     def has_run(self) -> bool:
-        """Whether the gate ran to its end."""
+        """Whether the gate finished."""
         return self.state in ("passed", "passed (emulated)", "passed (modelled)", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """One candidate; ``evidence`` is the folder of its gates' evidence, when any ran.
+class CandidateVerdict:
+    """The verdict on one candidate; ``evidence`` is the folder of its gates' evidence, if any ran.
 
-    ``no_gates``: why it has no rows. ``nothing_to_prove``: because it has no patch, which is no fault.
+    ``no_gates`` is why it has no rows. ``nothing_to_prove``: it has no patch, which is not an error.
     """
 
     json_keys: ClassVar = (
@@ -78,7 +78,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PullVerdict:
-    """The answer. ``attention``: what a person should look at, though nothing is wrong with it."""
+    """The verdict. ``attention``: what a reviewer should look at although nothing is wrong."""
 
     json_keys: ClassVar = (
         "ok verdict=word exit_code repository=pull.kind base=pull.base head=pull.head "
@@ -88,7 +88,7 @@ class PullVerdict:
 
     pull: Pull
     parts: Mapping[str, Part]
-    judged: tuple[Judged, ...]
+    judged: tuple[CandidateVerdict, ...]
     findings: tuple[Finding, ...]
     attention: tuple[str, ...]
     own_tests: Literal["not needed", "needed", "passed"]
@@ -96,7 +96,7 @@ class PullVerdict:
 
     @property
     def word(self) -> Word:
-        """In one word, or two."""
+        """The verdict in one or two words."""
         codes = {finding.problem.code for finding in self.findings}
         if codes - {"GATE_OWN_TESTS_NEEDED"}:
             return "blocked"
@@ -110,7 +110,7 @@ class PullVerdict:
 
     @property
     def exit_code(self) -> ExitCode:
-        """That of the first finding: the earliest stage that failed. A lock behind comes after the gates."""
+        """The exit code of the first finding, from the earliest stage; an outdated lock comes last."""
         return self.findings[0].problem.exit_code if self.findings else ExitCode.OK
 
     @property
@@ -121,18 +121,18 @@ class PullVerdict:
 
     @property
     def needed(self) -> tuple[str, ...]:
-        """The gates that ran, would have run, or could not, on whichever backend."""
+        """The gates that ran, would have run, or could not run, on any backend."""
         rows = [row for one in self.judged for row in one.rows if row.state != "not needed"]
         return tuple(dict.fromkeys(row.gate.partition("@")[0] for row in rows))
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether there are no findings."""
         return not self.findings
 
     @property
     def changes(self) -> list[dict[str, str | None]]:
-        """The changed paths, what became of each, and its part of the project."""
+        """The changed paths with their status and part of the project."""
         return [
             {
                 "path": one.path,

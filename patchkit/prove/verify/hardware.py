@@ -112,7 +112,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
             text=text,
             full=full,
             scheduler=scheduler,
-            is_looked_at=machine.is_emulated and not fresh and (not only or "sanitize" in only),
+            is_sanitized=machine.is_emulated and not fresh and (not only or "sanitize" in only),
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
         if machine.is_emulated or machine.is_cpu:

@@ -93,7 +93,7 @@ def test_a_plain_patch_alone_changes_every_build_by_declaration(subject_of) -> N
     found = IsolationGate().run(replace(subject, toolchain=cast("Toolchain", object())))
     assert found.verdict == "passed"
     assert found.summary == "changes every build, by declaration: for-everybody"
-    assert found.not_run == ("no patch is guarded: there was nothing to hold apart",)
+    assert found.not_run == ("no patch is guarded, so there was nothing to isolate",)
     (line,) = found.lines
     assert line.startswith(
         f"for-everybody changes every build, by declaration: common/tool.cpp, {FOLDER}/demo.cu"

@@ -54,7 +54,7 @@ def test_a_candidate_of_one_gpu_under_the_name_of_two_fails(world) -> None:
     done = _verify(world, ONE, OTHER)
     assert done.verdict == "failed"
     assert any(
-        line.startswith("ANCHORS_STALE: ggml/src/ggml-cuda/demo.cu of the candidate") for line in _told(done)
+        line.startswith("ANCHORS_STALE: ggml/src/ggml-cuda/demo.cu in the candidate") for line in _told(done)
     )
     assert any(
         line.startswith("ANCHORS_STALE: the commit of demo-launch-bounds does not say")
@@ -82,7 +82,7 @@ def test_a_name_that_apply_would_give_the_same_commits_is_right(world) -> None:
     assert world.refs()[_ref(ONE)] == world.refs()[_ref(ONE, OTHER)]
     done = _verify(world, ONE, OTHER)
     assert done.verdict == "passed", _told(done)
-    assert f"{OTHER}: no patch is live on it, it gets upstream's code" in done.lines
+    assert f"{OTHER}: no patch is active on it, it gets upstream's code" in done.lines
 
 
 def test_a_candidate_of_two_gpus_keeps_what_each_has(world) -> None:
@@ -109,8 +109,8 @@ def test_commits_that_tell_something_else_are_stale_though_every_file_is_equal(w
     path.write_text(text + what if what else text.replace("another scale", "quite another scale"))
     done = _verify(world, ONE)
     assert done.verdict == "failed"
-    assert all("does not say" in line for line in _told(done))
-    assert any(line.startswith("ANCHORS_STALE: the commit of demo-twin") for line in _told(done))
+    assert all("differs from what apply would write" in line for line in _told(done))
+    assert any(line.startswith("ANCHORS_STALE: the commit message of demo-twin") for line in _told(done))
 
 
 def test_a_candidate_made_unlocked_is_the_same_candidate(world) -> None:

@@ -211,7 +211,7 @@ def test_a_rule_of_a_patch_needs_the_gate_that_reads_it(
     small.pull({SECOND: text.replace(old, new, 1)}, lock=True)
     verdict = small.gate(explain=True)
     assert would_run(verdict) == {"anchors", *gates}
-    assert any("what its kernels may cost" in text for text in verdict.attention) == bool(gates)
+    assert any("how many resources its kernels may need" in text for text in verdict.attention) == bool(gates)
 
 
 def test_a_fact_of_the_target_needs_the_gates_that_count_with_it(small: Small) -> None:
@@ -321,7 +321,7 @@ def test_a_forgotten_lock_ends_it_before_any_gate_with_both_digests(small: Small
     told = f"sha256 {_digest(small, 'HEAD', SECOND)}, recorded {_digest(small, 'main', SECOND)}"
     assert (finding.problem.code, place.path, place.label) == ("GATE_LOCK_OUTDATED", SECOND, told)
     (one,) = verdict.judged
-    assert one.no_gates == "no gate runs: the lock of the head does not describe its series"
+    assert one.no_gates == "no gate runs: the lock of the head does not match its series"
 
 
 def test_a_forgotten_lock_is_found_in_git_objects_alone(small: Small) -> None:
@@ -511,7 +511,7 @@ def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None
     verdict = small.gate(explain=True)
     (one,) = verdict.judged
     assert f"{path}: functions of b1 are followed to other places" in one.reasons
-    assert any("patches that name twin_b" in told and "go to twin_a" in told for told in verdict.attention)
+    assert any("edits of twin_b" in told and "go to twin_a" in told for told in verdict.attention)
     assert "GATE_LOCK_UNTRUE" in codes(small.gate())  # the row of the result is still the old one
 
 
@@ -532,7 +532,7 @@ def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:
     told = " / ".join(small.judge(changes, explain=True).attention)
     assert "is guarded by GGML_USE_HIP, NDEBUG instead of GGML_USE_HIP" in told
     assert "makes demo-twin opt-in (it was on)" in told
-    assert "lets patches edit more of upstream: ggml/" in told
+    assert "lets patches edit more folders of upstream: ggml/" in told
 
 
 def test_a_patch_that_is_no_longer_on_makes_another_candidate(small: Small) -> None:

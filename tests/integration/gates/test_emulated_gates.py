@@ -58,12 +58,12 @@ def test_backend_ops_passes_and_says_where(subject: Subject) -> None:
     run, passed, *baseline = _counts(result.evidence)
     assert run == passed > 64
     assert baseline == [run, passed]
-    assert "the GPU itself did not run it: gfx1151 was emulated" in result.not_run
+    assert "execution on the GPU itself: gfx1151 was emulated" in result.not_run
     assert any("a sample ran (--full runs all)" in text for text in result.not_run)
 
 
 def test_what_backend_ops_ran_with_checks_is_not_run_again_to_look_for_faults(subject: Subject) -> None:
-    looked = replace(OPS, is_looked_at=True).run(subject)
+    looked = replace(OPS, is_sanitized=True).run(subject)
     assert _counts(looked.evidence) == _counts(OPS.run(subject).evidence)
     sanitize = SanitizeGate(machine=OPS.machine, pattern=OPS.pattern, cases=OPS.cases, is_sample=True)
     watch = Stopwatch(NullReporter())

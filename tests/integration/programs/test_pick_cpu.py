@@ -27,7 +27,7 @@ from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
+from patchkit.prove.pick.decide import Picked, PickPlan, Visit, pick
 from patchkit.prove.pick.meter import KeptMeter
 from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.subject import Subject, lock_evidence
@@ -79,7 +79,7 @@ def source(cpu_subject: Subject, cpu_cache: Path, checkout: Path, tmp_path: Path
 
 
 def _pick(source: BenchSource, seconds: float, *, seed: str = "planted", least: float = 0.02) -> Picked:
-    plan = Plan(
+    plan = PickPlan(
         members=source.arms.members, models=tuple(source.models), seconds=seconds, least=least, seed=seed
     )
     with open_journal(source.folder, {"test": seed}, ENTRIES) as journal:
@@ -103,7 +103,7 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     right = tuple(name for name in source.arms.whole.ids if name != "wrong")
     heard = _Heard()
     assert replace(source, reporter=heard).check(right) is None
-    assert heard.told == ["5 patches: was right on this machine before, same trees and tools"]
+    assert heard.told == ["5 patches: right on this machine before, with the same trees and tools"]
     assert replace(source, reporter=heard, is_fresh=True).check(right) is None
     assert len(heard.told) == 1
     # Gates read there what they wrote, so another run over this tree is waited for.

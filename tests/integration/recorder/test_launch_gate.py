@@ -99,7 +99,7 @@ def test_the_shipped_candidate_passes_on_every_kind_of_gpu(subject: Subject) -> 
     assert len(target["benches"]) == 24 + 4  # four with quantized matrices
     assert any("mul_mat_q x" in line for line in result.lines)
     # Upstream converts quantized KV of 131072 rows with a grid that the runtime refuses.
-    assert list(target["upstream"]) == ["a launch that the GPU refuses"]
+    assert list(target["upstream"]) == ["a launch that the GPU rejects"]
     others = {
         arch: each for arch, each in fields_of(result)["evidence"]["archs"].items() if arch != "gfx1151"
     }
@@ -146,7 +146,7 @@ def test_a_gpu_that_no_patch_is_for_must_launch_what_it_did(
         "    if (false) {\n        if (!ggml_is_quantized",
     )
     found = _problems(run_gate(broken({_SELECTION: anywhere if arch == "gfx906" else edit}), arch))
-    assert f"{arch}: no patch is for this GPU" in found["LAUNCH_UNGUARDED_CHANGED"]
+    assert f"{arch}: no patch targets this GPU" in found["LAUNCH_UNGUARDED_CHANGED"]
     assert "flash_attn_ext_vec<" in found["LAUNCH_UNGUARDED_CHANGED"]
 
 
@@ -199,7 +199,7 @@ def test_a_kernel_of_our_own_that_no_gpu_accepts_and_that_models_did_not_launch_
     )
     assert set(found) == {"LAUNCH_ILLEGAL", "LAUNCH_GRAPH_CHANGED"}
     assert "too_big with 70000 blocks in y, a grid has 1 to 65536" in found["LAUNCH_ILLEGAL"]
-    assert "is too_big (1, 70000, 1)" in found["LAUNCH_GRAPH_CHANGED"]
+    assert "now too_big (1, 70000, 1)" in found["LAUNCH_GRAPH_CHANGED"]
 
 
 def test_host_code_that_does_not_compile_fails_the_gate(

@@ -14,15 +14,15 @@ from patchkit.cli.app import main
 from patchkit.cli.verbs.explain import _lines, _sizes
 from patchkit.gpu.emulated.cases import Case
 from patchkit.prove.explain.run import Account, Explanation
-from patchkit.prove.explain.selection import Decision, Selection
+from patchkit.prove.explain.selection import BranchDecision, Selection
 from patchkit.toolchain.compile import CompiledKernel
 
 _CASE = Case(id="c", head_size=128, head_size_v=128, kv_heads=8, gqa=4, kv=4096, tokens=1)
 
 
-def _decision(line: int, kind: str, text: str, outcome: str = "", by: str | None = None) -> Decision:
+def _decision(line: int, kind: str, text: str, outcome: str = "", by: str | None = None) -> BranchDecision:
     where = Location(path="fattn.cu", line=line, column=5)
-    return Decision(where=where, kind=kind, text=text, outcome=outcome, decided_by=by)
+    return BranchDecision(where=where, kind=kind, text=text, outcome=outcome, decided_by=by)
 
 
 def _explanation(compiled: CompiledKernel | None = None) -> Explanation:

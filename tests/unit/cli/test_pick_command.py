@@ -58,7 +58,7 @@ def test_a_model_whose_name_cannot_be_written_down_is_refused(tmp_path):
     argv = ["pick", "--arch", "gfx1151", "--backend", "cpu", "--model", "bad\udcff.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 2
-    assert "error[MODEL_UNREADABLE]: the name of a model is not UTF-8" in done.stderr
+    assert "error[MODEL_UNREADABLE]: the file name of a model is not UTF-8" in done.stderr
     assert not list(tmp_path.rglob("journal.jsonl"))
 
 
@@ -69,8 +69,8 @@ def test_a_plain_series_is_asked_for_its_backend(tmp_path):
     argv = ["pick", "--series-dir", "mine", "--model", "m.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert "error[HARDWARE_REFUSED]: a plain series names no GPU to measure on" in done.stderr
-    assert "hint: --backend cpu, or --backend cuda" in done.stderr
+    assert "error[HARDWARE_REFUSED]: a GPU-independent series names no GPU to measure on" in done.stderr
+    assert "hint: --backend cpu or --backend cuda" in done.stderr
 
 
 def test_a_series_without_a_patch_for_the_build_builds_nothing(tmp_path):
@@ -102,7 +102,7 @@ def test_a_model_that_is_named_twice_by_way_of_a_link_is_refused(tmp_path):
     argv = ["pick", "--series-dir", "mine", "--backend", "cpu", "--model", "m.gguf", "--model", "link.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert "error[OPTIONS_CONTRADICT]: the models m and link are the same bytes" in done.stderr
+    assert "error[OPTIONS_CONTRADICT]: the models m and link have the same content" in done.stderr
 
 
 def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_is_read(tmp_path):

@@ -1,1 +1,1 @@
-"""The gate that proves every other GPU's code unchanged."""
+"""Gate ``isolation``: proves that the code of every other GPU is unchanged."""

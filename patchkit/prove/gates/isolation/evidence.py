@@ -1,4 +1,4 @@
-"""What gate isolation found: every reading of both trees, and the assembly that was compared."""
+"""Evidence of gate ``isolation``: every reading of both trees, and the assembly that was compared."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DIGEST = 12
 
 
 class Unreadable(Record):
-    """Why the preprocessor gave no text."""
+    """Why the preprocessor gave no output."""
 
     error: str
 
@@ -33,15 +33,15 @@ class Reading(Record):
 
     @property
     def agrees(self) -> bool:
-        """Whether both trees were read, and alike."""
+        """Whether both trees were read and are equal."""
         return isinstance(self.baseline, str) and self.baseline == self.candidate
 
 
 class Compared(Record):
-    """Code of one unit for one GPU from both trees; ``difference`` names the first line that differs.
+    """Code of one unit for one GPU from both trees; ``difference`` describes the first line that differs.
 
-    ``form`` is what was compared: of trees with the same IR before any optimization there is one assembly,
-    which nobody needs to write; then there are no ``lines``.
+    ``form`` is what was compared. If the IR before optimization is the same, so is the assembly, which is
+    then not generated; ``lines`` is 0.
     """
 
     unit: str
@@ -54,7 +54,7 @@ class Compared(Record):
 
     @classmethod
     def of(cls, unit: str, arch: str, before: str, after: str) -> Compared:
-        """Compare two texts."""
+        """Compare two assembly texts."""
         return cls(
             unit=unit,
             arch=arch,
@@ -66,26 +66,26 @@ class Compared(Record):
 
     @classmethod
     def same_ir(cls, unit: str, arch: str, sha256: str) -> Compared:
-        """Both trees have this IR."""
+        """The record of two trees with the same IR."""
         return cls(unit=unit, arch=arch, sha256=sha256, lines=0, form="ir", equal=True, difference="")
 
     @property
-    def told(self) -> str:
-        """What came out, in some words."""
+    def text(self) -> str:
+        """The result in a few words."""
         if self.is_uncompiled:
             return "does not compile in either tree"
         if not self.equal:
             return self.difference
-        return "same code" if self.form == "assembly" else "same code, and so before any optimization"
+        return "same code" if self.form == "assembly" else "same code (same IR before optimization)"
 
     @property
     def is_uncompiled(self) -> bool:
-        """Whether neither tree compiles there: an error message is one line."""
+        """Whether neither tree compiles there, so that both texts are the same one-line error message."""
         return self.equal and self.lines == 0 and self.form == "assembly"
 
 
 class HostBranch(Record):
-    """Units whose host tokens differ; all units with the regions closed; those with the branch dead."""
+    """Units with differing host tokens; all units with closed regions; differing units with a dead branch."""
 
     differing_units: Many[str] = ()
     regions_closed: Many[Reading] = ()
@@ -93,7 +93,7 @@ class HostBranch(Record):
 
 
 class Declared(Record):
-    """A plain patch: its files, and the units of GPU backends that change with them in every build."""
+    """A GPU-independent patch: its files, and the units of GPU backends that they change in every build."""
 
     patch: str
     files: Many[str]
@@ -105,7 +105,7 @@ class Declared(Record):
 
 
 class IsolationEvidence(Evidence):
-    """Everything the gate looked at; units by platform; what plain patches change."""
+    """All that the gate compared (units by platform, readings, code), and declared changes of every build."""
 
     changed_files: Many[str]
     units: Mapping[Platform, Many[str]]
@@ -116,16 +116,16 @@ class IsolationEvidence(Evidence):
     declared: Many[Declared] = ()
 
     def blocks(self) -> Iterator[Block]:
-        """Readings by configuration, those that differ in full, and the assembly that was compared."""
+        """Readings by configuration, those that differ in full, and the code that was compared."""
         different = [one for one in self.readings if one.baseline != one.candidate]
         if different:
             yield Table(
                 name="leaks",
-                caption="Readings that are not the baseline's",
+                caption="Readings that differ from the baseline's",
                 columns=columns("configuration", "unit", "baseline", "candidate"),
                 rows=tuple(
                     Row(
-                        cells=(one.configuration, one.unit, _told(one.baseline), _told(one.candidate)),
+                        cells=(one.configuration, one.unit, _short(one.baseline), _short(one.candidate)),
                         state="differs",
                     )
                     for one in different
@@ -149,7 +149,7 @@ class IsolationEvidence(Evidence):
         if self.declared:
             yield Table(
                 name="declared",
-                caption="What changes every build, by declaration",
+                caption="Changes to every build, by declaration",
                 columns=columns("patch", "files", "GPU units"),
                 rows=tuple(
                     Row(cells=(one.patch, ", ".join(one.files), ", ".join(one.units) or "none"))
@@ -167,18 +167,18 @@ class IsolationEvidence(Evidence):
         )
 
 
-def _told(reading: str | Unreadable) -> str:
-    """A digest, short, or why there is none."""
+def _short(reading: str | Unreadable) -> str:
+    """A shortened digest, or why there is none."""
     return reading[:_DIGEST] if isinstance(reading, str) else f"unreadable: {reading.error}"
 
 
 def _assembly(which: str, one: Compared) -> Row:
     lines = str(one.lines) if one.form == "assembly" else "-"
-    return Row(cells=(one.unit, one.arch, which, lines, one.told), state="same" if one.equal else "differs")
+    return Row(cells=(one.unit, one.arch, which, lines, one.text), state="same" if one.equal else "differs")
 
 
 def _first_difference(before: str, after: str) -> str:
-    """``in <function>: 'a' became 'b'``, of the first line that differs."""
+    """``in <function>: 'a' became 'b'``, for the first line that differs."""
     function = "the head of the file"
     left, right = before.splitlines(), after.splitlines()
     for old, new in zip(left, right, strict=False):

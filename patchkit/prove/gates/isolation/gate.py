@@ -1,11 +1,10 @@
 """Gate ``isolation``: nothing changes outside of what the patches are for.
 
-For CUDA, MUSA, and every GPU outside of the guards, each touched unit is read by the preprocessor in both
-trees, host and device pass: the tokens must be equal. For some of those GPUs the device code is compiled
-and compared too. A guard that asks for rocWMMA is *live* only with rocWMMA on: without it the targets'
-own readings must be equal as well. The host pass of HIP is one for all GPUs and holds the branch at run
-time where a guard is live; :mod:`patchkit.prove.gates.isolation.host_branch` says what is proven of it
-instead.
+For CUDA, MUSA, and every GPU outside of the guards, the preprocessor reads each touched unit in both trees,
+host and device pass; the tokens must be equal. For some of those GPUs the device code is also compiled and
+compared. A guard that requires rocWMMA is *live* only with rocWMMA on; with it off, the readings for the
+target GPUs must be equal as well. HIP has one host pass for all GPUs, which contains the run-time branch of a
+live guard; :mod:`patchkit.prove.gates.isolation.host_branch` defines what is proven about it instead.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def _summary(reads: Sequence[ReadUnit], host: HostBranch) -> str:
 
 
 def _proven(host: HostBranch) -> str:
-    """One assembly per unit has to be equal, or two where rocWMMA makes a difference."""
+    """Proven units of all: each needs one equal assembly, or two where rocWMMA makes a difference."""
     assembly = host.branch_dead_assembly
     return f"{sum(one.equal for one in assembly)} of {max(len(assembly), len(host.differing_units))}"
 
@@ -74,49 +73,49 @@ def _lines(reads: Sequence[ReadUnit], found: IsolationEvidence) -> Iterator[str]
         good = [each for each in rows if each.agrees]
         archs = list(dict.fromkeys(each.configuration.arch for each in rows))
         state = (", rocWMMA on" if rocwmma else ", rocWMMA off") if platform == "hip" else ""
-        told = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
+        result = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
         where = "one for all GPUs" if archs == ["all"] else f"{len(archs)} GPUs ({' '.join(archs)})"
-        yield f"{platform}{state}, {which} pass, {where}: {len(rows)} readings, {told}"
+        yield f"{platform}{state}, {which} pass, {where}: {len(rows)} readings, {result}"
     host = found.host_branch
     if host.differing_units:
         names = ", ".join(name.rpartition("/")[2] for name in host.differing_units)
         same = sum(reading.agrees for reading in host.regions_closed)
         yield (
-            f"hip, host pass, one for all GPUs: {names} differ by the branch at run time; "
-            f"with the generated regions closed {same} of {len(host.regions_closed)} readings are the "
-            f"baseline's, with the branch dead the assembly of {_proven(host)} is"
+            f"hip, host pass, one for all GPUs: {names} differ by the run-time branch; "
+            f"with the generated regions closed {same} of {len(host.regions_closed)} readings equal the "
+            f"baseline's, with the branch disabled the assembly of {_proven(host)} does"
         )
     for one in found.device_code:
         size = f" ({one.lines} lines)" if one.equal and one.lines else ""
-        told = one.told if one.equal else "code differs"
-        yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {told}{size}"
+        result = one.text if one.equal else "code differs"
+        yield f"device code of {one.unit.rpartition('/')[2]} for {one.arch}: {result}{size}"
     if found.stand_in_headers:
-        yield f"empty stand-ins of ours for: {', '.join(found.stand_in_headers)}"
+        yield f"replaced by empty headers: {', '.join(found.stand_in_headers)}"
 
 
 def _not_run(
     subject: Subject, reads: Sequence[ReadUnit], device_code: Sequence[Compared], *, has_rocwmma: bool
 ) -> Iterator[str]:
     if not has_rocwmma:
-        yield "everything with rocWMMA on: no rocWMMA header is there"
+        yield "everything with rocWMMA on: no rocWMMA header found"
     unread = sorted({each.configuration.name for each in reads if each.is_unread})
     if unread:
-        yield f"{', '.join(unread)}: upstream's own units cannot be read there with these headers"
+        yield f"{', '.join(unread)}: upstream's own units cannot be preprocessed there with these headers"
     for one in device_code:
         if one.is_uncompiled:
             yield f"device code of {one.unit} for {one.arch}: upstream's own unit does not compile there"
     for arch in _partly_guarded(subject):
-        yield f"{arch} is guarded by some patches only: what the others do to it is not told apart"
-    yield "CUDA and MUSA are read by clang with empty vendor headers, not by nvcc and mcc"
+        yield f"{arch} is a target of some patches only: effects of the other patches on it are not separated"
+    yield "CUDA and MUSA with nvcc and mcc: clang preprocessed them, with empty vendor headers"
 
 
 _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
 
 
 def _declared(part: PatchPart, subject: Subject) -> Declared:
-    """The files of a plain patch, and the GPU units that have them in; the rest is other host code.
+    """The files of a GPU-independent patch, and the GPU units that include them; the rest is other host code.
 
-    What the patch removes was in units of the baseline.
+    For files that the patch removes, the units are those of the baseline.
     """
     files = (*part.touched, *part.new_files)
     gone = [path for path in files if not (subject.candidate / path).is_file()]
@@ -129,16 +128,16 @@ def _declared(part: PatchPart, subject: Subject) -> Declared:
     return Declared(patch=part.id, files=tuple(sorted(files)), units=tuple(sorted(units)))
 
 
-# Neutral values for what may differ without meaning anything: line numbers, and the name of the unit's
-# fat binary, which clang makes from the folder.
+# Fixed values for differences without meaning: line numbers, and the name of the unit's fat binary, which
+# clang derives from the folder.
 _COMPARABLE = ("-D__LINE__=0", "-Wno-builtin-macro-redefined", "-cuid=patchkit")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IsolationGate:
-    """``device_code``: of which touched units it is compiled and compared, for a few other GPUs.
+    """``device_code``: the touched units to compile and compare for a few other GPUs.
 
-    ``sample``: of those that patches edit themselves.
+    ``sample``: only units that patches edit directly.
     """
 
     device_code: Literal["none", "sample", "all"] = "sample"
@@ -150,9 +149,10 @@ class IsolationGate:
         return cls(device_code="all" if setup.full else "sample")
 
     def run(self, subject: Subject) -> GateResult:
-        """Compare candidate and baseline. Raises what the compiler and the disk raise.
+        """Compare candidate and baseline. Raises the errors of the compiler and the disk.
 
-        Plain patches are for every build: they stand on both sides, and what they change is listed.
+        GPU-independent patches are for every build: they are applied on both sides, and their changes are
+        listed.
         """
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
@@ -172,13 +172,13 @@ class IsolationGate:
                 device_code=(),
                 declared=declared,
             )
-            told = "no patch is guarded: there was nothing to hold apart"
+            reason = "no patch is guarded, so there was nothing to isolate"
             return GateResult(
                 gate=self.name,
                 verdict="passed",
                 summary=summary,
                 evidence=evidence,
-                not_run=(told,),
+                not_run=(reason,),
                 lines=lines,
             )
         found = self._guarded(own, subject.toolchain)
@@ -260,7 +260,7 @@ class IsolationGate:
         compared = _compile_both(pairs, trees, compiler, "device", host_arch=subject.archs[0])
         return compared, [
             GateError(
-                f"{one.unit} compiles to other code for {one.arch}, which no patch is for: {one.difference}",
+                f"{one.unit} has different code for {one.arch}, which no patch targets: {one.difference}",
                 code="ISOLATION_DEVICE_CODE",
                 where=Location(path=one.unit),
                 hint=f"patchkit verify --no-gpu --gate isolation --arch {' --arch '.join(subject.archs)}",
@@ -276,7 +276,7 @@ def _host_branch(
     compiler: Compiler,
     wanted: Sequence[tuple[Configuration, str]],
 ) -> tuple[HostBranch, list[PatchkitError]]:
-    """What is proven of the ``wanted`` host passes, in which a guard is live."""
+    """Prove what is possible about the ``wanted`` host passes, in which a guard is live."""
     nothing = HostBranch(differing_units=(), regions_closed=(), branch_dead_assembly=())
     if not wanted:
         return nothing, []
@@ -317,7 +317,7 @@ def _lists(subject: Subject, trees: tuple[SourceTree, SourceTree]) -> Iterator[P
                 f"the candidate {what} {unit}, which upstream's CMake compiles for {platform}",
                 code="ISOLATION_UNITS",
                 where=Location(path=unit, label=", ".join(subject.patches_of(unit)) or None),
-                why="every GPU's build would change, with no guard that could help",
+                why="the build for every GPU would change, and no guard can prevent that",
                 hint="put the code into a header that is included under the guard",
             )
 
@@ -331,16 +331,16 @@ def _unreached(
     for path in subject.changed_files:
         if path not in reached:
             yield GateError(
-                f"{path} is changed, and no unit of a GPU backend includes it",
+                f"{path} is changed, but no unit of a GPU backend includes it",
                 code="ISOLATION_UNREACHED",
                 where=Location(path=path, label=", ".join(subject.patches_of(path)) or None),
-                why="this gate reads GPU units; what the change does elsewhere is not looked at",
-                hint="leave the file out of the patch",
+                why="this gate reads only GPU units, so effects of this change elsewhere are not checked",
+                hint="remove the file from the patch",
             )
 
 
 def _live(subject: Subject, configuration: Configuration) -> tuple[PatchPart, ...]:
-    """The patches whose guard can hold in a configuration of HIP; none elsewhere."""
+    """The patches whose guard can hold in a configuration; only HIP has any."""
     if configuration.platform != "hip":
         return ()
     return tuple(
@@ -355,7 +355,7 @@ def _is_branch(subject: Subject, configuration: Configuration) -> bool:
 
 
 def _is_open(subject: Subject, configuration: Configuration) -> bool:
-    """Whether a patch may change what is read there."""
+    """Whether a patch is allowed to change the configuration."""
     live = _live(subject, configuration)
     return bool(live) and (
         configuration.which == "host" or any(configuration.arch in patch.archs for patch in live)
@@ -363,19 +363,19 @@ def _is_open(subject: Subject, configuration: Configuration) -> bool:
 
 
 def _distinct(reads: Sequence[ReadUnit]) -> list[ReadUnit]:
-    """One for each pair of readings: where rocWMMA changes nothing, both configurations read alike."""
+    """One per pair of readings: if rocWMMA changes nothing, both configurations have the same readings."""
     return list({(each.unit, str(each.before), str(each.after)): each for each in reads}.values())
 
 
 def _partly_guarded(subject: Subject) -> tuple[str, ...]:
-    """GPUs that some patches are for and others are not."""
+    """GPUs that some patches target and others do not."""
     every: list[set[str]] = [set(patch.archs) for patch in subject.patches]
     some = {arch for archs in every for arch in archs}
     return tuple(sorted(arch for arch in some if not all(arch in archs for archs in every)))
 
 
 def _sampled_archs(subject: Subject) -> list[str]:
-    """Outside of the guards: the nearest relative, one without matrix units, one with wave64."""
+    """GPUs outside of the guards: the nearest one, one without matrix units, one with another wave size."""
     guarded = {arch for patch in subject.patches for arch in patch.archs}
     outside = [arch for arch in sorted(subject.profiles) if arch not in guarded]
 
@@ -393,9 +393,9 @@ def _sampled_archs(subject: Subject) -> list[str]:
 
 
 def _sampled_units(subject: Subject, units: Sequence[str]) -> list[str]:
-    """The units that patches edit themselves; of those that instantiate one template the first.
+    """The units that patches edit directly; of several instances of one template only the first.
 
-    Each instance takes half a minute of code generation, and what is read there was compared for all of them.
+    Code generation takes half a minute per instance, and the preprocessed text was compared for all of them.
     """
     baseline = subject.trees[0]
     found: dict[str, str] = {}
@@ -415,11 +415,11 @@ def _compile_both(
     host_arch: str,
     hollow: tuple[SourceTree, SourceTree] | None = None,
 ) -> list[Compared]:
-    """The code of both trees, by unit, GPU and whether rocWMMA is on: assembly where the IR differs.
+    """Compare the code of both trees, by unit, GPU and rocWMMA; the assembly only where the IR differs.
 
-    What the baseline itself does not compile to is said so. ``hollow``: both trees without what host code
-    has none of. Where the baseline leaves the same IR with it and without, and the other tree the same
-    without, the other tree is not read with it.
+    Units that do not compile in the baseline either are reported as such. ``hollow``: both trees without the
+    kernel bodies, which give no host code. If the baseline's IR is the same with and without bodies, and
+    equal to the other tree's IR without them, the other tree is not compiled with bodies.
     """
     return run_parallel(
         pairs,
@@ -443,7 +443,7 @@ def _compare_code(
     toolchain = compiler.toolchain
     unit, arch, rocwmma = pair
     flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, rocwmma_for(toolchain, host_arch)))
-    shares_head = all(head_of(tree, unit) is not None for tree in trees)  # the hollow ones have the same
+    shares_head = all(head_of(tree, unit) is not None for tree in trees)  # the same in the hollow trees
 
     def job_of(tree: SourceTree) -> Job:
         return Job(
@@ -478,6 +478,6 @@ def _host_leak(one: Compared, subject: Subject) -> HostBranchLeaks:
     return HostBranchLeaks(
         f"{one.unit}: the host code of GPUs outside of the guard changes: {one.difference}",
         where=Location(path=one.unit, label=patches or None),
-        why="with every host expression false, the compiler should write the baseline's assembly",
-        hint="every host edit must do what upstream does when @{ guard.host('cc') }@ is false",
+        why="with every host expression false, the compiler should produce the baseline's assembly",
+        hint="when @{ guard.host('cc') }@ is false, every host edit must do what upstream does",
     )

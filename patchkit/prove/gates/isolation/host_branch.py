@@ -1,4 +1,4 @@
-"""The host pass of HIP: one for all GPUs, so a guard that is live there is a branch at run time."""
+"""The HIP host pass, which all GPUs share, so that a guard which is live there is a run-time branch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TEST = re.compile(rb" == GGML_CUDA_CC_OFFSET_AMD \+ 0x([0-9a-f]+)")
 
 
 class HostBranchLeaks(GateError):
-    """The host pass of HIP changes by more than the branch at run time."""
+    """The HIP host pass changes by more than the run-time branch."""
 
     code = "ISOLATION_HOST"
 
 
 class HostExpressionForeign(GateError):
-    """Generated host code asks for a GPU that is not guarded: it would be changed by the patch."""
+    """Generated host code tests for a GPU outside of the guards, which the patch would then change."""
 
     code = "ISOLATION_FOREIGN_GPU"
 
@@ -70,7 +70,7 @@ def host_expressions(data: bytes) -> Iterator[tuple[int, int]]:
             continue
         start = _open_before(data, found.start())
         if start is not None:
-            end = _close_behind(data, start)
+            end = _close_after(data, start)
             yield start, end
 
 
@@ -101,7 +101,7 @@ def _open_before(data: bytes, offset: int) -> int | None:
     return None
 
 
-def _close_behind(data: bytes, start: int) -> int:
+def _close_after(data: bytes, start: int) -> int:
     depth = 0
     for at in range(start, len(data)):
         letter = data[at : at + 1]
@@ -117,7 +117,7 @@ def _foreign(subject: Subject, path: str, data: bytes, offset: int, cc: int) -> 
     patches = ", ".join(subject.patches_of(path, line))
     named = next((p.arch for p in subject.profiles.values() if p.compute_capability == cc), "no known GPU")
     return HostExpressionForeign(
-        f"generated host code asks for 0x{cc:x} ({named}), which is not guarded",
+        f"generated host code tests for 0x{cc:x} ({named}), which is not guarded",
         where=Location(path=path, line=line, label=patches),
         why=f"the guards name {', '.join(sorted(_guarded(subject).values()))}",
         hint="use @{ guard.host('cc') }@ in the patch's text",

@@ -1,4 +1,4 @@
-"""Reading every touched unit of both trees in many configurations, and explaining what differs."""
+"""Preprocess every touched unit of both trees in many configurations, and explain the differences."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from patchkit.toolchain.units import Platform, SourceTree, kv_definitions
 
 
 class TokensDiffer(GateError):
-    """A unit reads differently in a configuration that no patch is for."""
+    """The tokens of a unit differ in a configuration that no patch targets."""
 
     code = "ISOLATION_TOKENS"
 
 
-# One per generation whose paths differ in upstream's conditions: Volta, Ampere, Hopper.
+# One per generation that upstream's conditions distinguish: Volta, Ampere, Hopper.
 CUDA_ARCHS = ("sm_70", "sm_80", "sm_90")
 # MUSA_ARCHITECTURES of ggml-musa/CMakeLists.txt at build 6900: mp_21, mp_22, mp_31.
 MUSA_ARCHS = ("mp_21", "mp_22", "mp_31")
 
-# What upstream's conditions ask of the vendor headers; one recent version each (CUDA 12.8, MUSA 4.3).
+# Versions that upstream's conditions read from vendor headers; a recent one each (CUDA 12.8, MUSA 4.3).
 _STAND_IN_MACROS = {"cuda": ("CUDART_VERSION=12080",), "musa": ("MUSART_VERSION=40300",)}
 _VENDOR = re.compile(
     r"(cuda|cublas|cuda_\w+|cub/|curand|nv|mma\.h|cooperative_groups|musa|mublas|mudnn|mtgpu)"
@@ -60,7 +60,7 @@ _DEFINITIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
-    """``arch`` is the GPU of a device pass; a host pass is one for all GPUs of a backend (``all``)."""
+    """``arch`` is the GPU of a device pass, or ``all`` for the host pass that all GPUs of a backend share."""
 
     platform: Platform
     arch: str
@@ -78,10 +78,10 @@ class Configuration:
 def hip_configurations(
     toolchain: Toolchain, archs: Sequence[str], *, host_arch: str
 ) -> Iterator[Configuration]:
-    """Every device pass with rocWMMA on and off, and the two host passes; in that order per GPU.
+    """Every device pass with rocWMMA on and off, and the two host passes, in that order per GPU.
 
-    ``host_arch`` is the GPU whose flags the host passes take. Without any rocWMMA those with it on are
-    left out.
+    ``host_arch`` is the GPU whose flags the host passes use. Without any rocWMMA, passes with it on are
+    skipped.
     """
     wanted = rocwmma_for(toolchain, host_arch)
     for rocwmma in (True, False):
@@ -101,7 +101,7 @@ def hip_configurations(
 
 
 def cuda_configurations(headers: Path) -> Iterator[Configuration]:
-    """CUDA, read by clang: a device pass per GPU and the host pass."""
+    """CUDA, preprocessed by clang: a device pass per GPU and the host pass."""
     listed = ",".join(f"{arch[3:]}0" for arch in CUDA_ARCHS)
     for arch in CUDA_ARCHS:
         yield _stand_in(headers, "cuda", arch, "device", f"--cuda-gpu-arch={arch}", listed)
@@ -109,19 +109,19 @@ def cuda_configurations(headers: Path) -> Iterator[Configuration]:
 
 
 def musa_configurations(headers: Path) -> Iterator[Configuration]:
-    """MUSA, read by clang's CUDA preprocessor with the macros of MUSA's own compiler."""
+    """MUSA, preprocessed by clang as CUDA, with the macros of MUSA's own compiler."""
     for arch in MUSA_ARCHS:
-        # MUSA's compiler is a clang with CUDA as its language; __CUDA_ARCH__ is that of sm_70 here.
+        # MUSA's compiler is a clang with CUDA as its language; __CUDA_ARCH__ is the one of sm_70 here.
         own = f"-D__MUSA_ARCH__={arch[3:]}0"
         yield _stand_in(headers, "musa", arch, "device", "--cuda-gpu-arch=sm_70", None, own)
     yield _stand_in(headers, "musa", "all", "host", "--cuda-gpu-arch=sm_70", None)
 
 
 def stand_in_headers(names: Iterable[str], directory: Path) -> tuple[Path, tuple[str, ...]]:
-    """A folder of empty vendor headers for those of ``names`` that are a vendor's, and their names.
+    """A folder of empty headers for those of ``names`` that belong to a vendor, and their names.
 
     Raises:
-        CacheError: the disk refused.
+        CacheError: the disk is full or not writable.
     """
     vendor = tuple(sorted({name for name in names if _VENDOR.match(name) and ".." not in name}))
     digest = sha256("\n".join(vendor))[:16]
@@ -136,8 +136,8 @@ def stand_in_headers(names: Iterable[str], directory: Path) -> tuple[Path, tuple
 
 
 def rocwmma_flags(toolchain: Toolchain, arch: str, wanted: RocWmma | None) -> list[str]:
-    """What ``hip_flags`` leaves out for a GPU that no rocWMMA knows: the folder the build has anyway."""
-    # One build has one rocWMMA for all of its GPUs, those that it does not know included.
+    """The include folder that ``hip_flags`` omits for a GPU without rocWMMA support."""
+    # A build has one rocWMMA for all of its GPUs, including those it does not support.
     if wanted is None or rocwmma_for(toolchain, arch) is not None:
         return []
     return ["-isystem", str(wanted.include)]
@@ -171,13 +171,13 @@ def _stand_in(
 
 
 _MARKER = re.compile(rb'^#\s+(\d+)\s+"((?:[^"\\\n]|\\.)*)"[^\n]*$', re.MULTILINE)
-_SMALL = 4000  # tokens per side that difflib may compare in well under a second
-_SHOWN = 14  # tokens of a run that a message shows
+_SMALL = 4000  # tokens per side that difflib can compare in well under a second
+_SHOWN = 14  # tokens of a difference that a message shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """``before`` became ``after``, both as text; ``old`` and ``new`` are where (None: end of the unit)."""
+    """``before`` became ``after``, both as text; ``old`` and ``new`` are their places (None: end of unit)."""
 
     before: str
     after: str
@@ -186,29 +186,29 @@ class Run:
 
 
 def differing_runs(before: bytes, after: bytes, *, most: int) -> tuple[Run, ...]:
-    """The first ``most`` runs; none when the tokens are the same."""
+    """The first ``most`` differing runs; empty if the tokens are the same."""
     old, new = (tuple(_tokens(text)) for text in _from_difference(before, after))
     head = _common([text for text, _ in old], [text for text, _ in new])
     tail = _common([text for text, _ in reversed(old[head:])], [text for text, _ in reversed(new[head:])])
     left, right = old[head : len(old) - tail], new[head : len(new) - tail]
     if not left and not right:
         return ()
-    behind = (old[len(old) - tail :][:1], new[len(new) - tail :][:1])
+    following = (old[len(old) - tail :][:1], new[len(new) - tail :][:1])
     if max(len(left), len(right)) > _SMALL:
-        return (_run(left, right, *behind),)
+        return (_run(left, right, *following),)
     runs = []
     matcher = difflib.SequenceMatcher(None, [t for t, _ in left], [t for t, _ in right], autojunk=False)
     for tag, at, until, start, stop in matcher.get_opcodes():
         if tag != "equal":
-            following = (left[until : until + 1] or behind[0], right[stop : stop + 1] or behind[1])
-            runs.append(_run(left[at:until], right[start:stop], *following))
+            ends = (left[until : until + 1] or following[0], right[stop : stop + 1] or following[1])
+            runs.append(_run(left[at:until], right[start:stop], *ends))
             if len(runs) == most:
                 break
     return tuple(runs)
 
 
 def _from_difference(before: bytes, after: bytes) -> tuple[bytes, bytes]:
-    """Both without what is the same up to the last line marker before they differ: most of a unit."""
+    """Both texts from the last line marker before they differ; what is cut is most of a unit."""
     start = end = 0
     for one, other in zip(before.splitlines(keepends=True), after.splitlines(keepends=True), strict=False):
         if one != other:
@@ -219,7 +219,7 @@ def _from_difference(before: bytes, after: bytes) -> tuple[bytes, bytes]:
     return before[start:], after[start:]
 
 
-# A token and how to find its place: only those of a difference are asked for it, out of half a million.
+# A token, and a function that computes its place: needed for few of half a million tokens.
 _Placed = tuple[bytes, Callable[[], Location | None]]
 
 
@@ -252,7 +252,7 @@ def _common(left: Sequence[bytes], right: Sequence[bytes]) -> int:
 
 
 def _tokens(text: bytes) -> Iterator[_Placed]:
-    """Every token with its place; markers themselves are none."""
+    """Every token with its place; line markers are not tokens."""
     source = SourceText("<preprocessed>", text)
     markers = [(found.start(), found.end(), found) for found in _MARKER.finditer(text)]
     at = 0
@@ -273,18 +273,18 @@ def _place(
     if marker is None:
         return None
     _, end, found = marker
-    # The marker names the line that follows it.
+    # A line marker describes the line after it.
     line = int(found[1]) + source.line_of(offset) - source.line_of(end) - 1
     return Location(path=posixpath.normpath(found[2].decode("utf-8", "replace")), line=line)
 
 
-_EXPLAINED = 6  # differing units whose tokens are looked at; the others are counted
-_RUNS = 3  # runs shown of one unit
+_EXPLAINED = 6  # differing units that are examined; the others are counted
+_RUNS = 3  # differing runs shown per unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadUnit:
-    """One unit read in one configuration: the digests of both trees, or why one has none."""
+    """One unit in one configuration: the digests of both trees' tokens, or why there is none."""
 
     configuration: Configuration
     unit: str
@@ -293,17 +293,17 @@ class ReadUnit:
 
     @property
     def agrees(self) -> bool:
-        """Whether both trees read alike."""
+        """Whether the tokens of both trees are equal."""
         return self.before == self.after
 
     @property
     def is_unread(self) -> bool:
-        """Whether neither tree can be read: these headers do not support the configuration."""
+        """Whether neither tree can be preprocessed: these headers do not support the configuration."""
         return isinstance(self.before, PreprocessFailed) and isinstance(self.after, PreprocessFailed)
 
     @property
     def reading(self) -> Reading:
-        """As evidence."""
+        """The reading as evidence."""
         before, after = (
             side if isinstance(side, str) else Unreadable(error=side.message)
             for side in (self.before, self.after)
@@ -313,7 +313,7 @@ class ReadUnit:
         )
 
 
-_AT_ONCE = 8  # readings of a unit
+_AT_ONCE = 8  # readings per unit in one task
 Digest = TypeVar("Digest")
 
 
@@ -324,16 +324,16 @@ def compare(
     *,
     whether: bool = False,
 ) -> list[ReadUnit]:
-    """Read every unit in its configuration, in both trees.
+    """Preprocess every unit in its configuration, in both trees.
 
-    What :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read any further; nor what
-    differs by the tokens of its head, where only ``whether`` it does is asked.
+    A unit that :func:`patchkit.toolchain.preprocess.head_digest` finds equal is not read further. With
+    ``whether``, neither is a unit whose head differs: then only the fact that it differs is needed.
     """
     by_unit: dict[str, list[int]] = {}
     for at, (_, unit) in enumerate(wanted):
         by_unit.setdefault(unit, []).append(at)
-    # Some of one unit at once: those that have a head in common would wait for one another, and a worker of a
-    # cluster looks through the files of a unit once.
+    # A task has several readings of one unit: those with a common head would wait for each other in separate
+    # tasks, and a worker of a cluster scans the files of a unit only once.
     parts = [
         places[at : at + _AT_ONCE] for places in by_unit.values() for at in range(0, len(places), _AT_ONCE)
     ]
@@ -398,7 +398,7 @@ def explain(
     subject: Subject,
     kind: type[GateError] = TokensDiffer,
 ) -> list[PatchkitError]:
-    """One problem per distinct difference, with its tokens, both places and the patch it comes from."""
+    """One problem per distinct difference, with its tokens, both places and the patch that causes it."""
     problems: dict[tuple[str, str, str], PatchkitError] = {}
     differing = [each for each in reads if not each.agrees and not each.is_unread]
     for each in _spread(differing):
@@ -418,7 +418,7 @@ def _job(configuration: Configuration, unit: str, tree: SourceTree) -> Job:
 
 
 def _spread(reads: Sequence[ReadUnit]) -> Iterator[ReadUnit]:
-    """A few that differ from each other as much as possible: one per unit and backend first."""
+    """A few readings that are as different as possible: one per unit and backend."""
     seen: set[tuple[str, str]] = set()
     chosen = 0
     for each in reads:
@@ -444,13 +444,13 @@ def _problem(
     names = sorted({other.configuration.name for other in differing if other.unit == read.unit})
     others = f" and {len(names) - 1} more configurations" if len(names) > 1 else ""
     return kind(
-        f"{read.unit} reads differently for {read.configuration.name}{others}: "
+        f"{read.unit} has different tokens for {read.configuration.name}{others}: "
         f"'{run.before}' became '{run.after}'",
         where=[
             Location(path=place.path, line=place.line, label=f"candidate, patch {patches}"),
             *([Location(path=run.old.path, line=run.old.line, label="baseline")] if run.old else []),
         ],
-        why=f"the change of patch {patches} is not under its guard there",
+        why=f"the change of patch {patches} is not inside its guard there",
         hint=f"patchkit diff --patch {patches.split(',')[0]}",
     )
 
@@ -462,6 +462,6 @@ def _unreadable(read: ReadUnit, error: PreprocessFailed, subject: Subject) -> Pa
         error.message,
         code="ISOLATION_UNREADABLE",
         where=[Location(path=place.path, line=place.line, label=f"candidate, patch {patches}")],
-        why=f"the baseline can be read there. {error.why or ''}".strip(),
+        why=f"the baseline can be preprocessed there. {error.why or ''}".strip(),
         hint=f"patchkit diff --patch {patches.split(',')[0]}",
     )

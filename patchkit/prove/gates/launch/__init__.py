@@ -1,1 +1,1 @@
-"""The gate that compares what the host code launches with what the patches promise."""
+"""Gate ``launch``: compares what the host code launches with what the patches declare."""

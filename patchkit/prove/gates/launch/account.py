@@ -1,4 +1,4 @@
-"""What was recorded of a GPU, as evidence and as lines for a person."""
+"""The launches recorded for a GPU, as evidence and as lines of text."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
 _SAMPLE_KV = 65536
 _SAMPLE_GQA = 4
 _SAMPLE_TOKENS = (1, 512)
-_KEPT = 20  # examples of what upstream itself breaks
+_KEPT = 20  # examples of rules that upstream itself breaks
 _PHASES = ("f16, grouped", "f16", "f32, grouped", "f32", "quantized, grouped", "quantized")
-_WIDTH = 100  # characters of a row, before what verify puts in front
-_FEW = 3  # values of a variable that are listed
+_WIDTH = 100  # characters of a line, without the prefix that verify adds
+_FEW = 3  # up to so many values of a variable are listed
 
 
 def other_evidence(compared: Comparison) -> GpuRecord:
-    """The evidence of a GPU that no patch is for."""
+    """The evidence of a GPU that no patch targets."""
     before, after = (sum(row.is_supported for row in rows) for rows in compared.support)
     old, new = compared.cases
     return GpuRecord(
@@ -49,7 +49,7 @@ def other_evidence(compared: Comparison) -> GpuRecord:
 
 
 def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Sequence[Broken]) -> GpuRecord:
-    """The evidence of a GPU that a patch is for."""
+    """The evidence of a GPU that a patch targets."""
     examples: dict[str, list[str]] = {}
     for broken in own:
         examples.setdefault(broken.message, []).append(str(broken))
@@ -80,7 +80,7 @@ def guarded_evidence(compared: Comparison, pairs: Sequence[CasePair], own: Seque
 
 
 def launch_row(launch: Launch) -> LaunchRow:
-    """A launch as it stands in evidence."""
+    """A launch as recorded in evidence."""
     return LaunchRow(
         kernel=str(launch.kernel.name),
         grid=launch.grid,
@@ -100,12 +100,12 @@ def _kernels(records: Sequence[CaseRecord[Case]]) -> dict[str, int]:
 
 
 def _transitions(pairs: Sequence[CasePair]) -> Counter[tuple[str, str, str]]:
-    """How many cases of each phase went from which kind of kernel to which."""
+    """The number of cases of each phase by the kinds of kernel before and after."""
     return Counter((_phase(pair.case), _family(pair.before), _family(pair.after)) for pair in pairs)
 
 
 def _samples(pairs: Sequence[CasePair]) -> list[CasePair]:
-    """One decode and one prefill per head size: grouped queries, f16, deep."""
+    """One decode and one prefill case per head size: GQA, f16, deep."""
     return [
         pair
         for pair in pairs
@@ -132,7 +132,7 @@ def _family(record: CaseRecord[Case]) -> str:
 
 
 def guarded_lines(compared: Comparison, pairs: Sequence[CasePair], own: Sequence[Broken]) -> list[str]:
-    """A GPU that a patch is for: decode and prefill by kind of kernel, samples, models, upstream's own."""
+    """A GPU that a patch targets: kernels of decode and prefill, samples, models, upstream's own faults."""
     before, after = (sum(row.is_supported for row in rows) for rows in compared.support)
     recorded = f"{len(pairs)} cases and {len(compared.benches)} model runs recorded"
     return [
@@ -146,7 +146,7 @@ def guarded_lines(compared: Comparison, pairs: Sequence[CasePair], own: Sequence
 
 
 def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """The GPUs that no patch is for: all that launch the same together, a line for each that does not."""
+    """GPUs that no patch targets: all with identical launches together, and a line for each other one."""
     same: dict[tuple[int, int], list[str]] = defaultdict(list)
     lines = []
     for compared in comparisons:
@@ -166,12 +166,12 @@ def other_lines(comparisons: Sequence[Comparison]) -> list[str]:
 
 
 def aborting_lines(comparisons: Sequence[Comparison]) -> list[str]:
-    """Cases in which upstream's own code ends the process, each once with the GPUs as which it does."""
+    """Cases in which upstream's own code aborts, each once with the GPUs where it does."""
     where: dict[str, list[str]] = defaultdict(list)
     for compared in comparisons:
-        for told in compared.aborting:
-            where[told].append(compared.device.arch)
-    return [f"{told}, as {' '.join(archs)}" for told, archs in where.items()]
+        for text in compared.aborting:
+            where[text].append(compared.device.arch)
+    return [f"{text}, as {' '.join(archs)}" for text, archs in where.items()]
 
 
 def _transition_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
@@ -179,20 +179,20 @@ def _transition_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
     for (phase, before, after), count in _transitions(pairs).most_common():
         counted[phase].append((before, after, count))
     known = [f"{what} {kind}" for what in ("decode", "prefill") for kind in _PHASES]
-    yield "which kernel, before -> after, in how many cases (grouped: query heads share K and V):"
+    yield "attention kernel, before -> after, number of cases (grouped: GQA, query heads share K and V):"
     for phase in [*(name for name in known if name in counted), *sorted(set(counted) - set(known))]:
         changed = [f"{old} -> {new} {count}" for old, new, count in counted[phase] if old != new]
         same = [f"{old} {count}" for old, new, count in counted[phase] if old == new]
-        told = [", ".join(changed)] if changed else []
-        told += [f"{'still' if changed else 'as before:'} {', '.join(same)}"] if same else []
-        yield f"  {phase:26}{'; '.join(told)}"
+        parts = [", ".join(changed)] if changed else []
+        parts += [f"{'still' if changed else 'unchanged:'} {', '.join(same)}"] if same else []
+        yield f"  {phase:26}{'; '.join(parts)}"
 
 
 def _sample_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
     chosen = _samples(pairs)
     if not chosen:
         return
-    yield f"at {_SAMPLE_KV} KV rows, gqa {_SAMPLE_GQA}, f16: kernel, grid of blocks:"
+    yield f"at {_SAMPLE_KV} KV rows, gqa {_SAMPLE_GQA}, f16: kernel, blocks of threads:"
     for pair in chosen:
         case = pair.case
         old, new = _shape(pair.before.attention), _shape(pair.after.attention)
@@ -201,16 +201,16 @@ def _sample_lines(pairs: Sequence[CasePair]) -> Iterator[str]:
 
 
 def _model_lines(compared: Comparison) -> Iterator[str]:
-    """Runs of one model and kind that went from one kernel to one other, with the geometry of the last."""
+    """Runs of one model and kind with the same kernels before and after, with the geometry of the deepest."""
     groups: dict[tuple[str, str, str], list[tuple[int, str, str]]] = defaultdict(list)
     for run, before, after in compared.benches:
         if run.model.weights:
-            continue  # attention is that of the same model with other weights
+            continue  # its attention is the same as in the model without quantized weights
         first, last = (_attention_of(last_step(side)) for side in (before, after))
         kind = f"{run.model.name} {run.test}", _families(first), _families(last)
         groups[kind].append((run.depth, _shape(first), _shape(last)))
     if groups:
-        yield "llama-bench on models of our own (the last depth's geometry):"
+        yield "llama-bench on patchkit's small models (geometry of the last depth):"
     for (what, _, _), rows in groups.items():
         depths = " ".join(str(depth) for depth, _, _ in rows)
         _, old, new = rows[-1]
@@ -218,7 +218,7 @@ def _model_lines(compared: Comparison) -> Iterator[str]:
 
 
 def _own_lines(own: Sequence[Broken]) -> Iterator[str]:
-    """What upstream breaks by itself: which kernel and why, and what the cases have in common."""
+    """Rules that upstream itself breaks: kernel and reason, and what the cases have in common."""
     groups: dict[tuple[str, str, str], dict[str, Case]] = defaultdict(dict)
     for broken in own:
         groups[broken.message, broken.kernel.base, broken.how][broken.case.id] = broken.case
@@ -228,7 +228,7 @@ def _own_lines(own: Sequence[Broken]) -> Iterator[str]:
 
 
 def _in_common(cases: Collection[Case]) -> str:
-    """The few values of the variables that have few, over all cases."""
+    """The values of those variables that have only a few over all cases."""
     values: Mapping[str, list[str]] = {
         "KV": sorted({case.type_k for case in cases}),
         "D": [str(size) for size in sorted({case.head_size for case in cases})],
@@ -236,8 +236,8 @@ def _in_common(cases: Collection[Case]) -> str:
         "tokens": [str(tokens) for tokens in sorted({case.tokens for case in cases})],
         "gqa": [str(heads) for heads in sorted({case.gqa for case in cases})],
     }
-    told = [f"{name} {' '.join(found)}" for name, found in values.items() if len(found) <= _FEW]
-    return ", ".join(told) or "all kinds of shapes"
+    common = [f"{name} {' '.join(found)}" for name, found in values.items() if len(found) <= _FEW]
+    return ", ".join(common) or "shapes of all kinds"
 
 
 def _families(launches: Sequence[Launch]) -> str:
@@ -264,15 +264,15 @@ def _times(size: Sequence[int]) -> str:
 
 
 def matrix_lines(compared: Comparison) -> Iterator[str]:
-    """One line per run of a quantized model: which kernels with how many threads, before and after."""
+    """One line per run of a quantized model: its kernels and their threads, before and after."""
     if compared.quantized:
-        yield "quantized matrices, kernel x launches of threads per block:"
+        yield "quantized matmuls, kernel x launches of threads per block:"
     for run, before, after in compared.quantized:
-        old, new = _told(before), _told(after)
-        yield f"  {run.test:6}{old}{f' -> {new}' if new != old else ', as before'}"
+        old, new = _matrix_text(before), _matrix_text(after)
+        yield f"  {run.test:6}{old}{f' -> {new}' if new != old else ', unchanged'}"
 
 
-def _told(recorded: RecordedRun) -> str:
+def _matrix_text(recorded: RecordedRun) -> str:
     counted = Counter(
         (launch.kernel.name.base, launch.threads)
         for launch in last_step(recorded)

@@ -1,4 +1,4 @@
-"""What gate launch found on every GPU: which kernels run, before and after, and where the logs are."""
+"""Evidence of gate ``launch`` for every GPU: the kernels before and after, and the paths of the logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.base.report.blocks import Block, Row, Table, columns, group
 from patchkit.prove.gates.base import Both, Count, Evidence, Many, Record
 
 _ATTENTION = "flash_attn"
-_MOST_GPUS = 64  # each has tables of its own; a profile is there for 16 GPUs
+_MOST_GPUS = 64  # each has its own tables; there are profiles for 16 GPUs
 _CHANGED, _SAME = "changed", "as before"
 
 _Triple = Annotated[tuple[Count, Count, Count], Field(strict=False)]
@@ -36,7 +36,7 @@ class BenchRow(Record):
 
 
 class Transition(Record):
-    """So many ``cases`` of a phase went from one kind of kernel to another, or stayed."""
+    """``cases`` of a phase that changed from one kind of kernel to another, or kept it."""
 
     phase: str
     before: str
@@ -68,16 +68,16 @@ class Kernels(Record):
 
 
 class UpstreamOwn(Record):
-    """How many cases break a rule in the baseline already, and the first of them."""
+    """The number of cases that break a rule in the baseline already, and the first of them."""
 
     cases: Count
     first: Many[str]
 
 
 class GpuRecord(Record):
-    """One GPU; the last five are filled in where a patch is for it.
+    """One GPU; the last five fields are set if a patch targets it.
 
-    ``supported`` counts upstream's own cases before and after, of so many ``operations``.
+    ``supported`` counts upstream's own cases before and after, out of ``operations``.
     """
 
     supported: Both[Count]
@@ -104,7 +104,7 @@ class BuiltSide(Record):
 
 
 class Built(Record):
-    """What was built, how, and with what; ``figures`` counts the kernels whose registers are known."""
+    """What was built, and with what; ``figures`` counts the kernels whose registers are known."""
 
     baseline: BuiltSide
     candidate: BuiltSide
@@ -117,21 +117,19 @@ class Built(Record):
 
 
 class LaunchEvidence(Evidence):
-    """What was built, and what was recorded as each GPU."""
+    """What was built, and what was recorded for each GPU."""
 
     built: Built
     archs: Mapping[str, GpuRecord]
 
     def blocks(self) -> Iterator[Block]:
-        """Per GPU that a patch is for: kernels by phase, geometry by shape and model; then the others."""
+        """For each targeted GPU: kernels by phase, and geometry by shape and model. Then all other GPUs."""
         guarded = [(arch, one) for arch, one in self.archs.items() if one.transitions is not None]
         for arch, one in guarded[:_MOST_GPUS]:
             yield _transitions(arch, one.transitions or ())
             if one.samples is not None:
                 rows = [_launches(sample.case, sample) for sample in one.samples]
-                yield _geometry(
-                    f"samples-{arch}", "case", f"for attention at 65536 rows of KV on {arch}", rows
-                )
+                yield _geometry(f"samples-{arch}", "case", f"for attention at 65536 KV rows on {arch}", rows)
             if one.models is not None:
                 rows = [_launches(model.run, model) for model in one.models]
                 yield _geometry(f"models-{arch}", "run", f"in llama-bench on small models on {arch}", rows)
@@ -139,7 +137,7 @@ class LaunchEvidence(Evidence):
         if others:
             yield Table(
                 name="other-gpus",
-                caption="GPUs that no patch is for",
+                caption="GPUs that no patch targets",
                 columns=columns("GPU", "cases #", "model runs #", "launches"),
                 rows=tuple(others),
                 is_detail=True,
@@ -154,20 +152,20 @@ def _transitions(arch: str, transitions: Sequence[Transition]) -> Table:
     rows.sort(key=lambda row: row.state == _SAME)
     return Table(
         name=f"kernels-by-phase-{arch}",
-        caption=f"Which attention kernel runs on {arch}, by number of recorded cases",
+        caption=f"Attention kernels on {arch}, by number of recorded cases",
         columns=columns("state", "phase", "baseline", "candidate", "cases #"),
         rows=tuple(rows),
-        note="The host code ran against a stub of the GPU: this is what is launched, not what is computed.",
+        note="Recorded from host code on a stub of the GPU: what is launched, not what is computed.",
     )
 
 
-def _geometry(name: str, what: str, told: str, rows: Sequence[Row]) -> Table:
+def _geometry(name: str, what: str, where: str, rows: Sequence[Row]) -> Table:
     return Table(
         name=name,
-        caption=f"Launches {told}",
+        caption=f"Launches {where}",
         columns=columns("state", what, "baseline", "candidate"),
         rows=tuple(rows),
-        note="Grid of blocks, 'of' threads of a block.",
+        note="Blocks of the grid, 'of' threads per block.",
         is_detail=True,
     )
 
@@ -194,5 +192,5 @@ def _times(size: Sequence[int]) -> str:
 
 def _other(arch: str, one: GpuRecord) -> Row:
     same = one.cases_identical and all(run.identical for run in one.benches)
-    told = "the baseline's" if same else "differ from the baseline's"
-    return Row(cells=(arch, str(one.cases), str(len(one.benches)), told), state=_SAME if same else "differ")
+    result = "the baseline's" if same else "differ from the baseline's"
+    return Row(cells=(arch, str(one.cases), str(len(one.benches)), result), state=_SAME if same else "differ")

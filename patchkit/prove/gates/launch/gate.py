@@ -1,8 +1,8 @@
-"""Gate ``launch``: which kernels run, before and after, recorded from the real host code without a GPU.
+"""Gate ``launch``: the kernels that run before and after, recorded from the real host code without a GPU.
 
-On every GPU of the candidate each attention case and each small model is run on the launch recorder with
-both trees, and the launches are held against the rules of :mod:`patchkit.prove.gates.launch.rules`. On every
-other GPU the two logs must be identical.
+For every GPU of the candidate, each attention case and each small model runs on the launch recorder with both
+trees, and the launches are checked by the rules of :mod:`patchkit.prove.gates.launch.rules`. For every other
+GPU the two logs must be identical.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from patchkit.prove.gates.launch.account import (
     other_evidence,
     other_lines,
 )
-from patchkit.prove.gates.launch.cast import make_cast
+from patchkit.prove.gates.launch.cast import choose_gpus
 from patchkit.prove.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
 from patchkit.prove.gates.launch.geometry import Code, Guarded
 from patchkit.prove.gates.launch.rules import (
@@ -37,15 +37,22 @@ from patchkit.prove.gates.launch.rules import (
     unshown_matrices,
     upstream_own,
 )
-from patchkit.prove.gates.launch.runs import CandidateAborts, CasePair, Comparison, Played, Sides, compare_all
+from patchkit.prove.gates.launch.runs import (
+    CandidateAborts,
+    CasePair,
+    Comparison,
+    GpuRuns,
+    RecordedSides,
+    compare_all,
+)
 from patchkit.prove.gates.touched import Pair, compile_touched
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
 from patchkit.toolchain.compiler import open_compiler
 
 _NOT_PROVEN = (
-    "numbers: nothing is computed on the recorder",
-    "kernels of units that no patch touches: their code is not inspected; registers assumed 256",
+    "numeric results: the recorder computes nothing",
+    "kernels of units that no patch touches: their code is not inspected; assumed to use 256 registers",
 )
 
 
@@ -53,7 +60,7 @@ _NOT_PROVEN = (
 class LaunchGate:
     """``deep``: models at depths up to 65536 tokens on the GPUs of the candidate, else up to 4096.
 
-    ``others`` names the GPUs outside the guard to look at; None: all.
+    ``others`` names the GPUs outside of the guard to check; None: all.
     """
 
     deep: bool = True
@@ -66,12 +73,12 @@ class LaunchGate:
         return cls()
 
     def run(self, subject: Subject) -> GateResult:
-        """Record both trees and compare. Raises what the compiler, the recorder and the disk raise."""
+        """Record both trees and compare. Raises the errors of the compiler, the recorder and the disk."""
         if not subject.changed_files:
             return GateResult(
                 gate=self.name,
                 verdict="passed",
-                summary="the candidate is upstream's tree: no patch changes a launch, nothing was recorded",
+                summary="the candidate equals upstream's tree, so no launch can change; nothing was recorded",
             )
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
@@ -90,15 +97,16 @@ class LaunchGate:
             after = build_backend(subject.trees[1], compiler, arch, programs.after)
         except CompileFailed as error:
             return self._not_built([error])
-        sides = Sides(before=before, after=after, code={arch: _code(touched, arch) for arch in subject.archs})
-        cast = make_cast(subject, self.others)
+        code = {arch: _code(touched, arch) for arch in subject.archs}
+        sides = RecordedSides(before=before, after=after, code=code)
+        gpus = choose_gpus(subject, self.others)
         problems: list[PatchkitError] = []
         guarded_rows: list[str] = []
         archs: dict[str, GpuRecord] = {}
         every: list[Comparison] = []
         unshown: list[str] = []
         family: list[str] = []
-        wanted = [self._played(device, subject) for device in cast.devices]
+        wanted = [self._runs(device, subject) for device in gpus.devices]
         subject.reporter.step(f"recording launches as {' '.join(one.device.arch for one in wanted)}")
         for compared in compare_all(wanted, sides, compiler):
             if isinstance(compared, CandidateAborts):
@@ -113,7 +121,8 @@ class LaunchGate:
                 problems += check_unguarded(compared)
                 archs[device.arch] = other_evidence(compared)
                 continue
-            # Let in by its family alone: no unit was compiled for it, so its kernels have no code here.
+            # Only its family is guarded: no unit was compiled for this GPU, so the code of kernels is
+            # unknown.
             guarded = _guarded(subject, device, *sides.code.get(device.arch, ({}, {})))
             pairs = compared.pairs()
             problems += _broken_rules(compared, pairs, guarded)
@@ -129,29 +138,29 @@ class LaunchGate:
         return GateResult(
             gate=self.name,
             verdict="failed" if problems else "passed",
-            summary=_summary(subject, len(cast.devices), family, problems),
+            summary=_summary(subject, len(gpus.devices), family, problems),
             problems=tuple(problems),
             evidence=LaunchEvidence(built=_built(subject, sides), archs=archs),
-            not_run=(*cast.remarks, *unshown, *_NOT_PROVEN, *_not_understood(every), *aborting_lines(every)),
+            not_run=(*gpus.remarks, *unshown, *_NOT_PROVEN, *_not_understood(every), *aborting_lines(every)),
             lines=(*guarded_rows, *other_lines(others)),
         )
 
-    def _played(self, device: PlayedDevice, subject: Subject) -> Played:
+    def _runs(self, device: PlayedDevice, subject: Subject) -> GpuRuns:
         is_mine = device.arch in subject.archs
         matrices = is_mine or bool(about_matrices(subject.patches))
-        return Played(device=device, deep=self.deep and is_mine, matrices=matrices)
+        return GpuRuns(device=device, deep=self.deep and is_mine, matrices=matrices)
 
     def _not_built(self, errors: Sequence[PatchkitError]) -> GateResult:
         return GateResult(
             gate=self.name,
             verdict="failed",
-            summary="the candidate does not compile: nothing can be launched",
+            summary="the candidate does not compile, so no launch can be recorded",
             problems=tuple(errors),
         )
 
 
 def _broken_rules(compared: Comparison, pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitError]:
-    """What a GPU that patches are live on breaks."""
+    """The rules broken on a GPU that patches are active on."""
     may_change = bool(guarded.about_matrices)
     return [
         *check_guarded(pairs, guarded),
@@ -173,7 +182,7 @@ def _code(touched: Sequence[Pair], arch: str) -> tuple[Code, Code]:
 
 def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) -> Guarded:
     live = [patch for patch in subject.patches if device.arch in patch.archs]
-    # Not every GPU has a table, and without a patch that follows it nothing reads it.
+    # Not every GPU has a table, and it is only needed for a patch that follows it.
     follows = any("wmma" in patch.patch.launches.tables for patch in live)
     table = wmma_table(subject.profiles[device.arch]) if follows else ()
     return Guarded(
@@ -191,7 +200,7 @@ def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) 
     )
 
 
-def _built(subject: Subject, sides: Sides) -> Built:
+def _built(subject: Subject, sides: RecordedSides) -> Built:
     toolchain = subject.toolchain
     rocwmma = toolchain.rocwmma if toolchain is not None else None
     return Built(
@@ -223,13 +232,17 @@ def _summary(subject: Subject, played: int, family: Sequence[str], problems: Seq
     if problems:
         return f"{counted(len(problems), 'rule')} broken on {played} GPUs"
     others = played - len(subject.archs) - len(family)
-    let_in = f", and without a look at their code on {' '.join(family)} of the same family" if family else ""
+    let_in = f", and on {' '.join(family)} of the same family without checking their code" if family else ""
     return (
         f"the rules hold on {' '.join(subject.archs)}{let_in}; "
-        f"{others} other GPUs launch what the baseline launches"
+        f"{others} other GPUs launch the same as the baseline"
     )
 
 
 def _not_understood(every: Sequence[Comparison]) -> list[str]:
     unknown = next((compared.not_understood for compared in every if compared.not_understood), ())
-    return [f"{len(unknown)} of upstream's cases: unknown variables, as {unknown[0]}"] if unknown else []
+    return (
+        [f"{len(unknown)} of upstream's cases: unknown variables, for example {unknown[0]}"]
+        if unknown
+        else []
+    )

@@ -1,4 +1,4 @@
-"""The rules about one launch: the GPU allows it, its kernel is compiled for it, the table says so."""
+"""Rules for one launch: the GPU allows it, its kernel is compiled for it, and it agrees with the table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from patchkit.gpu.emulated.log import Launch
 from patchkit.toolchain.compile import CompiledKernel
 
 _MAX_THREADS = 1024
-# hipDeviceProp_t.maxGridSize says 65535 for y and z; the runtime takes 65536 and refuses more (rocSPARSE's
+# hipDeviceProp_t.maxGridSize is 65535 for y and z; the runtime accepts 65536 and rejects more (rocSPARSE's
 # tests of strided batches, on gfx1201).
 _MAX_GRID = (2**31 - 1, 65536, 65536)
 # Template arguments of the WMMA kernel: D, columns, warps, VKQ stride, accumulator, soft cap.
@@ -24,12 +24,12 @@ Code = Mapping[str, Mapping[str, CompiledKernel]]  # unit -> mangled name -> ker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guarded:
-    """What the rules for a GPU need that patches are for: its device, and the code of both sides.
+    """A GPU that patches target, as the rules need it: its device, and the code of both sides.
 
-    ``moves`` and ``promises`` are what its patches say; ``rows`` are those of the WMMA table when a patch
-    promises to follow it, by head size, columns and accumulator; ``about_matrices`` are the patches that
-    change how quantized matrices are multiplied; ``leaving`` kernels whose work the CPU or
-    kernels of a patch may do, ``own`` these kernels.
+    ``moves`` and ``promises`` are declared by its patches. ``rows`` is the WMMA table, by head size, columns
+    and accumulator, if a patch promises to follow it. ``about_matrices`` are the patches that change
+    quantized matmuls. ``leaving`` are kernels whose work may move to the CPU or to kernels of a patch;
+    ``own`` are the latter.
     """
 
     device: PlayedDevice
@@ -44,13 +44,13 @@ class Guarded:
 
     @property
     def before(self) -> Guarded:
-        """The baseline in the place of the candidate: its code, no patch, no table."""
+        """The same with the baseline as the candidate: its code, no patch, no table."""
         return replace(self, rows={}, code=self.code_before, moves=(), promises=(), about_matrices=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchRule:
-    """``broken`` says how a launch of a case breaks it; None: it does not."""
+    """``broken`` describes how a launch of a case breaks the rule; None if it does not."""
 
     code: str
     message: str
@@ -58,7 +58,7 @@ class LaunchRule:
 
 
 def code_of(launch: Launch, code: Code) -> CompiledKernel | None:
-    """The code of a launched kernel; None when its unit was not compiled."""
+    """The code of a launched kernel; None if its unit was not compiled."""
     units = (code.get(unit, {}) for unit in launch.kernel.units)
     return next((unit[name] for unit in units if (name := launch.kernel.name.mangled) in unit), None)
 
@@ -89,7 +89,7 @@ def _legal(_case: Case, launch: Launch, guarded: Guarded) -> str | None:
 
 
 def _block(_case: Case, launch: Launch, guarded: Guarded) -> str | None:
-    """Attention kernels index by wave: a block of another size than compiled for computes garbage."""
+    """Attention kernels index by wave, so a block of another size than compiled for computes garbage."""
     if launch.kernel.family not in {"wmma", "tile"}:
         return None
     if launch.block[0] != guarded.device.wave_size:
@@ -101,15 +101,15 @@ def _block(_case: Case, launch: Launch, guarded: Guarded) -> str | None:
         row = _row(launch, guarded)
         expected = row.params.nwarps if row is not None else launch.kernel.name.integer(_NWARPS)
         if launch.block[1] != expected:
-            return f"with {launch.block[1]} waves per block, the table says {expected}"
+            return f"with {launch.block[1]} waves per block, the table has {expected}"
     return None
 
 
 def _granularity(case: Case, launch: Launch, guarded: Guarded) -> str | None:
-    """grid.y splits the KV rows: never more parts than steps, and exactly so many when all fit at once.
+    """grid.y splits KV rows into at most as many parts as there are steps, and exactly so many if all fit.
 
-    The second half is what launch_fattn (fattn-common.cuh of build 6900) does when one multiprocessor holds
-    as many blocks as there are steps; with another granularity than the kernel's step it comes out lower.
+    launch_fattn (fattn-common.cuh of build 6900) splits into all steps if one multiprocessor holds as many
+    blocks as there are steps. If its granularity is not the kernel's step, the number is lower.
     """
     if launch.kernel.family != "wmma":
         return None
@@ -124,7 +124,7 @@ def _granularity(case: Case, launch: Launch, guarded: Guarded) -> str | None:
 
 
 LAUNCH_RULES = (
-    LaunchRule(code="LAUNCH_ILLEGAL", message="a launch that the GPU refuses", broken=_legal),
+    LaunchRule(code="LAUNCH_ILLEGAL", message="a launch that the GPU rejects", broken=_legal),
     LaunchRule(
         code="LAUNCH_BLOCK_MISMATCH",
         message="blocks of another size than the kernel is compiled for",
@@ -132,7 +132,7 @@ LAUNCH_RULES = (
     ),
     LaunchRule(
         code="LAUNCH_GRANULARITY",
-        message="the split of KV rows does not fit the kernel's step",
+        message="the split of KV rows does not match the kernel's step",
         broken=_granularity,
     ),
 )

@@ -1,4 +1,4 @@
-"""The rules of the launch gate, as functions of what was recorded."""
+"""The rules of gate ``launch``, as functions of recorded launches."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
 from patchkit.prove.subject import PatchPart
 
 _WMMA_UNIT = llama_cpp().gpu_file("fattn-wmma-f16.cu")
-_MATRIX_FILES = ("mmq", "mmvq")  # how upstream's files about them begin, builds 6900 to 11549
-# The product with a quantized matrix: compiled for one block size, as attention is; and what prepares it.
-# The last one is of our own patch.
+_MATRIX_FILES = ("mmq", "mmvq")  # name prefixes of upstream's files about them, builds 6900 to 11549
+# Quantized matmul kernels, compiled for one block size as attention is, and those that prepare data for them.
+# The last one is from patchkit's own patch.
 MATRIX_KERNELS = ("mul_mat_q", "mul_mat_vec_q", "mul_mat_prompts")
-# Activations for the kernels of quantized matrices; weights, activations and results for a BLAS library.
+# Conversions of activations for quantized matmuls; of weights, activations and results for a BLAS library.
 _AROUND_MATRICES = ("quantize_", "dequantize_block", "convert_unary")
-_AROUND_ATTENTION = "flash_attn"  # and attention itself; their number depends on the kernel
-_IN_EVIDENCE = "the logs are named in the evidence"
+_AROUND_ATTENTION = "flash_attn"  # attention and its helpers, whose number depends on the kernel
+_IN_EVIDENCE = "the paths of the logs are in the evidence"
 _SHOWN = 3
 
 # A kernel by name, with blocks per grid, threads per block and dynamic LDS in bytes.
@@ -36,7 +36,7 @@ _Shape = tuple[str, tuple[int, int, int], tuple[int, int, int], int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """One case that breaks the rule ``message``: by launching ``kernel``, and how."""
+    """One case that breaks the rule ``message`` by launching ``kernel``; ``how`` describes it."""
 
     message: str
     case: Case
@@ -50,7 +50,7 @@ class Broken:
 def finding(
     message: str, examples: Sequence[str], *, code: str, where: str | None = None, hint: str
 ) -> GateError:
-    """One error for all cases that break one rule: how many, and the first few that read differently."""
+    """One error for all cases that break one rule: their number, and the first few different texts."""
     shown = list(dict.fromkeys(examples))[:_SHOWN]
     if len(examples) > len(shown):
         shown.append(f"and {len(examples) - len(shown)} more")
@@ -68,8 +68,8 @@ def grouping_applies(case: Case) -> bool:
     return case.gqa % 2 == 0 and case.mask and case.max_bias == 0.0 and case.kv % KV_PADDING == 0
 
 
-def speaks_of(promise: CasePromise, case: Case) -> bool:
-    """Whether a promise of a patch is about a case."""
+def applies_to(promise: CasePromise, case: Case) -> bool:
+    """Whether a promise of a patch covers a case."""
     most = promise.max_tokens if promise.max_tokens is not None else case.tokens
     return (
         promise.min_tokens <= case.tokens <= most
@@ -81,16 +81,16 @@ def speaks_of(promise: CasePromise, case: Case) -> bool:
 
 
 def _types_agree(promise: CasePromise, case: Case) -> bool:
-    """K is of a type that is named; V may be of another, but is not quantized where K is not."""
+    """Whether K has a named type, and V is quantized only if K is."""
     return case.type_k in promise.kv_types and (case.type_k.startswith("q") or not case.is_quantized)
 
 
 def check_support(arch: str, before: Sequence[OpRow], after: Sequence[OpRow]) -> list[PatchkitError]:
-    """The set of supported operations is the same or larger, and not empty."""
-    had = {row.params for row in before if row.is_supported}
-    lost = sorted(had - {row.params for row in after if row.is_supported})
+    """Check that all supported operations stay supported, and that there are any."""
+    supported = {row.params for row in before if row.is_supported}
+    lost = sorted(supported - {row.params for row in after if row.is_supported})
     hint = "patchkit explain shows which branch of the selection a shape takes"
-    if not had:
+    if not supported:
         message = f"{arch}: the baseline supports no attention case"
         return [finding(message, [], code="LAUNCH_NOTHING", hint=hint)]
     if not lost:
@@ -100,7 +100,7 @@ def check_support(arch: str, before: Sequence[OpRow], after: Sequence[OpRow]) ->
 
 
 def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitError]:
-    """Every rule about the attention launches of a guarded GPU."""
+    """Check every rule for the attention launches of a guarded GPU."""
     arch = guarded.device.arch
     problems: list[PatchkitError] = []
 
@@ -109,9 +109,9 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
             hint = f"patchkit explain --arch {arch} shows why a shape takes its kernel"
             problems.append(finding(f"{arch}: {message}", examples, code=code, where=where, hint=hint))
 
-    # Upstream's own cases are those that check_support looks at.
+    # check_support covers upstream's own cases.
     check(
-        "attention of our own cases is no longer supported",
+        "attention is no longer supported for patchkit's own cases",
         (
             str(pair.case)
             for pair in pairs
@@ -127,12 +127,12 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
     for promise in guarded.promises:
         check(promise.broken, _against(promise, pairs), code=promise.code)
     check(
-        "a case launches another attention kernel than before",
+        "a case launches a different attention kernel than before",
         _changed(pairs, guarded),
         code="LAUNCH_FAMILY_CHANGED",
     )
     check(
-        "a case still launches the attention kernel that a patch leaves",
+        "a case still launches the attention kernel that a patch replaces",
         _kept(pairs, guarded),
         code="LAUNCH_FAMILY_KEPT",
     )
@@ -150,7 +150,7 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
 
 def _against(promise: CasePromise, pairs: Sequence[CasePair]) -> Iterator[str]:
     for pair in pairs:
-        if not speaks_of(promise, pair.case):
+        if not applies_to(promise, pair.case):
             continue
         for launch in pair.after.attention:
             family = launch.kernel.family
@@ -168,7 +168,7 @@ def _changed(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
             continue
         if any(move.allows(pair.case.head_size, before, after) for move in guarded.moves):
             continue
-        if not any(speaks_of(promise, pair.case) for promise in leaving):
+        if not any(applies_to(promise, pair.case) for promise in leaving):
             yield f"{pair.case}: {' '.join(before) or 'nothing'} -> {' '.join(after) or 'nothing'}"
 
 
@@ -198,7 +198,7 @@ def _trapping(pairs: Sequence[CasePair], guarded: Guarded) -> Iterator[str]:
 
 
 def _misshapen(pairs: Sequence[CasePair], guarded: Guarded, rule: LaunchRule) -> Iterator[str]:
-    """What the baseline breaks in the same way with the same kernel is left out."""
+    """Launches that break a rule, except where the baseline does so in the same way with the same kernel."""
     baseline = guarded.before
     for pair, launch in _launches(pairs):
         how = rule.broken(pair.case, launch, guarded)
@@ -210,17 +210,17 @@ def _misshapen(pairs: Sequence[CasePair], guarded: Guarded, rule: LaunchRule) ->
 
 
 def upstream_own(pairs: Sequence[CasePair], guarded: Guarded) -> list[Broken]:
-    """What already breaks a rule in the baseline: shown, and no reason to fail."""
+    """Rules that the baseline already breaks; they are shown and do not fail the gate."""
     found: list[Broken] = []
     baseline = guarded.before
     for pair in pairs:
         for launch in pair.before.section.launches:
-            told = [(rule.message, rule.broken(pair.case, launch, baseline)) for rule in LAUNCH_RULES]
+            broken = [(rule.message, rule.broken(pair.case, launch, baseline)) for rule in LAUNCH_RULES]
             if _is_trap(launch, baseline):
-                told.append(("a launch of a kernel that is a trap", ""))
+                broken.append(("a launch of a kernel that is a trap", ""))
             found += [
                 Broken(message=message, case=pair.case, kernel=launch.kernel.name, how=how)
-                for message, how in told
+                for message, how in broken
                 if how is not None
             ]
     return found
@@ -242,9 +242,9 @@ def check_graphs(
     leaving: Collection[str] = (),
     own: Collection[str] = (),
 ) -> list[PatchkitError]:
-    """A model's graph launches the same besides attention, and besides matrices if these may change.
+    """Check that a model's graph launches the same, except for attention, and for matmuls if they may change.
 
-    Kernels that ``leaving`` names may be launched less often, those of ``own`` are new.
+    Kernels in ``leaving`` may be launched less often; those in ``own`` are new.
     """
     changed = []
     for run, before, after in compared.benches:
@@ -260,7 +260,7 @@ def check_graphs(
 
 
 def _without_moved(old: Sequence[_Shape], new: Sequence[_Shape], leaving: Collection[str]) -> list[_Shape]:
-    """``old`` without the launches that ``new`` does not have at that place and that may go."""
+    """``old`` without those launches that are missing at their place in ``new`` and may be missing."""
     kept: list[_Shape] = []
     at = 0
     for shape in old:
@@ -292,12 +292,12 @@ def _first_difference(old: Sequence[_Shape], new: Sequence[_Shape]) -> str:
     for index, sides in enumerate(zip(old, new, strict=False)):
         if sides[0] != sides[1]:
             was, now = (f"{name} {grid} of {block} with {lds} bytes" for name, grid, block, lds in sides)
-            return f"launch {index} was {was}, is {now}"
+            return f"launch {index} was {was}, now {now}"
     return f"{len(old)} launches became {len(new)}"
 
 
 def check_unguarded(compared: Comparison) -> list[PatchkitError]:
-    """Equal logs need no reading; where they differ, say which case and how."""
+    """Compare the logs; only if they differ, find the cases that do."""
     changed = []
     if not compared.cases_identical:
         changed += [
@@ -309,8 +309,8 @@ def check_unguarded(compared: Comparison) -> list[PatchkitError]:
     changed += [str(run) for run, before, after in compared.benches if before.digest != after.digest]
     if not changed:
         return []
-    message = f"{compared.device.arch}: no patch is for this GPU, and it launches something else than before"
-    hint = "the patch's guard lets it in: patchkit show PATCH"
+    message = f"{compared.device.arch}: no patch targets this GPU, but its launches changed"
+    hint = "the guard of a patch includes it: patchkit show PATCH"
     return [finding(message, changed, code="LAUNCH_UNGUARDED_CHANGED", where=SELECTION_UNIT, hint=hint)]
 
 
@@ -319,7 +319,7 @@ def _names(launches: Sequence[Launch]) -> str:
 
 
 def about_matrices(patches: Iterable[PatchPart]) -> tuple[str, ...]:
-    """The ids of the patches that change a file of the kernels of quantized matrices."""
+    """The ids of patches that change files of quantized matmul kernels."""
     return tuple(
         patch.id
         for patch in patches
@@ -330,14 +330,14 @@ def about_matrices(patches: Iterable[PatchPart]) -> tuple[str, ...]:
 
 
 def _is_matrix(launch: Launch) -> bool:
-    """Whether it belongs to the product with a quantized matrix."""
+    """Whether it belongs to a quantized matmul."""
     return launch.kernel.name.base.startswith((*MATRIX_KERNELS, *_AROUND_MATRICES))
 
 
 def check_matrices(compared: Comparison, guarded: Guarded) -> list[PatchkitError]:
-    """Matrix kernels that are launched have code, which is no trap, and the block they are compiled for.
+    """Check that launched matmul kernels have code, are no traps, and use the block size of that code.
 
-    Code is known of the units that a patch touches. What the baseline does alike is upstream's own.
+    Code is known for the units that a patch touches. Faults that the baseline has as well are upstream's own.
     """
     examples: dict[str, list[str]] = {}
     for run, before, after in compared.quantized:
@@ -347,8 +347,8 @@ def check_matrices(compared: Comparison, guarded: Guarded) -> list[PatchkitError
                 examples.setdefault(code, []).append(f"{run}: {launch.kernel.name} {how}".rstrip())
     arch = guarded.device.arch
     return [
-        finding(f"{arch}: a quantized matrix launches {_UNFIT[code]}", told, code=code, hint=_IN_EVIDENCE)
-        for code, told in examples.items()
+        finding(f"{arch}: a quantized matmul launches {_UNFIT[code]}", found, code=code, hint=_IN_EVIDENCE)
+        for code, found in examples.items()
     ]
 
 
@@ -360,7 +360,7 @@ _UNFIT = {
 
 
 def _unfit(recorded: RecordedRun, guarded: Guarded) -> Iterator[tuple[Launch, str, str]]:
-    """Launches that do not fit their code: which error that is, and how."""
+    """Launches that do not match their code: the error code, and how."""
     for launch in filter(_is_matrix, last_step(recorded)):
         code = code_of(launch, guarded.code)
         if code is None:
@@ -375,7 +375,7 @@ def _unfit(recorded: RecordedRun, guarded: Guarded) -> Iterator[tuple[Launch, st
 
 
 def unshown_matrices(compared: Comparison, about: Sequence[str]) -> list[str]:
-    """What was not shown: patches about matrices of which no recorded launch tells anything."""
+    """A note if patches change quantized matmuls but no recorded launch differs."""
     sides = (
         [[_shape(launch) for launch in filter(_is_matrix, last_step(side))] for side in (before, after)]
         for _, before, after in compared.quantized
@@ -383,4 +383,9 @@ def unshown_matrices(compared: Comparison, about: Sequence[str]) -> list[str]:
     if not about or any(old != new for old, new in sides):
         return []
     types = " ".join(dict.fromkeys(kind for run, _, _ in compared.quantized for kind in run.model.weights))
-    return [f"{' '.join(about)} on {compared.device.arch}: no launch of our models ({types}) shows an effect"]
+    return [
+        (
+            f"{' '.join(about)} on {compared.device.arch}: no effect is visible in launches of patchkit's "
+            f"small models ({types})"
+        )
+    ]

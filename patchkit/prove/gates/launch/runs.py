@@ -1,4 +1,4 @@
-"""Recording the cases and small models of one GPU, before and after."""
+"""Record the cases and small models of one GPU, before and after."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from patchkit.toolchain.compiler import Compiler
 
 _HEAD_SIZES = (64, 128, 256)
 _PROMPT, _GENERATED = 512, 4
-# Generation ends at a multiple of 256 tokens: llama-bench makes the KV cache as long as depth and tokens, and
-# the selection of build 6900 takes another branch for a KV length that is not a multiple of 256.
+# Generation ends at a multiple of 256 tokens, because llama-bench sizes the KV cache to depth plus tokens,
+# and the selection of build 6900 takes another branch for a KV length that is not a multiple of 256.
 _SHALLOW = (0, 4096)
 _DEEP = (0, 4096, 16384, 65536)
-_FIRST = 256  # the shallowest such end
-# MMQ and MMVQ: decode, and batches where a GPU's limits decide. MMVQ takes up to 8 columns where nothing says
-# otherwise, MMQ up to 64 on GPUs whose MMA it does not use, the rest is for hipBLAS (both at build 6900); the
-# table of MMQ blocks that a patch changes begins at 48.
+_FIRST = 256  # the smallest such end
+# MMQ and MMVQ: decode, and batch sizes at which a GPU's limits matter. By default MMVQ takes up to 8 columns,
+# MMQ up to 64 on GPUs whose matrix units it does not use, and hipBLAS the rest (both at build 6900). The
+# table of MMQ blocks that a patch changes starts at 48.
 _QUANTIZED = SmallModel(head_size=64, weights=("Q4_K", "Q6_K", "Q8_0"))
 _COLUMNS = (5, 48, _PROMPT)
 
 
-Bench = tuple[BenchRun, RecordedRun, RecordedRun]  # a run of llama-bench, before and after
+BenchPair = tuple[BenchRun, RecordedRun, RecordedRun]  # a run of llama-bench, before and after
 
 
 class CandidateAborts(GateError):
-    """The candidate's host code aborts, crashes or never ends in a run that the baseline ends well."""
+    """The candidate's host code aborts, crashes or hangs in a run that the baseline completes."""
 
     code = "LAUNCH_ABORTED"
 
@@ -66,20 +66,20 @@ class CasePair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """The two backends, and the code of both that is known, by GPU of the candidate."""
+class RecordedSides:
+    """The two backends, and the known code of both by GPU of the candidate."""
 
     before: RecordedBackend
     after: RecordedBackend
     code: Mapping[str, tuple[Code, Code]]
 
     def kernels(self, arch: str) -> list[dict[str, CompiledKernel]]:
-        """The kernels of each side; without code for a GPU they are assumed to be large."""
+        """The kernels of each side; without code for a GPU, kernels are assumed to be large."""
         both = self.code.get(arch, ({}, {}))
         return [{name: kernel for unit in code.values() for name, kernel in unit.items()} for code in both]
 
     def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
-        """Both on one GPU."""
+        """Both sides on one GPU."""
         old, new = self.kernels(device.arch)
         return (
             Session(backend=self.before, device=device, kernels=old, compiler=compiler),
@@ -91,7 +91,7 @@ class Sides:
 class Comparison:
     """One GPU. ``cases`` are the runs of all cases, before and after.
 
-    ``aborting``: what was not asked of either side, because upstream's own code ends the process there.
+    ``aborting``: cases that ran on neither side, because upstream's own code ends the process there.
     """
 
     device: PlayedDevice
@@ -100,15 +100,15 @@ class Comparison:
     not_understood: tuple[str, ...]
     aborting: tuple[str, ...] = ()
     cases: tuple[RecordedRun, RecordedRun]
-    benches: tuple[Bench, ...]
+    benches: tuple[BenchPair, ...]
 
     @property
     def cases_identical(self) -> bool:
-        """Whether both sides launched exactly the same for every case."""
+        """Whether both sides made exactly the same launches for every case."""
         return self.cases[0].digest == self.cases[1].digest
 
     @property
-    def quantized(self) -> tuple[Bench, ...]:
+    def quantized(self) -> tuple[BenchPair, ...]:
         """The runs of models with quantized matrices."""
         return tuple(each for each in self.benches if each[0].model.weights)
 
@@ -122,7 +122,7 @@ class Comparison:
 
 
 def known_cases(rows: Sequence[OpRow]) -> tuple[tuple[Case, ...], tuple[str, ...]]:
-    """Upstream's cases and ours, and those of upstream's that we cannot build, by their variables."""
+    """Upstream's cases and patchkit's, and the parameters of upstream's cases that cannot be built here."""
     cases: list[Case] = []
     unknown: list[str] = []
     for number, row in enumerate(rows):
@@ -134,9 +134,9 @@ def known_cases(rows: Sequence[OpRow]) -> tuple[tuple[Case, ...], tuple[str, ...
 
 
 def bench_runs(*, deep: bool, matrices: bool) -> tuple[BenchRun, ...]:
-    """One prompt and one generation per model and depth; ``deep`` goes to 65536 tokens.
+    """One prompt and one generation per model and depth; ``deep`` reaches 65536 tokens.
 
-    With ``matrices`` besides: quantized weights, in batches of few and of many columns.
+    With ``matrices`` also quantized weights, in batches of few and of many columns.
     """
     runs = []
     for size in _HEAD_SIZES:
@@ -152,8 +152,8 @@ def bench_runs(*, deep: bool, matrices: bool) -> tuple[BenchRun, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """A GPU to be played; ``deep`` and ``matrices`` as of :func:`bench_runs`."""
+class GpuRuns:
+    """The runs of one GPU; ``deep`` and ``matrices`` as for :func:`bench_runs`."""
 
     device: PlayedDevice
     deep: bool
@@ -161,17 +161,17 @@ class Played:
 
 
 def compare_all(
-    wanted: Sequence[Played], sides: Sides, compiler: Compiler
+    wanted: Sequence[GpuRuns], sides: RecordedSides, compiler: Compiler
 ) -> list[Comparison | CandidateAborts]:
-    """Run everything on every GPU, both sides; in the order of ``wanted``.
+    """Run everything for every GPU, both sides; results are in the order of ``wanted``.
 
-    No GPU waits for another: a list of cases is one program, which takes as long as 30 runs of llama-bench.
-    A GPU on which the candidate's host code ended badly where the baseline's ended well has that error for a
-    result; what of it did not begin is left out, for each of its runs may hang.
+    GPUs do not wait for each other: a list of cases is one program that takes as long as 30 runs of
+    llama-bench. If the candidate's host code fails on a GPU where the baseline's does not, the result for
+    that GPU is the error, and its other runs are skipped, because each of them may hang.
 
     Raises:
-        RecordedRunFailed, RecordedRunHangs: the baseline's did, and not because of single shapes.
-        RECORDER_MISCONFIGURED, SupportMalformed: a program or the recorder did something else.
+        RecordedRunFailed, RecordedRunHangs: the baseline failed, and not only for single shapes.
+        RECORDER_MISCONFIGURED, SupportMalformed: unexpected output of a program or of the recorder.
     """
     sessions = [sides.sessions(one.device, compiler) for one in wanted]
     runs = [bench_runs(deep=one.deep, matrices=one.matrices) for one in wanted]
@@ -203,10 +203,10 @@ def compare_all(
         stop=compiler.stop,
     )
     items = [(number, side, run) for number in range(len(wanted)) for run in runs[number] for side in (0, 1)]
-    made = run_parallel(
+    recorded = run_parallel(
         items, bench_of, reporter=compiler.reporter, what="llama-bench", unit="runs", stop=compiler.stop
     )
-    benched = {item: done for item, done in zip(items, made, strict=True) if done is not None}
+    benched = {item: done for item, done in zip(items, recorded, strict=True) if done is not None}
     found: list[Comparison | CandidateAborts] = []
     for number, (one, of_cases) in enumerate(zip(wanted, cases, strict=True)):
         if of_cases is None or number in aborted:
@@ -230,7 +230,7 @@ def compare_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cases:
-    """The cases of one GPU, as :class:`Comparison` has them."""
+    """The cases of one GPU, as in :class:`Comparison`."""
 
     support: tuple[tuple[OpRow, ...], tuple[OpRow, ...]]
     asked: tuple[Case, ...]
@@ -240,7 +240,7 @@ class _Cases:
 
 
 def _record_cases(before: Session, after: Session) -> _Cases:
-    """All cases of one GPU, both sides. Raises as :func:`compare_all`, and CandidateAborts."""
+    """Record all cases of one GPU, both sides. Raises as :func:`compare_all`, and CandidateAborts."""
     old_support = before.support()
     known, unknown = known_cases(old_support)
     asked, old_cases, aborting = without_aborts(before.run_cases, known)
@@ -264,14 +264,14 @@ def _record_bench(sessions: tuple[Session, Session], side: int, run: BenchRun) -
 
 @contextmanager
 def _blaming_the_candidate() -> Iterator[None]:
-    """What the baseline did not do is the candidate's fault, not the recorder's."""
+    """Turn errors into errors of the candidate: the baseline's run succeeded."""
     try:
         yield
     except (RecordedRunFailed, RecordedRunHangs) as error:
         raise CandidateAborts(error.message, why=error.why, hint=error.hint) from error
 
 
-@lru_cache(maxsize=256)  # asked for by a rule and by the report
+@lru_cache(maxsize=256)  # used by a rule and by the report
 def last_step(recorded: RecordedRun) -> tuple[Launch, ...]:
     """The launches of the last graph: the last chunk of the prompt, or the last generated token."""
     steps = recorded.recording().sections[0].steps

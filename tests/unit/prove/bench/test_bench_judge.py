@@ -14,7 +14,7 @@ from patchkit.carry.series.promises import BenchRules, ExpectedGain
 from patchkit.gpu.hardware.bench.rounds import ARMS, Rounds, draw_order
 from patchkit.gpu.hardware.bench.rows import BenchModel, BenchRow, BenchTest
 from patchkit.gpu.hardware.bench.statistics import compare
-from patchkit.prove.bench.judge import Judged, Promise, judge, promises_for
+from patchkit.prove.bench.judge import Promise, SpeedResult, judge, promises_for
 
 NO_PROMISE = Promise(allowed_loss=0.0, control=(), expected=())
 
@@ -60,7 +60,7 @@ def measure() -> Callable[..., Rounds]:
     return make
 
 
-def _judged(rounds: Rounds, promise: Promise = NO_PROMISE) -> dict[str, Judged]:
+def _judged(rounds: Rounds, promise: Promise = NO_PROMISE) -> dict[str, SpeedResult]:
     return {one.test.name: one for one in judge(rounds, promise)}
 
 
@@ -102,14 +102,14 @@ def test_arms_without_equal_rounds_are_not_compared() -> None:
 @pytest.mark.parametrize("gain", [-0.5, 0.0, 0.5])
 def test_seven_rounds_leave_every_test_open(measure: Callable[..., Rounds], gain: float) -> None:
     judged = _judged(measure(pp=gain, rounds=7), _promise(0.3))["pp512@d0"]
-    assert (judged.judgement, judged.why) == ("open", "an interval of 99 % takes 8 rounds, these are 7")
+    assert (judged.judgement, judged.why) == ("open", "an interval of 99 % needs 8 rounds, there are 7")
 
 
 def test_noise_never_makes_two_builds_equal(measure: Callable[..., Rounds]) -> None:
     noisy = _judged(measure(pp=-0.1, noise=0.3))["pp512@d0"]
     assert noisy.comparison.verdict == "unclear"
     assert noisy.judgement == "open"
-    assert "would not be seen" in noisy.why
+    assert "would not be detected" in noisy.why
 
 
 def test_without_a_promise_only_losses_count(measure: Callable[..., Rounds]) -> None:
@@ -138,7 +138,7 @@ def test_a_gain_is_not_believed_when_the_control_gained(measure: Callable[..., R
     promise = _promise(0.3, control=("tg*",))
     both = _judged(measure(pp=0.5, tg=0.5), promise)
     assert both["pp512@d0"].judgement == "open"
-    assert "control tg128@d0 gained too" in both["pp512@d0"].why
+    assert "control tg128@d0 is faster too" in both["pp512@d0"].why
     assert both["tg128@d0"].control
     assert _judged(measure(pp=0.5, tg=0.0), promise)["pp512@d0"].judgement == "ok"
     assert _judged(measure(pp=0.5, tg=-0.3), promise)["tg128@d0"].judgement == "lost"

@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.source import SourceText
-from patchkit.prove.explain.selection import Place, decisions
+from patchkit.prove.explain.selection import ExecutedBlock, decisions
 
 _CODE = b"""\
 static int choose(int a, int b) {
@@ -45,11 +45,14 @@ _SOURCE = SourceText("choose.cu", _CODE)
 _ACTIVE = frozenset(range(1, 40)) - {2, 3, 4, 17, 18, 19}
 
 
-def _places(*at: tuple[int, int]) -> list[Place]:
-    first = Place(function="choose(int, int)", line=1, column=0, entry=True)
+def _places(*at: tuple[int, int]) -> list[ExecutedBlock]:
+    first = ExecutedBlock(function="choose(int, int)", line=1, column=0, entry=True)
     return [
         first,
-        *(Place(function="choose(int, int)", line=line, column=column, entry=False) for line, column in at),
+        *(
+            ExecutedBlock(function="choose(int, int)", line=line, column=column, entry=False)
+            for line, column in at
+        ),
     ]
 
 
@@ -103,7 +106,7 @@ def test_nested_branches_are_followed_and_dropped_lines_are_no_operands():
 )
 def test_an_operand_is_named_only_when_it_settled_the_matter_alone(condition, at, outcome, decided_by):
     code = f"int f(int a) {{ if ({condition}) {{ return 1; }}\n    return 2;\n}}\n"
-    first = Place(function="f(int)", line=1, column=0, entry=True)
+    first = ExecutedBlock(function="f(int)", line=1, column=0, entry=True)
     places = [first, *(replace(first, line=line, column=column, entry=False) for line, column in at)]
     found = decisions(places, SourceText("f.cu", code.encode()), "f", frozenset({1, 2, 3}))
     assert (found[0].outcome, found[0].decided_by) == (outcome, decided_by)
@@ -111,7 +114,7 @@ def test_an_operand_is_named_only_when_it_settled_the_matter_alone(condition, at
 
 def test_only_the_last_call_counts_and_other_functions_do_not():
     early = _places((14, 13))
-    other = [Place(function="helper(int)", line=3, column=1, entry=True)]
+    other = [ExecutedBlock(function="helper(int)", line=3, column=1, entry=True)]
     found = decisions([*early, *other, *_places((9, 17), (10, 17))], _SOURCE, "choose", _ACTIVE)
     assert found[-1].text == "10"
 

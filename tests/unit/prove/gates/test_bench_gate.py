@@ -97,7 +97,7 @@ def test_a_slower_candidate_fails_and_says_by_how_much(bench) -> None:
     assert result.verdict == "failed"
     assert [problem.code for problem in result.problems] == ["BENCH_SLOWER"] * 4
     assert "changes by -10.0%" in result.problems[0].message
-    assert "slower, where -2.0% is allowed" in (result.problems[0].why or "")
+    assert "slower than the allowed -2.0%" in (result.problems[0].why or "")
 
 
 def test_a_promise_that_is_not_kept_fails(bench) -> None:
@@ -114,7 +114,7 @@ def test_what_noise_hides_is_not_a_pass(bench) -> None:
     result = bench(trouble="w=200")
     assert (result.verdict, result.problems) == ("not run", ())
     assert "in 16 rounds" in result.summary  # as many again, once
-    assert "4 left open, which is no pass" in result.summary
+    assert "4 still open, which does not pass" in result.summary
     assert len(result.not_run) == 4
 
 

@@ -54,7 +54,7 @@ def test_a_guarded_patch_is_no_matter_of_it(make_subject) -> None:
         assert (result.gate, result.verdict, result.summary) == (
             gate.name,
             "not run",
-            "no plain patch changes what is built for the CPU",
+            "no GPU-independent patch changes what is built for the CPU",
         )
 
 
@@ -121,7 +121,7 @@ def test_a_test_is_about_what_its_source_names(plain, path: str, names: list[str
     told = "\n".join(left)
     assert ("test-model: it needs a model" in told) is ("grammar" in path)
     assert ("test-chat-big: it needs download" in told) is ("chat" in path)
-    assert (f"{path}: no test of upstream's names it" in told) is (not names)
+    assert (f"{path}: no test of upstream includes it" in told) is (not names)
 
 
 def test_every_test_is_each_that_needs_neither_model_nor_network(plain) -> None:

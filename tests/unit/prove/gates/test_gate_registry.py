@@ -57,7 +57,7 @@ class ToyGate:
 """
 TOY = registry.Entry(
     name="toy",
-    place="anywhere",
+    runs_on="anywhere",
     gate="toy_gate:ToyGate",
     evidence="toy_gate:ToyEvidence",
     about="nothing: it counts lines",

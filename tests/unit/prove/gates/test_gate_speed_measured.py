@@ -19,7 +19,7 @@ from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.speed import (
     JudgedShape,
     SpeedEvidence,
-    beside_measured,
+    compare_with_measured,
     kept_doubts,
     shape_text,
 )
@@ -53,7 +53,7 @@ def judged(shape: SpeedShape, low: float, high: float, patch: str = "first") -> 
 
 
 def beside(file: EvidenceFile, shape: SpeedShape, low: float, high: float, **more: str) -> JudgedShape:
-    return beside_measured(judged(shape, low, high, **more), shape, list(measured_of(file)))
+    return compare_with_measured(judged(shape, low, high, **more), shape, list(measured_of(file)))
 
 
 def test_a_model_that_gains_less_than_its_operation_is_no_doubt(file: EvidenceFile) -> None:

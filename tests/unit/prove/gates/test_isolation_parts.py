@@ -136,7 +136,7 @@ def test_a_closed_region_and_a_dead_branch_change_nothing_else(branch) -> None:
 
 
 def test_a_gpu_outside_of_the_guards_is_named(branch) -> None:
-    with pytest.raises(HostExpressionForeign, match=r"asks for 0x1100 \(gfx1100\)") as caught:
+    with pytest.raises(HostExpressionForeign, match=r"tests for 0x1100 \(gfx1100\)") as caught:
         dead_tree(branch("(cc == GGML_CUDA_CC_OFFSET_AMD + 0x1100)"))
     assert str(caught.value.where[0]) == f"{UNIT}:3"
 

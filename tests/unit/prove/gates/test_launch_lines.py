@@ -65,8 +65,8 @@ def test_decode_comes_first_with_what_changed_before_what_did_not(compared):
     decode = next(line for line in lines if "decode f16, grouped" in line)
     assert lines.index(decode) == 2
     assert decode.split("grouped", 1)[1].strip() == "VEC -> TILE 1; still not supported 1"
-    assert any(line.split() == ["decode", "f16", "as", "before:", "VEC", "1"] for line in lines)
-    assert any(line.split() == ["prefill", "f16", "as", "before:", "WMMA", "1"] for line in lines)
+    assert any(line.split() == ["decode", "f16", "unchanged:", "VEC", "1"] for line in lines)
+    assert any(line.split() == ["prefill", "f16", "unchanged:", "WMMA", "1"] for line in lines)
 
 
 def test_samples_show_geometry_and_models_are_one_line_per_kernel_change(compared):

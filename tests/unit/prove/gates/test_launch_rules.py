@@ -197,7 +197,7 @@ def test_blocks_must_be_what_the_table_says_even_withoutcompiled_kernel(rules):
     blind = replace(rules, code={})
     problems = check_guarded([_pair(_PREFILL, _old_wmma(), _old_wmma())], blind)
     assert [problem.code for problem in problems] == ["LAUNCH_BLOCK_MISMATCH"]
-    assert "4 waves per block, the table says 8" in (problems[0].why or "")
+    assert "4 waves per block, the table has 8" in (problems[0].why or "")
 
 
 # The table's row for head size 128, 32 columns, f32 keeps a stride of 256 rows: 4096 rows are 16 steps.
@@ -236,7 +236,7 @@ def test_what_the_baseline_launches_as_illegally_is_upstreams(rules):
     pairs = [_pair(replace(_DECODE, gqa=1), big, big)]
     assert _codes(pairs, rules) == []
     (found,) = upstream_own(pairs, rules)
-    assert found.message == "a launch that the GPU refuses"
+    assert found.message == "a launch that the GPU rejects"
     assert str(found).endswith(
         "flash_attn_ext_vec<128, 1, 1, 1, false> with 131072 blocks in y, a grid has 1 to 65536"
     )

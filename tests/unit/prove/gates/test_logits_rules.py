@@ -98,7 +98,7 @@ def test_a_text_read_further_off_than_allowed_fails() -> None:
         TextPair(floor=1e-4, before=near, after=near.model_copy(update={"mean": 0.002, "perplexity": 1334.0}))
     )
     assert problem.code == "LOGITS_FAR"
-    assert "perplexity 1334.0000" in (problem.why or "")
+    assert "perplexity is 1334.0000" in (problem.why or "")
     assert list(
         judge_text(TextPair(floor=1e-4, before=near, after=near.model_copy(update={"mean": math.nan})))
     )

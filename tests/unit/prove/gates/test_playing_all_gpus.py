@@ -14,8 +14,8 @@ from patchkit.gpu.emulated.runtime import HostLibrary, RecordedBackend
 from patchkit.prove.gates.launch.runs import (
     CandidateAborts,
     Comparison,
-    Played,
-    Sides,
+    GpuRuns,
+    RecordedSides,
     bench_runs,
     compare_all,
 )
@@ -28,7 +28,7 @@ _TABLE = "printf 'op_name,op_params,supported\\nMUL_MAT,m=1,1\\n'"
 
 
 @pytest.fixture
-def sides_of(tmp_path: Path) -> Callable[..., Sides]:
+def sides_of(tmp_path: Path) -> Callable[..., RecordedSides]:
     """Two sides of scripts; those of the candidate that are named abort as gfx1030."""
 
     def side(name: str, aborting: tuple[str, ...]) -> RecordedBackend:
@@ -48,15 +48,15 @@ def sides_of(tmp_path: Path) -> Callable[..., Sides]:
             driver=folder / "fattn_cases",
         )
 
-    return lambda *aborting: Sides(before=side("before", ()), after=side("after", aborting), code={})
+    return lambda *aborting: RecordedSides(before=side("before", ()), after=side("after", aborting), code={})
 
 
 @pytest.mark.parametrize("program", ["fattn_cases", "llama-bench"])
 def test_a_gpu_on_which_the_candidate_aborts_is_the_only_one_without_a_comparison(
-    sides_of: Callable[..., Sides], tmp_path: Path, checkout: Path, program: str
+    sides_of: Callable[..., RecordedSides], tmp_path: Path, checkout: Path, program: str
 ) -> None:
     wanted = [
-        Played(device=device_of(load_profile(checkout / "arch_profiles", arch)), deep=False, matrices=False)
+        GpuRuns(device=device_of(load_profile(checkout / "arch_profiles", arch)), deep=False, matrices=False)
         for arch in ("gfx1151", "gfx1030", "gfx1100")
     ]
     compiler = script_compiler(tmp_path / "sdk", "exit 1", tmp_path / "cache")
@@ -70,10 +70,10 @@ def test_a_gpu_on_which_the_candidate_aborts_is_the_only_one_without_a_compariso
 
 
 def test_what_did_not_begin_on_such_a_gpu_is_left_out(
-    sides_of: Callable[..., Sides], tmp_path: Path, checkout: Path
+    sides_of: Callable[..., RecordedSides], tmp_path: Path, checkout: Path
 ) -> None:
     """Each of its runs may hang until the limit."""
     device = device_of(load_profile(checkout / "arch_profiles", "gfx1030"))
     compiler = script_compiler(tmp_path / "sdk", "exit 1", tmp_path / "cache")
-    compare_all([Played(device=device, deep=False, matrices=False)], sides_of("fattn_cases"), compiler)
+    compare_all([GpuRuns(device=device, deep=False, matrices=False)], sides_of("fattn_cases"), compiler)
     assert not list((tmp_path / "after").glob("count-llama-bench"))

@@ -59,7 +59,7 @@ def test_states(rows_of, before, after, state: str) -> None:
 def test_the_model_is_held_against_the_compiler_on_each_side(rows_of) -> None:
     # 1536 registers per lane in steps of 24: 100 need 120, so 12 waves.
     (row,) = rows_of({"k": {"vgprs": 100, "waves": 12}}, {"k": {"vgprs": 100, "waves": 11}})
-    assert row.disagreements == ("k (candidate): the model says 12 waves, the compiler 11",)
+    assert row.disagreements == ("k (candidate): the model computes 12 waves, the compiler 11",)
     assert row.before.resident_waves == 12
 
 
@@ -68,7 +68,7 @@ def test_by_default_nothing_may_get_worse(make_subject, rows_of) -> None:
         {"a": {}, "b": {"waves": 6}, "c": {}}, {"a": {"vgpr_spills": 3}, "b": {"waves": 5}, "c": {}}
     )
     first, second = resources._worse(rows, make_subject())
-    assert "a on gfx1151 spills 3 VGPRs more: VGPR 100, spilled 0 -> 3" in first.message
+    assert "a on gfx1151 spills 3 more VGPRs: VGPR 100, spilled 0 -> 3" in first.message
     assert "b on gfx1151 loses 1 waves per SIMD" in second.message
     assert first.where[0].label == "my-patch"
     assert "(the default)" in first.why
@@ -113,8 +113,8 @@ def test_of_several_patches_each_may_cost_a_kernel_what_it_says(make_subject, ro
 def test_lost_kernels_are_told_by_how_they_are_lost(make_subject, rows_of) -> None:
     rows = rows_of({"a": {}, "b": {}, "c": {}}, {"a": {"trap": 1}, "c": {"trap": 1}})
     trapped, gone = resources._pruned(rows, make_subject())
-    assert trapped.message == "a on gfx1151 can only trap in the candidate, and 1 more"
-    assert gone.message == "b on gfx1151 is gone in the candidate"
+    assert trapped.message == "a on gfx1151 is only a trap in the candidate, and 1 more"
+    assert gone.message == "b on gfx1151 is missing in the candidate"
 
 
 def test_new_kernels_must_be_declared(make_subject, rows_of) -> None:
@@ -122,10 +122,10 @@ def test_new_kernels_must_be_declared(make_subject, rows_of) -> None:
         {"f<1, false>": {"trap": 1}, "f<1, true>": {"trap": 1}}, {"f<1, false>": {}, "f<1, true>": {}}
     )
     (problem,) = resources._undeclared(rows, make_subject())
-    assert "2 kernels come into being" in problem.message
+    assert "2 new kernels" in problem.message
     declared = make_subject(rules=ResourceRules(new_kernels=("f<*, false>",), why="x"))
     (problem,) = resources._undeclared(rows, declared)
-    assert "1 kernels come into being that no patch declares, such as f<1, true>" in problem.message
+    assert "1 new kernels that no patch declares, for example f<1, true>" in problem.message
     both = make_subject(rules=ResourceRules(new_kernels=("f<*>",), why="x"))
     assert list(resources._undeclared(rows, both)) == []
 
@@ -145,7 +145,7 @@ def test_what_a_patch_allows_is_counted_apart_and_long_lists_are_cut(rows_of) ->
     count = resources._SHOWN_VARIANTS + 3
     names = [f"f<{each}>" for each in range(count)]
     rows = rows_of({name: {"waves": 6} for name in names}, {name: {"waves": 5} for name in names})
-    assert f"{count} worse ({count} as a patch allows), 0 better" in resources._summary(rows, 0)
+    assert f"{count} worse ({count} allowed by a patch), 0 better" in resources._summary(rows, 0)
     assert f"{count} worse, 0 better" in resources._summary(rows, count)
     lines = list(resources._lines(rows))
     assert lines[resources._SHOWN_VARIANTS] == "worse  f: 3 more variants, in the evidence"

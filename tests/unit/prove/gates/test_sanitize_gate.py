@@ -14,11 +14,11 @@ from patchkit.prove.gates import registry
 from patchkit.prove.gates.base import DeviceSetup
 from patchkit.prove.gates.record import GateReport
 from patchkit.prove.gates.sanitize import (
-    Places,
+    LineMap,
+    RecordedFinding,
+    RecordedSide,
     SanitizeEvidence,
     SanitizeGate,
-    SeenFinding,
-    SeenSide,
     fault_key,
     judge,
     source_lines,
@@ -41,12 +41,12 @@ __global__ void sum(float * to) {
 def compared(tmp_path: Path):
     """The lines of the baseline that a candidate's are."""
 
-    def compare(candidate: str) -> Places:
+    def compare(candidate: str) -> LineMap:
         for side, text in (("baseline", BASELINE), ("candidate", candidate)):
             path = tmp_path / side / FILE
             path.parent.mkdir(parents=True)
             path.write_text(text)
-        return Places(tmp_path / "baseline", tmp_path / "candidate")
+        return LineMap(tmp_path / "baseline", tmp_path / "candidate")
 
     return compare
 
@@ -160,7 +160,7 @@ def test_hardware_and_the_cpu_are_not_looked_at(machine: Machine) -> None:
     assert "sanitize@cpu" not in registry.cpu_names()
 
 
-def _seen(**more: object) -> SeenFinding:
+def _seen(**more: object) -> RecordedFinding:
     given: dict[str, object] = {
         "kind": "races",
         "what": "wave 1 reads byte 0 of LDS",
@@ -178,11 +178,11 @@ def _seen(**more: object) -> SeenFinding:
         "on_other_side": False,
         **more,
     }
-    return SeenFinding.model_validate(given)
+    return RecordedFinding.model_validate(given)
 
 
-def _side(*findings: SeenFinding, launches: int = 7) -> SeenSide:
-    return SeenSide(
+def _side(*findings: RecordedFinding, launches: int = 7) -> RecordedSide:
+    return RecordedSide(
         cases=4,
         own_cases=0,
         launches=launches,
@@ -194,7 +194,7 @@ def _side(*findings: SeenFinding, launches: int = 7) -> SeenSide:
     )
 
 
-def _evidence(baseline: SeenSide, candidate: SeenSide) -> SanitizeEvidence:
+def _evidence(baseline: RecordedSide, candidate: RecordedSide) -> SanitizeEvidence:
     return SanitizeEvidence(
         device="emulated gfx1151",
         checks=("races",),

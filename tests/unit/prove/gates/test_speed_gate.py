@@ -81,7 +81,7 @@ def operation(timed: TimedMachine):
 def test_slower_and_faster_are_beyond_the_error_of_such_kernels(timed, operation, before, after, judgement):
     found = judged_shape("p", SHAPE, timed, (operation(*before), operation(*after)), None)
     assert found.judgement == judgement
-    assert found.told == f"{judgement} (modelled)"
+    assert found.label == f"{judgement} (modelled)"
     assert found.interval is not None
     assert found.change is not None
     assert found.interval[0] <= found.change <= found.interval[1]
@@ -105,7 +105,7 @@ def test_same_is_what_lies_within_two_per_cent_whole(timed, operation, error, ra
     machine = replace(timed, file=replace(timed.file, error=errors))
     times = (operation(MMQ, 100.0 * ratio), operation(MMQ, 100.0))
     found = judged_shape("p", SHAPE, machine, times, None)
-    assert (found.judgement, found.told) == (judgement, f"{judgement} (modelled)")
+    assert (found.judgement, found.label) == (judgement, f"{judgement} (modelled)")
     assert found.interval == (pytest.approx(ratio / (1 + error) - 1), pytest.approx(ratio / (1 - error) - 1))
 
 
@@ -138,11 +138,11 @@ def test_an_error_that_was_measured_with_some_head_sizes_holds_for_no_others(tim
             replace(SHAPE, experts=8, used=2),
             (MMQ, 100.0),
             (MMQ, 900.0),
-            "not held to measurements of products",
+            "not validated against measurements of MoE matmuls",
         ),
         (SHAPE, (MMQ, 100.0, "hipblasGemmEx 1x1x1"), (MMQ, 900.0), "a BLAS library computes hipblasGemmEx"),
-        (SHAPE, None, (MMQ, 900.0), "no kernel of the baseline does it"),
-        (SHAPE, None, None, "no kernel of the baseline and the candidate does it"),
+        (SHAPE, None, (MMQ, 900.0), "no kernel of the baseline computes it"),
+        (SHAPE, None, None, "no kernel of the baseline and the candidate computes it"),
     ],
 )
 def test_where_the_model_has_no_say_nothing_is_judged(timed, operation, shape, before, after, says):
@@ -281,7 +281,7 @@ def test_on_hardware_the_gate_is_not_run(make_subject):
     setup = DeviceSetup.__new__(DeviceSetup)
     object.__setattr__(setup, "machine", Machine(backend="hip"))
     result = SpeedGate.make(setup).run(make_subject())
-    assert (result.verdict, result.summary.partition(":")[0]) == ("not run", "needs the emulated GPU")
+    assert (result.verdict, result.summary.partition(",")[0]) == ("not run", "needs the emulated GPU")
 
 
 def test_evidence_is_read_back_and_shown(timed, operation):
@@ -296,7 +296,7 @@ def test_evidence_is_read_back_and_shown(timed, operation):
     assert [row.cells[0] for row in table.rows] == ["faster (modelled)", "not judged"]
     assert [row.cells[3] for row in table.rows] == [
         "q4_K 4096x4096, 512 tokens",
-        "attention, head size 128, 32 on 8, 4096 rows of f16, 1 token",
+        "attention, head size 128, 32 heads, 8 KV heads, 4096 rows of f16, 1 token",
     ]
     assert str(case_of(SHAPE)) == "MUL_MAT q4_K of 512 tokens"
     assert ("error of the timing model", "gfx1151, mmq: x") in list(again.provenance())
@@ -322,7 +322,7 @@ def test_what_is_unclear_is_not_proven(make_subject, timed, operation, after, ve
     result = SpeedGate(machine=EMULATED)._result(subject, found, [timed], ())
     assert result.not_run[0] == (
         "my-patch: q4_K 4096x4096, 1 token on gfx1151: unclear, -26.9 % to +63.4 %: "
-        "no such change (mmvq) was measured: 38.2% is what both times err by"
+        "no such change (mmvq) was measured; 38.2% is the combined error of both times"
     )
     assert len(result.not_run) == sum(one.judgement == "unclear" for one in found)
     assert (result.verdict, result.summary) == (verdict, f"2 shapes, modelled, not measured: {told}")

@@ -12,7 +12,7 @@ import pytest
 from simulated_machine import MODELS, PLANTED, RIGHT, SimulatedMachine
 
 from patchkit.prove.pick.crossing import Arm
-from patchkit.prove.pick.decide import Measured, Member, Picked, Plan, Visit, pick
+from patchkit.prove.pick.decide import Member, Picked, PickPlan, Visit, VisitTimes, pick
 
 Factor = Callable[[Arm, str, str], float]
 
@@ -21,7 +21,7 @@ def _pick(
     members: Sequence[Member], factor: Factor, *, seconds: float = 1e6, seed: int = 1
 ) -> tuple[Picked, SimulatedMachine]:
     machine = SimulatedMachine(seed=seed, noise=0.002, factor=factor, stalls=0.0, throttling=0.0)
-    plan = Plan(members=tuple(members), models=("m",), seconds=seconds)
+    plan = PickPlan(members=tuple(members), models=("m",), seconds=seconds)
     return pick(plan, machine), machine
 
 
@@ -31,15 +31,15 @@ def _why(picked: Picked) -> dict[str, tuple[str, str]]:
 
 def test_the_planted_patches_are_told_apart_with_a_reason_each() -> None:
     machine = SimulatedMachine(seed=2, noise=0.003)
-    picked = pick(Plan(members=PLANTED, models=MODELS, seconds=1e6), machine)
+    picked = pick(PickPlan(members=PLANTED, models=MODELS, seconds=1e6), machine)
     assert picked.picked == RIGHT
     told = _why(picked)
     assert {name: word for name, (word, _) in told.items() if word != "leave out"} == dict.fromkeys(
         RIGHT, "keep"
     )
     assert told["0002-slow-text"][1].startswith("slower in tg128")
-    assert told["0003-nothing"][1] == "no test gains 2.0% by it"
-    assert told["0004-wrong"][1] == "computes wrong: MUL_MAT of one case"
+    assert told["0003-nothing"][1] == "no test gains 2.0% from it"
+    assert told["0004-wrong"][1] == "gives wrong results: MUL_MAT of one case"
     assert "although it is faster in tg128 of small" in told["0006-one-model"][1]
     assert all("0004-wrong" not in visit.arm for visit in machine.visits)  # right before measured
     assert {(one.model, one.test) for one in picked.check} == {(m, t) for m in MODELS for t in machine.base}
@@ -59,7 +59,7 @@ def test_of_two_patches_that_do_the_same_to_one_kernel_one_stays() -> None:
     members = [Member(id="a", touches=frozenset("b")), Member(id="b")]
     picked, _ = _pick(members, lambda arm, *_: 0.9 if arm else 1.0)
     assert picked.picked == ("a",)
-    assert _why(picked)["b"] == ("leave out", "no test gains 2.0% by it")
+    assert _why(picked)["b"] == ("leave out", "no test gains 2.0% from it")
 
 
 def test_of_two_patches_that_only_together_are_slow_one_goes() -> None:
@@ -100,9 +100,9 @@ def test_two_wrong_patches_are_both_found() -> None:
 
     machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
     members = tuple(Member(id=name) for name in "abcde")
-    picked = pick(Plan(members=members, models=("m",), seconds=1e6), machine)
+    picked = pick(PickPlan(members=members, models=("m",), seconds=1e6), machine)
     assert picked.picked == ("a", "c", "e")
-    assert _why(picked)["d"] == ("leave out", "computes wrong: case of d")
+    assert _why(picked)["d"] == ("leave out", "gives wrong results: case of d")
     # Whole are the sets that might be measured: what is left without d is looked at in all that it computes.
     assert [arm for arm, is_search in machine.asked if not is_search] == [
         ("a", "b", "c", "d", "e"),
@@ -120,7 +120,7 @@ def test_the_last_patch_is_wrong_and_the_others_are_looked_at_whole() -> None:
             return "case of b" if "b" in arm else None
 
     machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
-    plan = Plan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6)
+    plan = PickPlan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6)
     assert pick(plan, machine).picked == ("a",)
     assert asked == [(("a", "b"), False), (("a",), True), (("a",), False)]
 
@@ -139,10 +139,10 @@ def test_patches_that_need_each_other_are_never_parted() -> None:
         Member(id="d"),
     )
     machine = Wrong(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 ** len(arm))
-    picked = pick(Plan(members=members, models=("m",), seconds=1e6), machine)
+    picked = pick(PickPlan(members=members, models=("m",), seconds=1e6), machine)
     assert picked.picked == ("a", "d")
-    assert _why(picked)["c"] == ("leave out", "computes wrong: case of c")
-    assert _why(picked)["b"] == ("leave out", "needs c, which computes wrong")
+    assert _why(picked)["c"] == ("leave out", "gives wrong results: case of c")
+    assert _why(picked)["b"] == ("leave out", "needs c, which gives wrong results")
 
 
 def test_without_time_nothing_is_kept_and_every_patch_says_so() -> None:
@@ -167,7 +167,7 @@ def test_a_set_that_is_slower_than_upstream_as_a_whole_is_not_picked() -> None:
 
     picked, _ = _pick([Member(id="a", touches=frozenset("b")), Member(id="b")], factor)
     assert picked.picked == ()
-    assert all(why.startswith("the picked set together is slower") for _, why in _why(picked).values())
+    assert all(why.startswith("the picked patches together are slower") for _, why in _why(picked).values())
 
 
 def test_a_set_is_withdrawn_for_a_test_that_is_surely_slower_not_for_the_noisiest() -> None:
@@ -182,7 +182,7 @@ def test_a_set_is_withdrawn_for_a_test_that_is_surely_slower_not_for_the_noisies
     picked, _ = _pick([Member(id="a", touches=frozenset("b")), Member(id="b")], factor)
     sure, noisy = (next(one for one in picked.check if one.test == test) for test in ("pp512", "tg128"))
     assert noisy.change < sure.change < sure.high < 0 < noisy.high
-    told = f"the picked set together is slower in pp512 of m: {sure.told}"
+    told = f"the picked patches together are slower in pp512 of m: {sure.text}"
     assert (picked.picked, _why(picked)["a"]) == ((), ("unclear", told))
 
 
@@ -195,7 +195,7 @@ def test_where_nothing_is_picked_upstream_still_runs_twice_for_the_noise() -> No
 
 def test_a_picked_set_that_is_slower_for_eight_rounds_by_chance_is_picked() -> None:
     class Unlucky(SimulatedMachine):
-        def measure(self, visit: Visit) -> Measured:
+        def measure(self, visit: Visit) -> VisitTimes:
             found = SimulatedMachine.measure(self, visit)
             is_hit = visit.stage == "check" and visit.round < 8 and visit.arm
             return replace(
@@ -203,7 +203,7 @@ def test_a_picked_set_that_is_slower_for_eight_rounds_by_chance_is_picked() -> N
             )
 
     machine = Unlucky(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 if arm else 1.0)
-    picked = pick(Plan(members=(Member(id="a"),), models=("m",), seconds=1e6), machine)
+    picked = pick(PickPlan(members=(Member(id="a"),), models=("m",), seconds=1e6), machine)
     assert picked.picked == ("a",)
     assert 8 < picked.rounds["check"] <= 24
 
@@ -215,9 +215,9 @@ def test_a_picked_set_that_computes_wrong_without_the_others_is_not_picked() -> 
             return "ROPE of one case" if arm == ("a",) else None
 
     machine = Masked(seed=1, noise=0.002, factor=lambda arm, *_: 0.9 if "a" in arm else 1.0)
-    picked = pick(Plan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6), machine)
+    picked = pick(PickPlan(members=(Member(id="a"), Member(id="b")), models=("m",), seconds=1e6), machine)
     assert picked.picked == ()
-    assert "computes wrong without the others: ROPE of one case" in _why(picked)["a"][1]
+    assert "give wrong results without the others: ROPE of one case" in _why(picked)["a"][1]
 
 
 @pytest.mark.parametrize("is_exact", [True, False])
@@ -228,13 +228,13 @@ def test_what_mends_need_not_gain_and_may_not_lose(is_exact: bool) -> None:
     machine = SimulatedMachine(
         seed=1, noise=0.0 if is_exact else 0.002, factor=factor, stalls=0.0, throttling=0.0
     )
-    members = (Member(id="right", mends=True), Member(id="slow", mends=True), Member(id="nothing"))
-    plan = Plan(members=members, models=("m",), seconds=1e6, is_exact=is_exact)
+    members = (Member(id="right", fixes=True), Member(id="slow", fixes=True), Member(id="nothing"))
+    plan = PickPlan(members=members, models=("m",), seconds=1e6, is_exact=is_exact)
     picked = pick(plan, machine)
     assert picked.picked == ("right",)
-    assert _why(picked)["right"][1].startswith("mends what this build computes wrong")
+    assert _why(picked)["right"][1].startswith("fixes wrong results of this build")
     assert _why(picked)["slow"][1].startswith("slower in ")
-    assert _why(picked)["nothing"][1] == "no test gains 2.0% by it"
+    assert _why(picked)["nothing"][1] == "no test gains 2.0% from it"
 
 
 def test_without_noise_one_round_tells_all() -> None:
@@ -244,9 +244,9 @@ def test_without_noise_one_round_tells_all() -> None:
         def prepare(self, arms: Sequence[Arm]) -> None:
             pass
 
-        def measure(self, visit: Visit) -> Measured:
+        def measure(self, visit: Visit) -> VisitTimes:
             self.visits += 1
-            return Measured(times={"pp512": 0.9 if "a" in visit.arm else 1.0}, seconds=1.0)
+            return VisitTimes(times={"pp512": 0.9 if "a" in visit.arm else 1.0}, seconds=1.0)
 
         def fault_of(self, _arm: Arm, *, is_search: bool = False) -> str | None:
             del is_search
@@ -254,6 +254,6 @@ def test_without_noise_one_round_tells_all() -> None:
 
     model = Model()
     members = (Member(id="a"), Member(id="b"))
-    picked = pick(Plan(members=members, models=("m",), seconds=1e6, is_exact=True), model)
+    picked = pick(PickPlan(members=members, models=("m",), seconds=1e6, is_exact=True), model)
     assert picked.picked == ("a",)
     assert model.visits == 9  # none, all and none again; all and each left out; none, picked and none again

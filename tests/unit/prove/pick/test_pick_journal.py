@@ -23,11 +23,11 @@ from patchkit.base.errors import UsageError
 from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, load_journal, open_journal
 from patchkit.prove.bench.visits import ENTRIES, Entry
 from patchkit.prove.pick.crossing import Arm
-from patchkit.prove.pick.decide import Picked, Plan, Visit, pick
+from patchkit.prove.pick.decide import Picked, PickPlan, Visit, pick
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Sampled
 
 _SETUP = {"models": ["small"], "least": 0.02}
-_PLAN = Plan(members=(PLANTED[0], PLANTED[3]), models=("small",), seconds=3600.0, seed="kept")
+_PLAN = PickPlan(members=(PLANTED[0], PLANTED[3]), models=("small",), seconds=3600.0, seed="kept")
 
 
 @dataclass(slots=True)
@@ -333,7 +333,7 @@ def test_other_patches_under_the_same_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="journal") as refused:
         _run(tmp_path, Other())
     assert refused.value.why == (
-        "line 2: the tree of 0001-prompts, 0004-wrong was 0001-prompts+0004-wrong, is another"
+        "line 2: the tree of 0001-prompts, 0004-wrong was 0001-prompts+0004-wrong, is now another"
     )
 
 

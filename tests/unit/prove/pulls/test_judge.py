@@ -85,7 +85,7 @@ READINGS = IsolationEvidence(
 @pytest.mark.parametrize(
     ("problem", "leaks"),
     [
-        (TokensDiffer("a.cu reads differently for cuda sm_70 device: x"), ["cuda sm_70 device"]),
+        (TokensDiffer("a.cu has different tokens for cuda sm_70 device: x"), ["cuda sm_70 device"]),
         (HostBranchLeaks("a.cu: the host code changes"), ["hip gfx1030 host", "hip gfx906 host"]),
         (
             GateError(
@@ -95,7 +95,7 @@ READINGS = IsolationEvidence(
         ),
         (
             GateError(
-                "a.cu compiles to other code for gfx906, which no patch is for: b",
+                "a.cu has different code for gfx906, which no patch targets: b",
                 code="ISOLATION_DEVICE_CODE",
             ),
             ["hip gfx906 device"],

@@ -79,7 +79,7 @@ def test_another_project_is_refused(clone: Path) -> None:
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
-    with refused("GATE_REPOSITORY_ABSENT", match="no git repository"):
+    with refused("GATE_REPOSITORY_ABSENT", match="not in a git repository"):
         read_pull(tmp_path, "main", "main", NullReporter())
 
 
@@ -100,7 +100,7 @@ def test_a_link_in_the_series_is_not_followed(clone: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["a\nb.jinja", "a\\b.jinja", "a\x1bb"])
 def test_an_odd_name_in_the_series_is_refused(clone: Path, tmp_path: Path, name: str) -> None:
     (clone / "patches" / name).write_text("x")
-    with refused("GATE_ENTRY_REFUSED", match="no name for a file"):
+    with refused("GATE_ENTRY_REFUSED", match="not a valid name for a file"):
         side_of(clone, tmp_path)
 
 

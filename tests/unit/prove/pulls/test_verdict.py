@@ -19,7 +19,7 @@ from patchkit.prove.pulls.changes import Pull
 from patchkit.prove.pulls.outputs import gate_sarif, write_outputs
 from patchkit.prove.pulls.run import in_order
 from patchkit.prove.pulls.text import gate_lines, gate_markdown
-from patchkit.prove.pulls.verdict import Finding, GateRow, Judged, PullVerdict
+from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, PullVerdict
 
 LEAK = Finding(
     problem=TokensDiffer(
@@ -56,7 +56,7 @@ def verdict(*findings: Finding, rows: tuple[GateRow, ...] = ROWS, **more: object
         behind=0,
         changes=(Change(path=path, letter="M", modes=("100644", "100644"), ids=("", "")),),
     )
-    judged = Judged(
+    judged = CandidateVerdict(
         name="gfx1151 on b6900",
         archs=("gfx1151",),
         build=6900,
@@ -113,7 +113,7 @@ def test_lines_tell_the_place_in_the_patch_and_the_configuration() -> None:
     assert "ISOLATION_TOKENS comes from patches/0001-a/patch.toml:9:1: edit one" in text
     assert "ISOLATION_TOKENS leaks into cuda sm_70 device" in text
     assert "must not be merged" in text
-    assert "tree 222222222222, it was 111111111111" in text
+    assert "tree 222222222222, before: 111111111111" in text
 
 
 def test_markdown_has_findings_gates_and_what_is_not_proven() -> None:

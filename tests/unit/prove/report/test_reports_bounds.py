@@ -14,7 +14,7 @@ from patchkit.base.document import (
     parse_model,
 )
 from patchkit.base.report.html import html_report
-from patchkit.prove.gates.record import Place, Problem
+from patchkit.prove.gates.record import Problem, ProblemPlace
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.sweep import sweep_tables
 
@@ -64,8 +64,8 @@ def test_a_matrix_has_bounded_patches_and_pins() -> None:
 
 
 def test_a_path_longer_than_any_is_no_file_of_the_tree() -> None:
-    assert Place(path=f"{'a.' * 3000}cu").side == "other"
-    assert Place(path=f"{'a/' * 100}x.cu").side == "upstream"
+    assert ProblemPlace(path=f"{'a.' * 3000}cu").side == "other"
+    assert ProblemPlace(path=f"{'a/' * 100}x.cu").side == "upstream"
 
 
 def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_but: Callable[..., Run]) -> None:

@@ -11,7 +11,7 @@ from evidence_files import files_of
 
 from patchkit.base.document import EvidenceContradicts, EvidenceMalformed, EvidenceUnreadable
 from patchkit.prove.gates.base import Evidence, GateResult
-from patchkit.prove.gates.record import Place
+from patchkit.prove.gates.record import ProblemPlace
 from patchkit.prove.report.evidence import load_evidence, parse_evidence
 from patchkit.prove.report.model import Run
 
@@ -158,5 +158,5 @@ def test_too_large_a_file_is_not_read(tmp_path: Path, whole_files: dict[str, byt
     ],
 )
 def test_a_place_says_whose_file_it_is(path: str, file: str, side: str) -> None:
-    place = Place(path=path, line=4)
+    place = ProblemPlace(path=path, line=4)
     assert (str(place.shown), place.side) == (f"{file}:4", side)

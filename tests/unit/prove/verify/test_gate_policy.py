@@ -25,12 +25,12 @@ def _quoted(names: tuple[str, ...]) -> str:
 
 
 def test_without_the_table_every_gate_is_required_that_hardware_can_run(tmp_path: Path) -> None:
-    required = tuple(one.name for one in entries() if one.place != "emulated" and not one.plain_only)
+    required = tuple(one.name for one in entries() if one.runs_on != "emulated" and not one.plain_only)
     assert load_proven_series(_series(tmp_path, "")).gates.required == required
 
 
 def test_a_series_that_was_written_before_the_gates_of_the_emulated_gpu_is_as_good(tmp_path: Path) -> None:
-    required = tuple(one.name for one in entries() if one.place != "emulated" and not one.plain_only)
+    required = tuple(one.name for one in entries() if one.runs_on != "emulated" and not one.plain_only)
     table = f'[gates]\nrequired = {_quoted(required)}\nwhy = "w"\n'
     assert load_proven_series(_series(tmp_path, table)).gates.required == required
 

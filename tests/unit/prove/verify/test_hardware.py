@@ -61,7 +61,7 @@ def test_without_any_device_nothing_is_emulated_either() -> None:
 
 def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove(make_subject) -> None:
     machine = Machine(backend="hip", emulates="gfx1151")
-    assert (machine.told, machine.kind, machine.gate_name("logits")) == (
+    assert (machine.label, machine.kind, machine.gate_name("logits")) == (
         "emulated gfx1151",
         "emulated",
         "logits",
@@ -70,7 +70,7 @@ def test_an_emulated_machine_says_what_it_is_and_what_it_does_not_prove(make_sub
     assert verdict_on(machine, (GateError("x", code="X"),)) == "failed"
     assert verdict_on(Machine(backend="hip"), ()) == "passed"
     own, other = not_proven_on(machine, replace(make_subject(), archs=("gfx1151", "gfx1100")))
-    assert own == "the GPU itself did not run it: gfx1151 was emulated"
+    assert own == "execution on the GPU itself: gfx1151 was emulated"
     assert other == "gfx1100: gfx1151 was emulated"
     assert not not_proven_on(Machine(backend="hip"), make_subject())
 
