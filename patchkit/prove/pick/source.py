@@ -127,7 +127,7 @@ class BenchSource:
                 code="MODEL_CHANGED",
                 where=Location(path=str(path)),
                 why="the file was replaced" if now else "the file is gone",
-                hint="to continue, restore the file and run the same command; another model is measured anew",
+                hint="restore the file and run the same command to continue, or start over with --fresh",
             )
 
     def check(self, arm: Arm, *, is_search: bool = False) -> str | None:

@@ -120,7 +120,7 @@ def run_publish(
             published locally, and nothing changed on the remote.
         GitError, CacheError: git or the disk failed.
 
-    In all cases the branch is either unchanged or complete; a KeyboardInterrupt has a note that tells which.
+    In all cases the branch is either unchanged or complete; a KeyboardInterrupt has a note about it.
     """
     check_request(request)
     series = load_proven_series(workspace.series.patches)

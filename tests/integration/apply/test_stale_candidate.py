@@ -57,7 +57,7 @@ def test_a_candidate_of_one_gpu_under_the_name_of_two_fails(world) -> None:
         line.startswith("ANCHORS_STALE: ggml/src/ggml-cuda/demo.cu in the candidate") for line in _told(done)
     )
     assert any(
-        line.startswith("ANCHORS_STALE: the commit of demo-launch-bounds does not say")
+        line.startswith("ANCHORS_STALE: the commit message of demo-launch-bounds differs")
         for line in _told(done)
     )
     assert done.problems[0].hint == f"patchkit apply --arch {OTHER} --arch {ONE}"

@@ -442,7 +442,7 @@ def test_a_pull_request_with_one_good_file_passes_and_is_told(repository: World)
     assert (code, verdict["findings"]) == (0, [])
     assert [one["part"] for one in verdict["changes"]] == ["evidence"]
     (told,) = [one for one in verdict["attention"] if one.startswith("evidence/")]
-    assert "is in order (machine 00000001, Radeon 8060S Graphics, b1)" in told
+    assert "is valid (machine 00000001, Radeon 8060S Graphics, b1)" in told
     assert "demo-launch-bounds nothing -> published" in told
 
 

@@ -166,7 +166,7 @@ def test_code_of_the_project_is_not_proven_and_not_run(small: Small, tmp_path: P
     assert not ran.exists()
     told = small.gate(own_tests_passed=True)
     assert (told.word, told.findings) == ("passed", ())
-    assert "was said by the caller" in told.attention[0]
+    assert "according to the caller" in told.attention[0]
 
 
 def test_a_text_in_a_profile_needs_the_place_and_nothing_that_compiles(small: Small) -> None:
@@ -520,7 +520,7 @@ def test_a_release_that_is_named_in_the_lock_is_to_be_seen_and_asks_for_no_proof
     small.pull({path: small.text(path).replace("build = 1\n", 'build = 1\nreleases = ["v0.5.0"]\n', 1)})
     verdict = small.gate(explain=True)
     assert verdict.judged == ()
-    assert any("the lock says that b1 is v0.5.0" in told for told in verdict.attention)
+    assert any("the lock names b1 as v0.5.0" in told for told in verdict.attention)
 
 
 def test_what_loosens_the_rules_is_to_be_seen(small: Small) -> None:

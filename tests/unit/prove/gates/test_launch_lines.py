@@ -79,7 +79,7 @@ def test_samples_show_geometry_and_models_are_one_line_per_kernel_change(compare
 
 def test_what_upstream_breaks_says_which_kernel_why_and_which_cases(compared):
     one = compared(_VEC, _TILE)
-    message, how = "a launch that the GPU refuses", "with 131072 blocks in y, a grid has 1 to 65536"
+    message, how = "a launch that the GPU rejects", "with 131072 blocks in y, a grid has 1 to 65536"
     convert = read_name("_Z16dequantize_blockILi32EEvPKv")
     cases = [replace(_DECODE, id=f"own-{n}", kv=131072, tokens=n, type_k="q8_0") for n in range(1, 9)]
     own = [Broken(message=message, case=case, kernel=convert, how=how) for case in [*cases, *cases]]

@@ -23,7 +23,7 @@ from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, Pul
 
 LEAK = Finding(
     problem=TokensDiffer(
-        "a.cu reads differently for cuda sm_70 device",
+        "a.cu has different tokens for cuda sm_70 device",
         where=Location(path="a.cu", line=3),
         hint="patchkit diff",
     ),
@@ -117,13 +117,13 @@ def test_lines_tell_the_place_in_the_patch_and_the_configuration() -> None:
 
 
 def test_markdown_has_findings_gates_and_what_is_not_proven() -> None:
-    text = gate_markdown(verdict(LEAK, attention=("the default pin becomes b2",)))
+    text = gate_markdown(verdict(LEAK, attention=("the default pin changes from b1 to b2",)))
     assert "## patchkit gate: blocked" in text
     assert "at `a.cu:3`" in text
     assert "comes from `patches/0001-a/patch.toml:9:1: edit one`" in text
     assert "| isolation | failed | 1 of 2 readings |" in text
     assert "- gfx1151 on b6900, compile: gate isolation failed" in text
-    assert "- the default pin becomes b2" in text
+    assert "- the default pin changes from b1 to b2" in text
 
 
 def test_text_of_a_pull_request_is_no_markup() -> None:
