@@ -61,7 +61,7 @@ class Proof:
     def lines(self) -> list[str]:
         """One line per gate that had to run, followed by its problems."""
         if self.nothing:
-            return [f"{build_name(self.build)}  nothing to prove: no patch is in, so no gate ran"]
+            return [f"{build_name(self.build)}  nothing to prove: no patch applies, so no gate ran"]
         if self.report is None:
             return [f"{build_name(self.build)}  not run  {line}" for line in _error_lines(self.error)]
         lines: list[str] = []

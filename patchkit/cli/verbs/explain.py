@@ -20,11 +20,11 @@ from patchkit.gpu.emulated.device import MEMORY_BYTES
 from patchkit.prove.explain.run import (
     NOT_KNOWN,
     Account,
+    BatchSpan,
     Explanation,
     LaunchedKernel,
-    Line,
+    PathLine,
     PathReport,
-    Span,
     explain_case,
     explain_paths,
 )
@@ -251,11 +251,11 @@ def path_lines(report: PathReport) -> Iterator[str]:
     yield from (f"  {each}" for each in NOT_KNOWN)
 
 
-def _operation(op: str, lines: list[Line]) -> Iterator[str]:
+def _operation(op: str, lines: list[PathLine]) -> Iterator[str]:
     sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
     yield ""
     yield f"  {op} ({sizes}), by tokens in the batch"
-    blocks: dict[object, list[Line]] = {}
+    blocks: dict[object, list[PathLine]] = {}
     for line in lines:
         alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
         blocks.setdefault(alike, []).append(line)
@@ -269,7 +269,7 @@ def _operation(op: str, lines: list[Line]) -> Iterator[str]:
             yield from _spans(first.before)
 
 
-def _spans(spans: tuple[Span, ...]) -> Iterator[str]:
+def _spans(spans: tuple[BatchSpan, ...]) -> Iterator[str]:
     for span in spans:
         (low, high), route, precision = span.alike
         batch = f"{low}" if low == high else f"{low}-{high}"

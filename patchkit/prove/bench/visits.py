@@ -68,8 +68,8 @@ class Checked(Line):
         return f"check of {listed(self.arm)}"
 
 
-Entry = Visited | Checked
-ENTRIES: TypeAdapter[Entry] = TypeAdapter(Annotated[Entry, Field(discriminator="kind")])
+JournalEntry = Visited | Checked
+ENTRIES: TypeAdapter[JournalEntry] = TypeAdapter(Annotated[JournalEntry, Field(discriminator="kind")])
 
 
 def listed(arm: tuple[str, ...]) -> str:

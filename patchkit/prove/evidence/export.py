@@ -27,7 +27,7 @@ from patchkit.gpu.hardware.bench.journal import JOURNAL, load_journal
 from patchkit.gpu.hardware.bench.measure import Called
 from patchkit.gpu.hardware.bench.rows import BenchTest, parse_rows
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, ranges_of, version_of
-from patchkit.prove.bench.visits import Checked, Entry, Visited
+from patchkit.prove.bench.visits import Checked, JournalEntry, Visited
 from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.evidence.check import PlacePatches
 from patchkit.prove.evidence.figures import verdicts_of
@@ -234,7 +234,7 @@ def load_gate_measurement(path: Path) -> Measurement:
 
 
 _FOLDER_HINT = "name a folder that patchkit pick or patchkit bench run wrote"
-_LINES: TypeAdapter[Called | Entry] = TypeAdapter(
+_LINES: TypeAdapter[Called | JournalEntry] = TypeAdapter(
     Annotated[Called | Visited | Checked, Field(discriminator="kind")]
 )
 _HERE = "this machine"  # the name of LocalRunner

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from patchkit.base.evidence import MeasuredArm, MeasuredTest, MeasuredVerdict, Range
 from patchkit.gpu.hardware.bench.statistics import FEWEST, LEAST, Comparison, Interval, of_rounds
 
-Pair = tuple[str, str]
+ArmPair = tuple[str, str]
 """The names of two arms: the one that is compared, and the one it is compared with."""
 
 
-def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[Pair, ...]:
+def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[ArmPair, ...]:
     """Which arm is compared with which, by name: an arm with more patches with arms that have some of these.
 
     Each is compared with its nearest subsets (no other arm lies between) and with its smallest subset. A tree
@@ -39,15 +39,15 @@ def pairs_of(arms: Sequence[MeasuredArm]) -> tuple[Pair, ...]:
     return tuple(found)
 
 
-def comparisons_of(arms: Sequence[MeasuredArm], test: MeasuredTest) -> tuple[tuple[Pair, ...], ...]:
+def comparisons_of(arms: Sequence[MeasuredArm], test: MeasuredTest) -> tuple[tuple[ArmPair, ...], ...]:
     """The comparisons of a test: each a list of pairs of arms that ran in the same rounds.
 
     A comparison is normally one pair. Pairs that differ by the same single patch, share rounds, and have too
     few rounds each are combined: ``pick`` leaves patches out in many combinations, each only a few times.
     """
     sets = {arm.name: frozenset(arm.patches) for arm in arms}
-    found: list[list[Pair]] = []
-    thin: dict[str, list[tuple[set[int], list[Pair]]]] = {}
+    found: list[list[ArmPair]] = []
+    thin: dict[str, list[tuple[set[int], list[ArmPair]]]] = {}
     for of, against in pairs_of(arms):
         rounds = {number for number, one in enumerate(test.rounds) if of in one and against in one}
         differing = sets[of] - sets[against]
@@ -84,7 +84,7 @@ def verdicts_of(arms: Sequence[MeasuredArm], tests: Sequence[MeasuredTest]) -> t
 def _verdict(
     number: int,
     medians: Sequence[dict[str, float]],
-    pairs: Sequence[Pair],
+    pairs: Sequence[ArmPair],
     noise: Interval | None,
 ) -> MeasuredVerdict:
     """The verdict on a comparison in a test, named by its first pair."""

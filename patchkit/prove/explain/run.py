@@ -214,7 +214,7 @@ NOT_KNOWN = (
     "the instructions of a kernel (dot products or matrix units), which device code selects",
     "the kernels of the BLAS library, and the types of its calls beyond the conversions before them",
     "the effect of fusing operations: each case is a graph of one operation",
-    "matrix and batch sizes between those tried: a threshold is between two of them",
+    "matrix and batch sizes other than those tried: a threshold is between two of them",
     "times",
 )
 _ATTENTION_KV = 4096
@@ -234,7 +234,7 @@ class TimedLaunch(LaunchRow):
     times: Count
 
 
-class Span(Record):
+class BatchSpan(Record):
     """Batches from ``first`` to ``last`` tokens. ``route`` is empty if the CPU computes them.
 
     ``launches`` are all launches of the first of these batches.
@@ -253,15 +253,15 @@ class Span(Record):
         return (self.first, self.last), tuple(dict.fromkeys(route)), self.precision
 
 
-class Line(Record):
+class PathLine(Record):
     """``op`` and ``what`` name the operation; ``sizes`` are the sizes that were tried."""
 
     gpu: str
     op: str
     what: str
     sizes: str
-    before: Many[Span]
-    after: Many[Span]
+    before: Many[BatchSpan]
+    after: Many[BatchSpan]
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -278,7 +278,7 @@ class PathReport(Record):
     tools: str
     remarks: Many[str]
     not_known: Many[str] = NOT_KNOWN
-    lines: Many[Line]
+    lines: Many[PathLine]
 
 
 def explain_paths(
@@ -322,7 +322,7 @@ _Key = tuple[str, str, str]  # op, what, sizes
 
 def _lines(
     device: PlayedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
-) -> Iterator[Line]:
+) -> Iterator[PathLine]:
     compiler.reporter.step(f"recording every operation as {device.arch}")
     sides = []
     for backend in (before, after):
@@ -336,7 +336,7 @@ def _lines(
         sides.append(found)
     for (op, what, sizes), old in sides[0].items():
         new = sides[1][op, what, sizes]
-        yield Line(gpu=device.arch, op=op, what=what, sizes=sizes, before=_spans(old), after=_spans(new))
+        yield PathLine(gpu=device.arch, op=op, what=what, sizes=sizes, before=_spans(old), after=_spans(new))
 
 
 def _key_of(case: OperationCase) -> _Key:
@@ -371,8 +371,8 @@ def _attention_key(case: Case) -> _Key:
     return "FLASH_ATTN_EXT", f"D={case.sizes} gqa={case.gqa} {case.type_k}", sizes
 
 
-def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
-    spans: list[Span] = []
+def _spans(found: Sequence[_Record]) -> tuple[BatchSpan, ...]:
+    spans: list[BatchSpan] = []
     for each in sorted(found, key=lambda one: one.case.tokens):
         route = route_of(each.section) if each.is_supported else ()
         precision = precision_of(each.section)
@@ -380,7 +380,7 @@ def _spans(found: Sequence[_Record]) -> tuple[Span, ...]:
             spans[-1] = spans[-1].model_copy(update={"last": each.case.tokens})
             continue
         spans.append(
-            Span(
+            BatchSpan(
                 first=each.case.tokens,
                 last=each.case.tokens,
                 route=route,

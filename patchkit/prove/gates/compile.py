@@ -16,7 +16,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.report.blocks import Block, Row, Table, columns, was_is
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Number, Record, RunSetup
-from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units, unreached_files
+from patchkit.prove.gates.touched import CompiledPair, compile_touched, unpaired_units, unreached_files
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary, build_library
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
@@ -49,7 +49,7 @@ class Pass(Record):
     object_candidate: str | None
 
     @classmethod
-    def of(cls, pair: Pair) -> Pass:
+    def of(cls, pair: CompiledPair) -> Pass:
         """The record of a compiled pair."""
         after = pair.after
         unit = after if isinstance(after, CompiledUnit) else None
@@ -244,7 +244,7 @@ def _library_line(one: BuiltLibrary) -> str:
     )
 
 
-def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError]:
+def _problems(pairs: Sequence[CompiledPair], subject: Subject) -> Iterator[PatchkitError]:
     seen: set[str] = set()
     for pair in pairs:
         if isinstance(pair.after, CompileFailed):
@@ -259,7 +259,7 @@ def _problems(pairs: Sequence[Pair], subject: Subject) -> Iterator[PatchkitError
                 yield _new_warning(pair, new, subject)
 
 
-def _compile_error(pair: Pair, error: CompileFailed, subject: Subject) -> GateError:
+def _compile_error(pair: CompiledPair, error: CompileFailed, subject: Subject) -> GateError:
     where = [
         Location(
             path=place.path,
@@ -291,7 +291,7 @@ def _new_warnings(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> 
             yield found
 
 
-def _new_warning(pair: Pair, found: Diagnostic, subject: Subject) -> NewWarning:
+def _new_warning(pair: CompiledPair, found: Diagnostic, subject: Subject) -> NewWarning:
     patches = ", ".join(subject.patches_of(found.where.path, found.where.line))
     return NewWarning(
         f"{pair.unit.rpartition('/')[2]} for {pair.arch} ({pair.which} pass): {found.text}",

@@ -21,7 +21,7 @@ from patchkit.toolchain.machine import Source
 from patchkit.toolchain.sides import Workshop
 
 NAME = "cpu-build"
-NOT_FOR_THE_CPU = "no GPU-independent patch changes what is built for the CPU"
+NOT_FOR_THE_CPU = "no unguarded patch changes what is built for the CPU"
 _GPU_FOLDERS = ("src/ggml-cuda", "src/ggml-hip", "src/ggml-musa")  # in ggml's own repository
 _TARGET = re.compile(r"set\s*\(\s*TARGET\s+([A-Za-z0-9_-]+)\s*\)")
 _NO_TOOLS = ("COMPILER_MISSING", "LIBRARY_TOOLS_MISSING")

@@ -36,7 +36,7 @@ from patchkit.prove.build import (
 )
 from patchkit.prove.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
-from patchkit.prove.gates.logits_scenes import Chosen, Group, choose, knows
+from patchkit.prove.gates.logits_scenes import Chosen, ModelGroup, choose, knows
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.parts import GATE_PROGRAMS
@@ -101,7 +101,7 @@ def judge_text(pair: TextPair) -> Iterator[PatchkitError]:
         )
 
 
-class Pair(Record):
+class ScenePair(Record):
     """One scene of one model: the distance of each side from the reference.
 
     If the baseline itself is far off, ``apart`` is the distance of the candidate from the baseline.
@@ -163,7 +163,7 @@ class LogitsEvidence(DeviceEvidence):
     reference: str
     sides: BuiltSides
     limits: LogitsLimits
-    scenes: Many[Pair]
+    scenes: Many[ScenePair]
     text: TextPair | None
 
     def blocks(self) -> Iterator[Block]:
@@ -201,7 +201,7 @@ class LogitsGate:
     machine: Machine
     model: Path | None = None
     text: Path | None = None
-    groups: tuple[Group, ...] | None = None
+    groups: tuple[ModelGroup, ...] | None = None
     timeout_s: float = _TIMEOUT_S
     elsewhere: Elsewhere | None = None
     is_sample: bool = False
@@ -402,7 +402,7 @@ class LogitsGate:
         scene: Scene,
         runs: list[Ran],
         stop: threading.Event | None = None,
-    ) -> Pair:
+    ) -> ScenePair:
         """Run the scene three times, add the runs to ``runs``, and compute the distances."""
         subject.reporter.step(f"logits of {name}, {scene.name}")
         place = replace(self._place(subject, name), stop=stop)
@@ -440,10 +440,10 @@ class LogitsGate:
         apart = None
         if not _is_near(before):
             apart = compare_logits(driver, theirs, ours, name=f"{scene.name}-apart", place=place)
-        return Pair(model=name, scene=scene, before=before, after=after, apart=apart)
+        return ScenePair(model=name, scene=scene, before=before, after=after, apart=apart)
 
 
-def judge_logits(pairs: Sequence[Pair], *, is_repeatable: bool = True) -> Iterator[PatchkitError]:
+def judge_logits(pairs: Sequence[ScenePair], *, is_repeatable: bool = True) -> Iterator[PatchkitError]:
     """Check every rule for all scenes.
 
     If upstream itself is wrong, the candidate must be right or give upstream's numbers. On a device whose
@@ -469,12 +469,12 @@ def judge_logits(pairs: Sequence[Pair], *, is_repeatable: bool = True) -> Iterat
             )
 
 
-def _is_allowed(pair: Pair) -> bool:
+def _is_allowed(pair: ScenePair) -> bool:
     nmse, kl = allowed_distance(pair.before)
     return pair.after.nmse <= nmse and pair.after.kl <= kl
 
 
-def _far(pair: Pair, why: str) -> GateError:
+def _far(pair: ScenePair, why: str) -> GateError:
     return GateError(
         f"{pair.what}: the candidate's logits differ from the CPU's by NMSE {pair.after.nmse:.1e}, "
         f"KL {pair.after.kl:.1e} nats",
@@ -488,7 +488,7 @@ def _off(distance: Distance) -> str:
     return f"NMSE {distance.nmse:.1e} from the CPU's" if distance.is_finite else "not all finite"
 
 
-def _not_judged(pairs: Sequence[Pair]) -> Iterator[str]:
+def _not_judged(pairs: Sequence[ScenePair]) -> Iterator[str]:
     for pair in pairs:
         if not pair.is_judged:
             yield f"{pair.what}: upstream's own logits are {_off(pair.before)}"

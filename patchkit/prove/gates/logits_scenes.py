@@ -24,7 +24,7 @@ _WIDENING, _WIDENING_256 = 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class ModelGroup:
     """Models, each of which runs in every scene. A sample skips groups without ``is_default``."""
 
     kind: Kind
@@ -90,7 +90,7 @@ _QUANTIZED = (
 )
 
 
-def groups() -> tuple[Group, ...]:
+def groups() -> tuple[ModelGroup, ...]:
     """All groups."""
     quantized = tuple(_llama(64, weights=types, experts=6, experts_used=2) for types in _QUANTIZED)
     recurrent = tuple(
@@ -98,21 +98,21 @@ def groups() -> tuple[Group, ...]:
         for one in ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe")
     )
     return (
-        Group(kind="attention", models=(_D64, _D96, _D128, _D256), scenes=scenes()),
-        Group(kind="depth", models=(_D128,), scenes=(_DEEP,)),
-        Group(kind="depth", models=(_D64,), scenes=(_DEEP_Q8,)),
-        Group(kind="depth", models=(_D256,), scenes=(_DEEP_Q4,)),
-        Group(kind="depth", models=(_D64, _D96, _D256), scenes=(_DEEP,), is_default=False),
-        Group(kind="depth", models=(_D96, _D128, _D256), scenes=(_DEEP_Q8,), is_default=False),
-        Group(kind="depth", models=(_D64, _D96, _D128), scenes=(_DEEP_Q4,), is_default=False),
-        Group(kind="weights", models=quantized, scenes=(_SHORT, _SHORT_PAIR)),
+        ModelGroup(kind="attention", models=(_D64, _D96, _D128, _D256), scenes=scenes()),
+        ModelGroup(kind="depth", models=(_D128,), scenes=(_DEEP,)),
+        ModelGroup(kind="depth", models=(_D64,), scenes=(_DEEP_Q8,)),
+        ModelGroup(kind="depth", models=(_D256,), scenes=(_DEEP_Q4,)),
+        ModelGroup(kind="depth", models=(_D64, _D96, _D256), scenes=(_DEEP,), is_default=False),
+        ModelGroup(kind="depth", models=(_D96, _D128, _D256), scenes=(_DEEP_Q8,), is_default=False),
+        ModelGroup(kind="depth", models=(_D64, _D96, _D128), scenes=(_DEEP_Q4,), is_default=False),
+        ModelGroup(kind="weights", models=quantized, scenes=(_SHORT, _SHORT_PAIR)),
         # A fused kernel selects experts if their number is a power of two; otherwise several kernels do.
-        Group(
+        ModelGroup(
             kind="experts",
             models=tuple(_llama(64, experts=count, experts_used=2) for count in (4, 6)),
             scenes=(_SHORT, _SHORT_PAIR, _SINGLE),
         ),
-        Group(kind="recurrent", models=recurrent, scenes=(_SHORT, _SHORT_PAIR, _SINGLE)),
+        ModelGroup(kind="recurrent", models=recurrent, scenes=(_SHORT, _SHORT_PAIR, _SINGLE)),
     )
 
 
@@ -140,8 +140,8 @@ def kinds_of(changed: Sequence[str]) -> frozenset[Kind]:
 class Chosen:
     """The groups to ``run``, and those that are skipped (``left``)."""
 
-    run: tuple[Group, ...]
-    left: tuple[Group, ...]
+    run: tuple[ModelGroup, ...]
+    left: tuple[ModelGroup, ...]
 
     def not_run(self) -> Iterator[str]:
         """A line for each kind with skipped groups."""

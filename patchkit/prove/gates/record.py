@@ -16,12 +16,12 @@ from patchkit.base.verdict import PASSED, Verdict
 from patchkit.prove.gates.base import Evidence, Many, Number, Record
 from patchkit.prove.gates.registry import find_entry, load
 
-Side = Literal["upstream", "series", "other"]
+FileOwner = Literal["upstream", "series", "other"]
 
 SERIES = "$PATCHKIT_SERIES/"
 """Prefix of paths in the series folder, so that evidence does not depend on the machine."""
 
-_ROOTS: Mapping[Side, str] = {"upstream": "UPSTREAM", "series": "SERIES"}
+_ROOTS: Mapping[FileOwner, str] = {"upstream": "UPSTREAM", "series": "SERIES"}
 _LONGEST_PATH = 4096  # PATH_MAX of Linux
 _SOURCE = re.compile(r"[\w.+@-]+(?:/[\w.+@ -]+)*\.\w+")
 _LineOrColumn = Annotated[int, Field(ge=1, le=10**15)]
@@ -36,7 +36,7 @@ class ProblemPlace(Record):
     label: str | None = None
 
     @property
-    def side(self) -> Side:
+    def side(self) -> FileOwner:
         """Whether the file is upstream's, the series', or another one."""
         if self.path.startswith(SERIES):
             return "series"

@@ -22,7 +22,7 @@ CPU_TESTS = "cpu-tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class GateEntry:
     """One gate.
 
     ``gate`` is its class, created by ``make(setup)``; ``evidence`` is the model of its evidence.
@@ -59,8 +59,8 @@ class Entry:
         return needed.get(self.runs_on, "")
 
 
-REGISTRY: tuple[Entry, ...] = (
-    Entry(
+REGISTRY: tuple[GateEntry, ...] = (
+    GateEntry(
         name="anchors",
         runs_on="anywhere",
         gate="patchkit.prove.gates.anchors:AnchorsGate",
@@ -70,24 +70,24 @@ REGISTRY: tuple[Entry, ...] = (
         plain=True,
         always="commit messages contain text of the series",
     ),
-    Entry(
+    GateEntry(
         name="isolation",
         runs_on="anywhere",
         gate="patchkit.prove.gates.isolation.gate:IsolationGate",
         evidence="patchkit.prove.gates.isolation.evidence:IsolationEvidence",
         about="no change for CUDA, MUSA and AMD GPUs outside the patches' targets",
-        plain="has nothing to check: a GPU-independent candidate is for every build",
+        plain="has nothing to check, because no patch of the candidate has a guard",
         sees_every_gpu=True,
         reads={"guard": "[guard]"},
     ),
-    Entry(
+    GateEntry(
         name="compile",
         runs_on="anywhere",
         gate="patchkit.prove.gates.compile:CompileGate",
         evidence="patchkit.prove.gates.compile:CompileEvidence",
         about="every touched unit compiles without new warnings",
     ),
-    Entry(
+    GateEntry(
         name="resources",
         runs_on="anywhere",
         gate="patchkit.prove.gates.resources:ResourcesGate",
@@ -96,7 +96,7 @@ REGISTRY: tuple[Entry, ...] = (
         reads_facts=True,
         reads={"resources": "[resources]"},
     ),
-    Entry(
+    GateEntry(
         name="launch",
         runs_on="anywhere",
         gate="patchkit.prove.gates.launch.gate:LaunchGate",
@@ -106,7 +106,7 @@ REGISTRY: tuple[Entry, ...] = (
         sees_every_gpu=True,
         reads={"moves": "the kernel moves", "launches": "[launches]"},
     ),
-    Entry(
+    GateEntry(
         name="cpu-build",
         runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_build:CpuBuildGate",
@@ -116,7 +116,7 @@ REGISTRY: tuple[Entry, ...] = (
         plain_only=True,
         plain=True,
     ),
-    Entry(
+    GateEntry(
         name=CPU_TESTS,
         runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_tests:CpuTestsGate",
@@ -126,7 +126,7 @@ REGISTRY: tuple[Entry, ...] = (
         plain_only=True,
         plain=True,
     ),
-    Entry(
+    GateEntry(
         name="backend-ops",
         runs_on="device",
         gate="patchkit.prove.gates.backend_ops:BackendOpsGate",
@@ -134,7 +134,7 @@ REGISTRY: tuple[Entry, ...] = (
         about="upstream's test-backend-ops, and patchkit's own attention cases",
         reads_facts=True,
     ),
-    Entry(
+    GateEntry(
         name="sanitize",
         runs_on="emulated",
         gate="patchkit.prove.gates.sanitize:SanitizeGate",
@@ -142,14 +142,14 @@ REGISTRY: tuple[Entry, ...] = (
         about="no kernel has a fault that `patchkit sanitize` detects, unless upstream's has it too",
         reads_facts=True,
     ),
-    Entry(
+    GateEntry(
         name="logits",
         runs_on="device",
         gate="patchkit.prove.gates.logits:LogitsGate",
         evidence="patchkit.prove.gates.logits:LogitsEvidence",
         about="logits of models, compared with the CPU",
     ),
-    Entry(
+    GateEntry(
         name="speed",
         runs_on="emulated",
         gate="patchkit.prove.gates.speed:SpeedGate",
@@ -159,7 +159,7 @@ REGISTRY: tuple[Entry, ...] = (
         reads_facts=True,
         reads={"speed": "[speed]"},
     ),
-    Entry(
+    GateEntry(
         name="bench",
         runs_on="device",
         gate="patchkit.prove.gates.bench:BenchOnDevice",
@@ -175,7 +175,7 @@ NO_LONGER = ("numerics",)
 """Gates of earlier versions: a policy may still name them, and old evidence may be of them."""
 
 
-def entries(*places: RunsOn) -> tuple[Entry, ...]:
+def entries(*places: RunsOn) -> tuple[GateEntry, ...]:
     """The gates that run there, or all."""
     return tuple(entry for entry in REGISTRY if not places or entry.runs_on in places)
 
@@ -201,7 +201,7 @@ def cpu_names() -> tuple[str, ...]:
     return tuple(f"{name}@cpu" for name in gate_names("device"))
 
 
-def find_entry(name: str) -> Entry | None:
+def find_entry(name: str) -> GateEntry | None:
     """The gate of that name, which may be one of :func:`cpu_names`; None if there is no such gate."""
     return next((entry for entry in REGISTRY if entry.name == name.partition("@")[0]), None)
 

@@ -18,14 +18,14 @@ from patchkit.base.report.blocks import Block, Order, Row, Table, columns, was_i
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
-from patchkit.prove.gates.touched import Pair, compile_touched, unpaired_units
+from patchkit.prove.gates.touched import CompiledPair, compile_touched, unpaired_units
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledKernel, CompiledUnit
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain, llvm_tool
 
-RowState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
-STATES: tuple[RowState, ...] = get_args(RowState)
+VariantState = Literal["worse", "mixed", "pruned", "gone", "better", "new", "same", "trap"]
+STATES: tuple[VariantState, ...] = get_args(VariantState)
 """What can happen to a variant, in the order in which a reader wants them."""
 
 
@@ -53,7 +53,7 @@ class KernelRow(Record):
     variant: str
     before: Figures | None = None
     after: Figures | None = None
-    state: RowState
+    state: VariantState
 
     @property
     def was(self) -> Figures | None:
@@ -126,7 +126,7 @@ def kernel_rows(
     ]
 
 
-def _state(before: Figures | None, after: Figures | None) -> RowState:
+def _state(before: Figures | None, after: Figures | None) -> VariantState:
     was, now = _unless_trap(before), _unless_trap(after)
     if was is None:
         return "new" if now is not None else "trap"
@@ -296,7 +296,7 @@ class ResourcesGate:
         )
 
 
-def _rows(pairs: Sequence[Pair], subject: Subject) -> list[KernelRow]:
+def _rows(pairs: Sequence[CompiledPair], subject: Subject) -> list[KernelRow]:
     if subject.toolchain is None:
         return []
     done = [(pair, pair.after) for pair in pairs if isinstance(pair.after, CompiledUnit)]

@@ -291,8 +291,8 @@ class SanitizeGate:
         return f"patchkit sanitize --arch {self.machine.emulates} {build} -- test-backend-ops test -b ROCm0"
 
 
-Line = tuple[object, ...]
-LineOf = Callable[[str, int | None], Line]
+LineKey = tuple[object, ...]
+LineOf = Callable[[str, int | None], LineKey]
 
 
 class LineMap:
@@ -307,11 +307,11 @@ class LineMap:
         self._known: dict[str, dict[int, int] | None] = {}
 
     @staticmethod
-    def same(file: str, line: int | None) -> Line:
+    def same(file: str, line: int | None) -> LineKey:
         """A line of the baseline."""
         return ("baseline", file, line)
 
-    def before(self, file: str, line: int | None) -> Line:
+    def before(self, file: str, line: int | None) -> LineKey:
         """A line of the candidate as a line of the baseline, if it has one."""
         if file not in self._known:
             self._known[file] = self._compared(file)

@@ -62,7 +62,7 @@ from patchkit.toolchain.units import SourceTree
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # with a larger error the interval would be meaningless
 
-Judgement = SpeedVerdict | Literal["not judged"]
+SpeedJudgement = SpeedVerdict | Literal["not judged"]
 
 
 class SpeedBroken(GateError):
@@ -89,7 +89,7 @@ class JudgedShape(Record):
     kernels: Both[str] | None
     change: Number | None
     interval: Both[Number] | None
-    judgement: Judgement
+    judgement: SpeedJudgement
     why: str
     hardware: str | None
     measured: Many[str] = ()
@@ -236,8 +236,8 @@ class SpeedGate:
         )
 
 
-_WORDS: tuple[Judgement, ...] = (*get_args(SpeedVerdict), "not judged")
-_OPEN: tuple[Judgement, ...] = ("unclear", "not judged")
+_WORDS: tuple[SpeedJudgement, ...] = (*get_args(SpeedVerdict), "not judged")
+_OPEN: tuple[SpeedJudgement, ...] = ("unclear", "not judged")
 
 
 def _open(one: JudgedShape) -> str:

@@ -18,7 +18,7 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class CompiledPair:
     """One pass of one unit, compiled from both trees; the candidate's may have failed."""
 
     unit: str
@@ -66,7 +66,7 @@ def match_changed_files(changed: Sequence[str], table: Sequence[tuple[str, Value
     return values
 
 
-def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[Pair]:
+def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Which]) -> list[CompiledPair]:
     """Compile each touched unit that both trees have, for each GPU of the candidate, largest first.
 
     Raises:
@@ -95,5 +95,5 @@ def compile_touched(subject: Subject, compiler: Compiler, passes: Sequence[_Whic
     for (unit, arch, which, _), before, after in zip(wanted[::2], units[::2], units[1::2], strict=True):
         if isinstance(before, CompileFailed):
             raise before
-        pairs.append(Pair(unit=unit, arch=arch, which=which, before=before, after=after))
+        pairs.append(CompiledPair(unit=unit, arch=arch, which=which, before=before, after=after))
     return pairs

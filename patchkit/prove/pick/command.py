@@ -25,7 +25,7 @@ from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.statistics import LEAST
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.measured_on import keep_machine
-from patchkit.prove.bench.visits import ENTRIES, Entry, Visited
+from patchkit.prove.bench.visits import ENTRIES, JournalEntry, Visited
 from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
@@ -186,7 +186,7 @@ def decide(
     plan: PickPlan,
     source: Source,
     arms: Arms,
-    journal: Journal[Entry],
+    journal: Journal[JournalEntry],
     request: PickRequest,
     *,
     label: str,

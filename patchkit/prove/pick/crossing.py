@@ -18,7 +18,7 @@ from itertools import combinations, product
 Arm = tuple[str, ...]
 """The patches of a build, in the order of the series; empty: upstream."""
 Cluster = tuple[str, ...]
-Group = tuple[Cluster, ...]
+ClusterGroup = tuple[Cluster, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class Crossing:
 
     context: Arm
     outs: Mapping[str, frozenset[str]]
-    groups: tuple[Group, ...]
+    groups: tuple[ClusterGroup, ...]
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -76,7 +76,7 @@ def cross(
     ``touches`` maps each patch of the context to those that touch the same kernel. Groups are joined where
     that saves most: runs per value of a patch, summed over the patches.
     """
-    groups: list[Group] = [(cluster,) for cluster in _clusters(outs, touches)]
+    groups: list[ClusterGroup] = [(cluster,) for cluster in _clusters(outs, touches)]
     while len(groups) > 1:
         joined = [_joined(groups, one, other) for one, other in combinations(range(len(groups)), 2)]
         allowed = [each for each in joined if _runs(each) <= most]
@@ -104,20 +104,20 @@ def _levels(cluster: Cluster) -> tuple[str | None, ...]:
     return (None, *cluster)
 
 
-def _joined(groups: Sequence[Group], one: int, other: int) -> list[Group]:
+def _joined(groups: Sequence[ClusterGroup], one: int, other: int) -> list[ClusterGroup]:
     rest = [group for number, group in enumerate(groups) if number not in {one, other}]
     return [groups[one] + groups[other], *rest]
 
 
-def _size(group: Group) -> int:
+def _size(group: ClusterGroup) -> int:
     return math.prod(len(cluster) + 1 for cluster in group)
 
 
-def _runs(groups: Sequence[Group]) -> int:
+def _runs(groups: Sequence[ClusterGroup]) -> int:
     return 1 + sum(_size(group) - 1 for group in groups)
 
 
-def _runs_per_value(groups: Sequence[Group]) -> float:
+def _runs_per_value(groups: Sequence[ClusterGroup]) -> float:
     """The runs per value of a patch, summed over the patches."""
     values = ((len(cluster), _size(group) / (len(cluster) + 1)) for group in groups for cluster in group)
     return _runs(groups) * sum(patches / of_each for patches, of_each in values)

@@ -483,7 +483,7 @@ class _Pick:
 
     def _still_open(self, one: _Evaluation) -> None:
         effects = self._shown(one.values)
-        why = "the time was over before its first round"
+        why = "the time ran out before its first round"
         if one.pairs:
             widest = max(effects, key=lambda each: each.high - each.low)
             why = f"after {one.pairs} pairs of runs {widest.test} of {widest.model} is still {widest.text}"

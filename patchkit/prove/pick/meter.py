@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from patchkit.gpu.hardware.bench.journal import Journal, Question, journal_error
-from patchkit.prove.bench.visits import Checked, Entry, Visited, listed
+from patchkit.prove.bench.visits import Checked, JournalEntry, Visited, listed
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit, VisitTimes
 
@@ -63,7 +63,7 @@ class KeptMeter:
     ``clock`` gives seconds and is only used to measure durations.
     """
 
-    journal: Journal[Entry]
+    journal: Journal[JournalEntry]
     source: Source
     clock: Callable[[], float] = time.monotonic
 
@@ -115,7 +115,7 @@ class KeptMeter:
             self.journal.add(entry)
         return entry.fault
 
-    def _kept(self, question: Question) -> Entry | None:
+    def _kept(self, question: Question) -> JournalEntry | None:
         entry = self.journal.take(question)
         if entry is not None and entry.tree != (tree := self.source.tree_of(entry.arm)):
             change = f"the tree of {listed(entry.arm)} was {entry.tree}, is now {tree}"

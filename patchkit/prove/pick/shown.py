@@ -32,7 +32,7 @@ def lines(report: PickReport) -> Iterator[str]:
     if report.label != MEASURED:
         yield f"these times are {report.label}: no GPU was measured"
     if picked.picked:
-        checked = "" if picked.is_checked else " (not measured against upstream: the time was over)"
+        checked = "" if picked.is_checked else " (not measured against upstream: the time ran out)"
         yield f"picked: {', '.join(picked.picked)}{checked}"
         yield f"next:   {_next(report)}"
     else:

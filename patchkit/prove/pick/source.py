@@ -27,7 +27,7 @@ from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.logits import LogitsGate
-from patchkit.prove.gates.logits_scenes import Group
+from patchkit.prove.gates.logits_scenes import ModelGroup
 from patchkit.prove.gates.record import read_gate
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
@@ -68,7 +68,7 @@ class BenchSource:
     folder: Path
     reporter: Reporter
     stamps: Mapping[str, FileStamp] = field(default_factory=dict)
-    groups: tuple[Group, ...] | None = None
+    groups: tuple[ModelGroup, ...] | None = None
     is_fresh: bool = False
     clock: Callable[[], float] = time.monotonic
     _session: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -137,7 +137,7 @@ class BenchSource:
         right here before are not checked again, which saves minutes when only models or tests differ.
         """
         self.reporter.step(
-            f"{'searching the wrong patch' if is_search else 'checking results'}: {arm_text(arm)}"
+            f"{'searching for the faulty patch' if is_search else 'checking results'}: {arm_text(arm)}"
         )
         self._side(())
         try:

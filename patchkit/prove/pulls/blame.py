@@ -11,7 +11,7 @@ from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.series.patch import Patch
 from patchkit.prove.gates.base import Evidence
 from patchkit.prove.gates.isolation.evidence import IsolationEvidence
-from patchkit.prove.pulls.side import Side, point_into
+from patchkit.prove.pulls.side import SeriesSide, point_into
 from patchkit.prove.pulls.targets import AffectedCandidate
 from patchkit.prove.pulls.verdict import Finding
 
@@ -26,8 +26,8 @@ def blame(
     plan: Plan,
     candidate: Mapping[str, bytes],
     target: AffectedCandidate,
-    before: Side,
-    after: Side,
+    before: SeriesSide,
+    after: SeriesSide,
 ) -> Iterator[Finding]:
     """A finding for each problem.
 
@@ -125,7 +125,7 @@ def _line(data: bytes, number: int | None) -> str:
     return lines[number - 1].strip() if number is not None and 0 < number <= len(lines) else ""
 
 
-def _changed_lines(target: AffectedCandidate, before: Side, after: Side) -> list[Location]:
+def _changed_lines(target: AffectedCandidate, before: SeriesSide, after: SeriesSide) -> list[Location]:
     """The first changed line of each file that affects the target, as a place in the head."""
     found = []
     for name in target.reasons:

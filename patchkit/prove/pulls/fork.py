@@ -48,7 +48,7 @@ def judge_fork(
     carried = _find_carried(pull, workspace)
     written = make_candidate(carried, workspace)
     if isinstance(written, Plan):
-        raise ErrorGroup("the candidate that the fork carries cannot be made", written.errors)
+        raise ErrorGroup("the candidate that the fork carries cannot be regenerated", written.errors)
     cache = open_cache(workspace.cache_root).peek(workspace.reporter)
     if cache is None:
         raise AssertionError("the candidate was written into it")

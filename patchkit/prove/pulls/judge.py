@@ -21,7 +21,7 @@ from patchkit.prove.pulls.blame import blame
 from patchkit.prove.pulls.lock_rules import check_recorded
 from patchkit.prove.pulls.look import GateRequest
 from patchkit.prove.pulls.needs import every_gate, find_needs
-from patchkit.prove.pulls.side import Side, point_into
+from patchkit.prove.pulls.side import SeriesSide, point_into
 from patchkit.prove.pulls.targets import AffectedCandidate
 from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
@@ -153,8 +153,8 @@ class Judge:
     """
 
     request: GateRequest
-    before: Side
-    after: Side
+    before: SeriesSide
+    after: SeriesSide
     workspace: Workspace
     foreign: Sequence[str]
     environ: Mapping[str, str]

@@ -9,7 +9,7 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.inputs import hash_inputs
 from patchkit.carry.candidate.lock import changed_inputs, difference
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
-from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.side import SeriesSide
 from patchkit.prove.pulls.targets import AffectedCandidate
 
 _SHOWN = 8
@@ -48,7 +48,7 @@ def _address(source: Source) -> str:
     return source.url if isinstance(source, GitSource) else f"the package {source.package}"
 
 
-def check_described(side: Side, targets: Sequence[AffectedCandidate]) -> list[ConfigError]:
+def check_described(side: SeriesSide, targets: Sequence[AffectedCandidate]) -> list[ConfigError]:
     """Report results of the head's lock that do not match its series, from the files alone.
 
     Raises LOCK_INPUT_UNUSABLE.
@@ -60,7 +60,7 @@ def check_described(side: Side, targets: Sequence[AffectedCandidate]) -> list[Co
     return problems
 
 
-def _described(side: Side, target: AffectedCandidate) -> ConfigError | None:
+def _described(side: SeriesSide, target: AffectedCandidate) -> ConfigError | None:
     recorded = target.recorded
     if recorded is not None:
         places = _changed(side, recorded)
@@ -87,7 +87,7 @@ def _described(side: Side, target: AffectedCandidate) -> ConfigError | None:
     )
 
 
-def _changed(side: Side, recorded: Result) -> list[Location]:
+def _changed(side: SeriesSide, recorded: Result) -> list[Location]:
     """The inputs of a result that differ from what it records, with both digests."""
     patches = [patch for name in recorded.patches if (patch := side.series.patch(name)) is not None]
     profiles = [side.profiles[arch] for arch in recorded.archs if arch in side.profiles]
@@ -125,7 +125,7 @@ def check_recorded(target: AffectedCandidate, actual: Result) -> Iterator[Config
             )
 
 
-def stale_results(side: Side) -> Iterator[ConfigError]:
+def stale_results(side: SeriesSide) -> Iterator[ConfigError]:
     """Results for GPUs or patches that the head does not have."""
     for result in side.lock.results:
         gone = [f"arch_profiles/{arch}.toml" for arch in result.archs if arch not in side.profiles]

@@ -15,11 +15,11 @@ from patchkit.carry.series.lock import Pin, Result
 from patchkit.prove.evidence.add import check_file, make_checker
 from patchkit.prove.pulls.judge import make_candidate
 from patchkit.prove.pulls.look import FirstLook
-from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.side import SeriesSide
 
 
 def judge_evidence(
-    look: FirstLook, after: Side, workspace: Workspace
+    look: FirstLook, after: SeriesSide, workspace: Workspace
 ) -> tuple[tuple[PatchkitError, ...], tuple[str, ...]]:
     """Errors in the files, and notes for a reviewer.
 

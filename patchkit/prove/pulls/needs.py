@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from patchkit.prove.gates.registry import entries, gate_names
-from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.side import SeriesSide
 from patchkit.prove.pulls.targets import AffectedCandidate
-from patchkit.prove.pulls.verdict import GateRow, RowState
+from patchkit.prove.pulls.verdict import GateRow, GateState
 
 
 def find_needs(
-    target: AffectedCandidate, before: Side, after: Side, *, tree: str, foreign: Sequence[str]
+    target: AffectedCandidate, before: SeriesSide, after: SeriesSide, *, tree: str, foreign: Sequence[str]
 ) -> tuple[GateRow, ...]:
     """Every gate for one target: which would run, and why the others need not.
 
@@ -42,12 +42,12 @@ def find_needs(
     )
 
 
-def every_gate(state: RowState, why: str) -> tuple[GateRow, ...]:
+def every_gate(state: GateState, why: str) -> tuple[GateRow, ...]:
     """Every gate in that state, for one reason."""
     return tuple(GateRow(gate=gate, state=state, why=why) for gate in gate_names())
 
 
-def _by_rules(target: AffectedCandidate, before: Side, after: Side) -> Iterator[tuple[str, str]]:
+def _by_rules(target: AffectedCandidate, before: SeriesSide, after: SeriesSide) -> Iterator[tuple[str, str]]:
     for arch in target.archs:
         if _facts(before, arch) != _facts(after, arch):
             for gate in (entry.name for entry in entries() if entry.reads_facts):
@@ -63,6 +63,6 @@ def _by_rules(target: AffectedCandidate, before: Side, after: Side) -> Iterator[
                     yield entry.name, f"{words} {where}"
 
 
-def _facts(side: Side, arch: str) -> object:
+def _facts(side: SeriesSide, arch: str) -> object:
     profile = side.profiles.get(arch)
     return None if profile is None else {name: fact.value for name, fact in profile.facts.by_name.items()}

@@ -23,7 +23,7 @@ _MOST_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class SeriesSide:
     """The series of ``commit``, in the folder ``files`` and as data."""
 
     commit: str
@@ -33,7 +33,7 @@ class Side:
     profiles: Mapping[str, ArchProfile]
 
 
-def read_side(repository: Repository, commit: str, folder: Path) -> Side:
+def read_side(repository: Repository, commit: str, folder: Path) -> SeriesSide:
     """Write the series of a commit into ``folder`` and load all of it.
 
     Raises:
@@ -56,7 +56,7 @@ def read_side(repository: Repository, commit: str, folder: Path) -> Side:
         return _load(commit, files)
 
 
-def _load(commit: str, files: SeriesDir) -> Side:
+def _load(commit: str, files: SeriesDir) -> SeriesSide:
     """Load everything and collect all errors."""
     errors: list[PatchkitError] = []
     profiles: dict[str, ArchProfile] = {}
@@ -73,7 +73,7 @@ def _load(commit: str, files: SeriesDir) -> Side:
             errors.append(error)
     match loaded:
         case [Lock() as lock, SeriesWithPolicy() as series] if not errors:
-            return Side(commit=commit, files=files, lock=lock, series=series, profiles=profiles)
+            return SeriesSide(commit=commit, files=files, lock=lock, series=series, profiles=profiles)
     raise errors[0] if len(errors) == 1 else ErrorGroup("the series cannot be read", errors)
 
 

@@ -13,10 +13,10 @@ from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.selection import opted_in
 from patchkit.prove.gates.registry import entries
-from patchkit.prove.pulls.side import Side
+from patchkit.prove.pulls.side import SeriesSide
 
 
-def find_attention(before: Side, after: Side) -> Iterator[str]:
+def find_attention(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
     """Changes that a reviewer should look at although nothing is wrong: one sentence each."""
     old, new = before.series, after.series
     if set(old.gates.required) - set(new.gates.required):
@@ -42,7 +42,7 @@ def find_attention(before: Side, after: Side) -> Iterator[str]:
     yield from _of_profiles(before, after)
 
 
-def _of_pins(before: Side, after: Side) -> Iterator[str]:
+def _of_pins(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
     if before.lock.default != after.lock.default:
         old, new = build_name(before.lock.default), build_name(after.lock.default)
         yield f"the default pin changes from {old} to {new}"
@@ -76,7 +76,7 @@ def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:
         yield f"{where} changes what fails without it"
 
 
-def _of_profiles(before: Side, after: Side) -> Iterator[str]:
+def _of_profiles(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
     for arch, profile in after.profiles.items():
         was = before.profiles.get(arch)
         if was is None:
@@ -120,7 +120,7 @@ class AffectedCandidate:
 
 
 def find_targets(
-    before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
+    before: SeriesSide, after: SeriesSide, changed: Sequence[str], foreign: Sequence[str]
 ) -> tuple[AffectedCandidate, ...]:
     """All targets of the head; targets that no change reaches have no reasons.
 
@@ -143,13 +143,13 @@ def find_targets(
     return tuple(sorted(found.values(), key=lambda each: (each.pin.build, each.archs, each.patches)))
 
 
-def foreign_profiles(before: Side, after: Side) -> tuple[str, ...]:
+def foreign_profiles(before: SeriesSide, after: SeriesSide) -> tuple[str, ...]:
     """GPUs that were added, removed, or changed in facts that gates read for other GPUs' candidates."""
     names = sorted({*before.profiles, *after.profiles})
     return tuple(name for name in names if _foreign(before, name) != _foreign(after, name))
 
 
-def _foreign(side: Side, arch: str) -> object:
+def _foreign(side: SeriesSide, arch: str) -> object:
     profile = side.profiles.get(arch)
     if profile is None:
         return None
@@ -157,7 +157,7 @@ def _foreign(side: Side, arch: str) -> object:
     return [None if fact is None else fact.value for fact in facts]
 
 
-def _recorded(before: Side, after: Side) -> Iterator[Request]:
+def _recorded(before: SeriesSide, after: SeriesSide) -> Iterator[Request]:
     """The request of each result in the head's lock, with the head's profiles and patches."""
     for result in after.lock.results:
         if any(arch not in after.profiles for arch in result.archs):
@@ -174,7 +174,7 @@ def _recorded(before: Side, after: Side) -> Iterator[Request]:
         yield replace(request, only=ids) if is_part else request
 
 
-def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[Request]:
+def _unrecorded(after: SeriesSide, changed: Sequence[str]) -> Iterator[Request]:
     """GPUs that get patches at the default pin but have no result in the lock are candidates as well."""
     pin = after.lock.pin(None)
     for arch in after.profiles:
@@ -186,7 +186,7 @@ def _unrecorded(after: Side, changed: Sequence[str]) -> Iterator[Request]:
             yield request
 
 
-def _ids(side: Side, pin: Pin, request: Request) -> tuple[str, ...] | None:
+def _ids(side: SeriesSide, pin: Pin, request: Request) -> tuple[str, ...] | None:
     """The selected patches; None if these GPUs or patches do not exist on this side."""
     if any(arch not in side.profiles for arch in request.archs):
         return None
@@ -196,12 +196,12 @@ def _ids(side: Side, pin: Pin, request: Request) -> tuple[str, ...] | None:
         return None
 
 
-def _decide(side: Side, pin: Pin, request: Request) -> Decision:
+def _decide(side: SeriesSide, pin: Pin, request: Request) -> Decision:
     return decide(side.series, [side.profiles[arch] for arch in sorted(request.archs)], pin, request)
 
 
 def _target(
-    request: Request, before: Side, after: Side, changed: Sequence[str], foreign: Sequence[str]
+    request: Request, before: SeriesSide, after: SeriesSide, changed: Sequence[str], foreign: Sequence[str]
 ) -> AffectedCandidate:
     pin = after.lock.pin(request.upstream)
     patches = _decide(after, pin, request).ids  # raises errors, which _ids ignores
@@ -243,7 +243,9 @@ def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result |
         yield "patches/upstream.lock: another result is recorded"
 
 
-def _reaching(side: Side, archs: Sequence[str], ids: Sequence[str], changed: Sequence[str]) -> Iterator[str]:
+def _reaching(
+    side: SeriesSide, archs: Sequence[str], ids: Sequence[str], changed: Sequence[str]
+) -> Iterator[str]:
     """The changed paths that are inputs of a candidate of this side."""
     profiles = [side.profiles[arch] for arch in archs if arch in side.profiles]
     files = {f"arch_profiles/{path}" for profile in profiles for path in profile.inputs}

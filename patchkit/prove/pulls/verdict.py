@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from patchkit.base.errors import ExitCode, Location, PatchkitError
 from patchkit.prove.pulls.changes import Part, Pull
 
-RowState = Literal[
+GateState = Literal[
     "passed", "passed (emulated)", "passed (modelled)", "failed", "not run", "not needed", "would run"
 ]
 _STATUS = {"A": "added", "D": "removed"}  # by git's letter
@@ -40,7 +40,7 @@ class GateRow:
     """
 
     gate: str
-    state: RowState
+    state: GateState
     why: str
     summary: str = ""
     seconds: float = 0.0

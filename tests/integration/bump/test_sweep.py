@@ -111,7 +111,7 @@ def test_gates_on_pins_without_a_patch_prove_nothing_and_need_no_compiler(river,
     assert main(argv) == ExitCode.NOTHING
     lines = capsys.readouterr().out.splitlines()
     for pin in ("b1", "b2"):
-        assert f"{pin}  nothing to prove: no patch is in, so no gate ran" in lines
+        assert f"{pin}  nothing to prove: no patch applies, so no gate ran" in lines
     assert main([*argv, "--json"]) == ExitCode.NOTHING
     document = json.loads(capsys.readouterr().out)
     assert [(row["ok"], row["nothing_to_prove"]) for row in document["gates"]] == [(False, True)] * 2

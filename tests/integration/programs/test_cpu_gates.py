@@ -16,7 +16,7 @@ from patchkit.gpu.hardware.logits import scenes
 from patchkit.prove.build import Machine, build_sides
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.logits import LogitsGate
-from patchkit.prove.gates.logits_scenes import Group, groups
+from patchkit.prove.gates.logits_scenes import ModelGroup, groups
 from patchkit.prove.subject import Subject
 
 pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
@@ -40,7 +40,7 @@ LLAMA = SmallModel(head_size=64, heads=8, kv_heads=2, spread=0.08)
 LOGITS = LogitsGate(
     machine=Machine(backend="cpu"),
     groups=(
-        Group(
+        ModelGroup(
             kind="attention",
             models=(LLAMA,),
             scenes=tuple(scene for scene in scenes() if scene.name in {"long-f16", "two-q8_0"}),

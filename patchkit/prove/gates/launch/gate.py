@@ -45,7 +45,7 @@ from patchkit.prove.gates.launch.runs import (
     RecordedSides,
     compare_all,
 )
-from patchkit.prove.gates.touched import Pair, compile_touched
+from patchkit.prove.gates.touched import CompiledPair, compile_touched
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed
 from patchkit.toolchain.compiler import open_compiler
@@ -169,7 +169,7 @@ def _broken_rules(compared: Comparison, pairs: Sequence[CasePair], guarded: Guar
     ]
 
 
-def _code(touched: Sequence[Pair], arch: str) -> tuple[Code, Code]:
+def _code(touched: Sequence[CompiledPair], arch: str) -> tuple[Code, Code]:
     """The kernels of the touched units for one GPU, before and after, by unit and mangled name."""
     mine = [pair for pair in touched if pair.arch == arch]
     after = [pair.after for pair in mine if isinstance(pair.after, CompiledUnit)]

@@ -8,7 +8,7 @@ from patchkit.cli.verbs.explain import path_lines
 from patchkit.gpu.emulated.log import Section
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.emulated.session import CaseRecord
-from patchkit.prove.explain.run import Line, PathReport, _spans
+from patchkit.prove.explain.run import PathLine, PathReport, _spans
 
 _Found = CaseRecord[OperationCase]
 
@@ -20,8 +20,8 @@ def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:
     return CaseRecord(case=case, is_supported=is_supported, section=section)
 
 
-def _line(what: str, before: list[_Found], after: list[_Found]) -> Line:
-    return Line(
+def _line(what: str, before: list[_Found], after: list[_Found]) -> PathLine:
+    return PathLine(
         gpu="gfx1151", op="MUL_MAT", what=what, sizes="4 x 4", before=_spans(before), after=_spans(after)
     )
 
@@ -40,7 +40,7 @@ def test_what_is_not_supported_has_no_route():
     assert span.route == ()
 
 
-def _report(*lines: Line) -> PathReport:
+def _report(*lines: PathLine) -> PathReport:
     return PathReport(branch="candidate/x", build=6900, tools="clang", remarks=("played",), lines=lines)
 
 

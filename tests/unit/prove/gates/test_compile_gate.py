@@ -10,7 +10,7 @@ import pytest
 
 from patchkit.base.errors import Location
 from patchkit.prove.gates import compile as compile_gate
-from patchkit.prove.gates.touched import Pair, unpaired_units
+from patchkit.prove.gates.touched import CompiledPair, unpaired_units
 from patchkit.toolchain.cmake import BuildFailed, BuiltLibrary
 from patchkit.toolchain.compile import CompileFailed
 from patchkit.toolchain.remarks import Diagnostic
@@ -27,7 +27,7 @@ def test_warnings_that_only_moved_are_not_new(make_subject, make_unit) -> None:
     before = replace(make_unit({}), diagnostics=(_found(3), _found(9)))
     after = replace(make_unit({}), diagnostics=(_found(5), _found(11), _found(12), _found(13, "other")))
     authors = {_FILE: (None,) * 11 + ("my-patch", None)}
-    pair = Pair(unit=after.unit, arch="gfx1151", which="device", before=before, after=after)
+    pair = CompiledPair(unit=after.unit, arch="gfx1151", which="device", before=before, after=after)
     problems = list(compile_gate._problems([pair], make_subject(authors=authors, touched=(_FILE,))))
     assert [problem.code for problem in problems] == ["COMPILE_NEW_WARNING"] * 2
     assert [str(problem.where[0]) for problem in problems] == [f"{_FILE}:12:1", f"{_FILE}:13:1"]
@@ -39,7 +39,7 @@ def test_an_error_names_the_patch_of_its_line(make_subject, make_unit) -> None:
         "k.cu does not compile", where=[Location(path=_FILE, line=2, column=4)], why="text"
     )
     failed.diagnostics = (_found(2, "static assertion failed: C8", "error"),)
-    pair = Pair(
+    pair = CompiledPair(
         unit="ggml/src/ggml-cuda/k.cu", arch="gfx1151", which="host", before=make_unit({}), after=failed
     )
     authors = {_FILE: (None, "my-patch")}

@@ -54,7 +54,7 @@ def test_a_guarded_patch_is_no_matter_of_it(make_subject) -> None:
         assert (result.gate, result.verdict, result.summary) == (
             gate.name,
             "not run",
-            "no GPU-independent patch changes what is built for the CPU",
+            "no unguarded patch changes what is built for the CPU",
         )
 
 

@@ -55,7 +55,7 @@ class ToyGate:
         evidence = ToyEvidence(files=files)
         return GateResult(gate=self.name, verdict="passed", summary=f"{len(files)} files", evidence=evidence)
 """
-TOY = registry.Entry(
+TOY = registry.GateEntry(
     name="toy",
     runs_on="anywhere",
     gate="toy_gate:ToyGate",
@@ -111,7 +111,7 @@ def test_a_gate_of_one_entry_is_run_kept_shown_and_listed(toy: None, run) -> Non
 
 
 @pytest.mark.parametrize("entry", registry.REGISTRY, ids=lambda entry: entry.name)
-def test_what_an_entry_names_is_there(entry: registry.Entry) -> None:
+def test_what_an_entry_names_is_there(entry: registry.GateEntry) -> None:
     assert callable(registry.load(entry.gate).make)
     assert issubclass(registry.load(entry.evidence), Evidence)
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from patchkit.gpu.hardware.logits import Distance, Divergence, scenes
-from patchkit.prove.gates.logits import Pair, TextPair, allowed_distance, judge_logits, judge_text
+from patchkit.prove.gates.logits import ScenePair, TextPair, allowed_distance, judge_logits, judge_text
 
 NEAR = Distance(
     rows=25,
@@ -22,8 +22,8 @@ NEAR = Distance(
 )
 
 
-def pair(after: Distance) -> Pair:
-    return Pair(model="m", scene=scenes()[0], before=NEAR, after=after)
+def pair(after: Distance) -> ScenePair:
+    return ScenePair(model="m", scene=scenes()[0], before=NEAR, after=after)
 
 
 def test_as_near_as_the_baseline_passes() -> None:
@@ -45,8 +45,8 @@ def test_values_that_are_no_numbers_fail_by_themselves() -> None:
 RACING = NEAR.model_copy(update={"nmse": 0.5, "kl": 0.4})
 
 
-def theirs(after: Distance, apart: Distance, before: Distance = RACING) -> Pair:
-    return Pair(model="m", scene=scenes()[0], before=before, after=after, apart=apart)
+def theirs(after: Distance, apart: Distance, before: Distance = RACING) -> ScenePair:
+    return ScenePair(model="m", scene=scenes()[0], before=before, after=after, apart=apart)
 
 
 def test_where_upstream_is_wrong_the_same_numbers_are_named_and_not_judged() -> None:

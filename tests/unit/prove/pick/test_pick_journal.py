@@ -21,7 +21,7 @@ from small_disk import on_small_disk
 
 from patchkit.base.errors import UsageError
 from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, load_journal, open_journal
-from patchkit.prove.bench.visits import ENTRIES, Entry
+from patchkit.prove.bench.visits import ENTRIES, JournalEntry
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Picked, PickPlan, Visit, pick
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Sampled
@@ -72,8 +72,8 @@ def seed_of(visit: Visit) -> int:
 
 def _open(
     folder: Path, setup: Mapping[str, object] = _SETUP, *, fresh: bool = False
-) -> AbstractContextManager[Journal[Entry]]:
-    return open_journal(folder, setup, ENTRIES, derived=(PICKED, RESULT), fresh=fresh)
+) -> AbstractContextManager[Journal[JournalEntry]]:
+    return open_journal(folder, setup, ENTRIES, made=(PICKED, RESULT), fresh=fresh)
 
 
 def _lines(folder: Path) -> bytes:

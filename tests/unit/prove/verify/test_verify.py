@@ -136,7 +136,7 @@ def test_a_plain_candidate_is_asked_for_what_looks_at_plain_patches(run, tmp_pat
     assert rows.keys() - asked == {"isolation"}
     assert rows["isolation"] == (
         "not run",
-        "has nothing to check: a GPU-independent candidate is for every build",
+        "has nothing to check, because no patch of the candidate has a guard",
     )
     for gate in ("compile", "isolation", "backend-ops"):
         with refused("UNKNOWN_GATE"):
