@@ -1,4 +1,4 @@
-"""The entry point; it imports the rest, so that Ctrl-C during the imports is answered, too."""
+"""The entry point. It imports the rest late, so that Ctrl-C during the imports is handled as well."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import NoReturn
 
-# ExitCode.INTERRUPTED and ExitCode.CACHE: errors.py may be the module that could not be loaded.
+# ExitCode.INTERRUPTED and ExitCode.CACHE, repeated because errors.py may be the module that fails to load.
 _INTERRUPTED = 130
 _REFUSED = 8
 
-# patchkit.cli.completing.COMPLETION, which is imported only when a shell asks.
+# patchkit.cli.completing.COMPLETION, repeated to import that module for completion only.
 _COMPLETION = "_PATCHKIT_COMPLETE"
 
 
 def run() -> NoReturn:
-    """The console script."""
+    """Run the console script."""
     _open_standard_streams()
-    _end_as_by_ctrl_c()
-    # Tokens come by the hundred thousand and are in no circle: looking for circles every 700 objects, as by
-    # default, took a quarter of an import (issue 42: 27.7 and 21.0 s).
+    _treat_signals_as_ctrl_c()
+    # The parser creates hundreds of thousands of tokens, none in a reference cycle. Python's default of a
+    # collection every 700 objects took a quarter of an import (issue 42: 27.7 and 21.0 s).
     gc.set_threshold(100_000, 20, 20)
-    asked = os.environ.get(_COMPLETION)
-    code = _complete(asked) if asked else main(sys.argv[1:])
+    completion = os.environ.get(_COMPLETION)
+    code = _complete(completion) if completion else main(sys.argv[1:])
     try:
         sys.exit(code)
     except KeyboardInterrupt:
@@ -34,11 +34,11 @@ def run() -> NoReturn:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command line and returns the exit code; every error ends here or below."""
+    """Run one command line and return the exit code; no error leaves this function."""
     try:
-        from patchkit.cli.boundary import answer
+        from patchkit.cli.boundary import run_command
 
-        return answer(argv)
+        return run_command(argv)
     except KeyboardInterrupt as stop:
         by = stop.args[0] if stop.args else "Ctrl-C"
         return _end_early("INTERRUPTED", _INTERRUPTED, f"stopped by {by}", argv)
@@ -46,22 +46,22 @@ def main(argv: Sequence[str]) -> int:
         return _end_early("SYSTEM_REFUSED", _REFUSED, f"patchkit cannot be loaded: {error}", argv)
 
 
-def _complete(asked: str) -> int:
-    """Answers a shell. What goes wrong is not said: whoever pressed <tab> is in the middle of a line."""
+def _complete(instruction: str) -> int:
+    """Print completions for a shell. Errors are not printed: they would land in the line being typed."""
     try:
-        from patchkit.cli.completing import offer
+        from patchkit.cli.completing import write_completions
 
-        offer(asked)
+        write_completions(instruction)
     except (Exception, KeyboardInterrupt):  # noqa: BLE001  as the docstring says
         return 1
     return 0
 
 
-def _end_as_by_ctrl_c() -> None:
-    """Let the end of a job, and of its terminal, be as orderly as Ctrl-C: tools run in sessions of their own.
+def _treat_signals_as_ctrl_c() -> None:
+    """Handle SIGTERM and SIGHUP like Ctrl-C, which also stops the tools; they run in their own sessions.
 
-    Without this a build would go on for an hour after a CI had cancelled it. What the caller ignores, as
-    nohup does with SIGHUP, stays ignored.
+    Otherwise a build would continue for an hour after CI cancelled the job. A signal that the caller ignores
+    (nohup ignores SIGHUP) stays ignored.
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
@@ -73,19 +73,19 @@ def _stop(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """Put nothing behind a standard stream that is closed.
+    """Open /dev/null for each standard stream that is closed.
 
-    The next file opened would get its number, and a child process would write its messages into it.
+    Otherwise the next file opened would get its descriptor, and child processes would write into that file.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free descriptor, which is this one
 
 
 def _end_early(code: str, exit_code: int, message: str, argv: Sequence[str]) -> int:
-    """Say why with nothing but the system: no module is there to ask."""
+    """Report the error with os.write alone, because patchkit's modules may not have loaded."""
     try:
         if "--json" in argv:
             quoted = message.replace("\\", "\\\\").replace('"', '\\"').encode("ascii", "replace").decode()

@@ -16,11 +16,12 @@ from pathlib import Path
 import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, PatchkitError
-from patchkit.cli.commands import COMMANDS, Verbs, from_click
+from patchkit.cli.commands import COMMANDS, CommonOption, Verbs, from_click
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
 from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal, talk
 
+_HELP_COLUMNS = 120  # the widest help text; narrower terminals fold it further
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
 
 
@@ -46,7 +47,7 @@ def _folder() -> str:
         return "(deleted)"
 
 
-# 128 + SIGPIPE, what a shell reports for a process whose reader went away.
+# 128 + SIGPIPE: the status that shells report for a process whose output pipe was closed.
 BROKEN_PIPE = 141
 
 
@@ -60,51 +61,57 @@ def _show_version(ctx: click.Context, _param: click.Parameter, value: object) ->
     cls=Verbs,
     name="patchkit",
     epilog=example_epilog("patchkit apply --arch gfx1151", "patchkit apply --help"),
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _HELP_COLUMNS},
 )
 @click.option(
     "--version",
+    cls=CommonOption,
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=_show_version,
-    help="Show the version.",
+    help="Show the version and exit.",
 )
 @shared_options
 def root() -> None:
-    """Carry llama.cpp patches for AMD GPUs: placed by code structure, kept as a branch."""
+    """Keep a set of patches for AMD GPUs on top of any recent llama.cpp.
+
+    patchkit finds where each patch belongs by the structure of the code, so patches survive upstream's
+    changes, and creates a git branch with one commit per patch. It can check that branch and predict its
+    speed on an emulated GPU, without an AMD GPU or ROCm.
+    """
 
 
 class Interrupted(PatchkitError):
-    """Ctrl-C or a signal that ends; the message says what that left, where the verb knew."""
+    """The run was stopped by Ctrl-C or a signal; the message names what it left, where the command knows."""
 
     code = "INTERRUPTED"
     exit_code = ExitCode.INTERRUPTED
 
 
-def answer(argv: Sequence[str]) -> int:
-    """Runs one command line and returns the exit code; only a second Ctrl-C gets through."""
+def run_command(argv: Sequence[str]) -> int:
+    """Run one command line and return the exit code; only a second Ctrl-C raises."""
     settings = Settings(json="--json" in argv)
     try:
         make_streams_total()
         code = _invoke(list(argv), settings)
         settings.terminal.finish()
     except BrokenPipeError:
-        return _reader_went_away()
+        return _end_of_closed_pipe()
     except KeyboardInterrupt as stop:
         return _fail(_interrupted(stop), settings)
     except PatchkitError as error:
         return _fail(error, settings)
     except (OSError, ImportError) as error:
-        refusal = _refusal_behind(error)
+        refusal = _system_error_in(error)
         return _fail(refusal if refusal is not None else _bug(error, argv, settings), settings)
-    except Exception as error:  # noqa: BLE001  the boundary: what nobody expected becomes a log, not a traceback
+    except Exception as error:  # noqa: BLE001  the boundary: an unexpected error becomes a log, not a traceback
         return _fail(_bug(error, argv, settings), settings)
     return code
 
 
-def _refusal_behind(error: BaseException | None) -> PatchkitError | None:
-    """What the system refused: the error itself, or what a library made an ImportError of."""
+def _system_error_in(error: BaseException | None) -> PatchkitError | None:
+    """Find a system error (disk, limits) in the chain of causes; a library may have wrapped it."""
     while error is not None:
         if isinstance(error, OSError) and (refusal := system_refusal(error)) is not None:
             return refusal
@@ -113,11 +120,11 @@ def _refusal_behind(error: BaseException | None) -> PatchkitError | None:
 
 
 def _interrupted(stop: KeyboardInterrupt) -> Interrupted:
-    """The notes of the exception say what the verb leaves, its arguments which signal it was."""
+    """Make the error from the signal (an argument) and from what the command leaves (notes)."""
     by = stop.args[0] if stop.args else "Ctrl-C"
     return Interrupted(
         ": ".join([f"stopped by {by}", *getattr(stop, "__notes__", ())]),
-        hint="run the command again: it begins anew, or finishes what was begun",
+        hint="run the command again; it resumes where it can, and starts over where it cannot",
     )
 
 
@@ -132,7 +139,7 @@ def _invoke(argv: list[str], settings: Settings) -> int:
         talk(error.format_message())
         return ExitCode.USAGE
     except click.exceptions.Abort as error:
-        # click makes it of a KeyboardInterrupt, or of an end of input.
+        # click raises it for a KeyboardInterrupt and for an end of input.
         raise (
             error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt
         ) from error
@@ -150,18 +157,18 @@ def _fail(error: PatchkitError, settings: Settings) -> int:
             terminal.finish()
         terminal.complain(error)
     except BrokenPipeError:
-        return _reader_went_away()
+        return _end_of_closed_pipe()
     except OutputFailed as worse:
         terminal.complain(ErrorGroup("the error could not be written", [error, worse]))
     return exit_code_of(error)
 
 
 def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitError:
-    """Write the log and return the error to show; never raises."""
+    """Write the log and return the error to show; never raise."""
     summary = f"{type(error).__name__}: {error}".rstrip(": ")
     text = _log_text(error, argv)
     folders = [Path(tempfile.gettempdir())]
-    with contextlib.suppress(Exception):  # finding the cache folder may be what is broken
+    with contextlib.suppress(Exception):  # finding the cache folder may itself be the error
         folders.insert(0, settings.cache_root() / "logs")
     for folder in folders:
         path = folder / f"patchkit-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%SZ}-{os.getpid()}.log"
@@ -175,15 +182,18 @@ def _bug(error: Exception, argv: Sequence[str], settings: Settings) -> PatchkitE
             code="UNEXPECTED",
             where=Location(path=str(path), label="versions and traceback"),
             why="this is a bug in patchkit",
-            hint="report it together with that file",
+            hint="please report it, and attach that file",
         )
     return InternalError(
-        summary, code="UNEXPECTED", why="this is a bug in patchkit, and no log could be written", hint=text
+        summary,
+        code="UNEXPECTED",
+        why="this is a bug in patchkit; no log file could be written",
+        hint=text,
     )
 
 
-def _reader_went_away() -> int:
-    """Ends quietly; the flush at interpreter exit must not complain either."""
+def _end_of_closed_pipe() -> int:
+    """End quietly. Redirecting stdout keeps the flush at interpreter exit from failing."""
     with contextlib.suppress(OSError):
         devnull = os.open(os.devnull, os.O_WRONLY)
         os.dup2(devnull, 1)

@@ -1,6 +1,6 @@
-"""The options that name a commit of the user's own clone of llama.cpp.
+"""The options that select a commit of the user's own clone of llama.cpp.
 
-Whoever only emulates has them too, so nothing of the patch manager is imported before a commit was named
+``emulate`` and ``sanitize`` have them too. They must not import the patch manager unless a commit is named
 (tests/integration/emulator/test_standing_alone.py).
 """
 
@@ -22,10 +22,11 @@ CLONE = options(
         is_flag=False,
         flag_value="HEAD",
         metavar="REV",
-        help="A commit of your own clone of llama.cpp (without REV: its HEAD).",
+        help="Use this commit of your own llama.cpp clone instead of a build of the lock file (default "
+        "REV: HEAD).",
     ),
     click.option(
-        "--repo", type=FOLDER, metavar="DIR", help="Your clone, for --onto (default: the one you are in)."
+        "--repo", type=FOLDER, metavar="DIR", help="The clone for --onto (default: the current folder's)."
     ),
 )
 
@@ -33,7 +34,7 @@ CLONE = options(
 def make_onto(
     revision: str | None, repo: Path | None, build: AsBuild = None, upstream: PinWanted = None
 ) -> Onto | None:
-    """What --onto, --repo and --as-build name; None when none of them was given.
+    """Combine --onto, --repo and --as-build; None if none of them is given.
 
     Raises OPTIONS_CONTRADICT.
     """
@@ -41,10 +42,10 @@ def make_onto(
         return None
     if upstream is not None:
         raise UsageError(
-            "--upstream and --onto contradict each other",
+            "--upstream and --onto cannot be combined",
             code="OPTIONS_CONTRADICT",
-            why="one is a pin of the lock, the other a commit of your clone",
-            hint="drop one of them",
+            why="--upstream selects a build of the lock file, --onto a commit of your clone",
+            hint="omit one of them",
         )
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)

@@ -1,4 +1,4 @@
-"""``patchkit sanitize --code``: what is shown of code that did not run, and of hazards beside a run."""
+"""The output of ``patchkit sanitize`` on hazards in machine code: of ``--code``, and next to a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from patchkit.gpu.emulated.names import read_name
 
 
 def code_document(seen: CodeLook, arch: str) -> dict[str, object]:
-    """As ``--json`` and ``--report`` have it."""
+    """Return the document for ``--json`` and ``--report``."""
     others = seen.others(arch)
     return {
         "ok": not seen.hazards and not others and not seen.unread,
@@ -28,30 +28,33 @@ def code_document(seen: CodeLook, arch: str) -> dict[str, object]:
 
 
 def code_lines(seen: CodeLook, path: Path, arch: str) -> Iterator[str]:
-    """What ``--code`` shows."""
+    """Yield the output of ``--code``."""
     yield from hazard_lines(seen)
     for held in seen.others(arch):
         yield (
-            f"target: {path.name} has no code for {arch} here, only for {held.replace(',', ', ')}: a driver "
-            "refuses it, and where it is forced on (HSA_OVERRIDE_GFX_VERSION) the compiler knew another chip"
+            f"target: {path.name} has no code for {arch} here, only for {held.replace(',', ', ')}. "
+            "The driver "
+            "rejects such code; if forced with HSA_OVERRIDE_GFX_VERSION, it runs on a chip that the compiler "
+            "did not target"
         )
         yield ""
-    yield from (f"not looked at: {why}" for why in seen.unread)
+    yield from (f"not checked: {why}" for why in seen.unread)
     objects = counted(len(seen.gpus), "code object")
-    gpus = ", ".join(sorted(set(seen.gpus))) or "no GPU that is emulated"
+    gpus = ", ".join(sorted(set(seen.gpus))) or "no GPU that can be emulated"
     yield (
         f"{counted(len(seen.hazards), 'hazard')} in {seen.instructions} instructions of {objects} for {gpus}"
-        "; static: looked at, not run"
+        " (static analysis; nothing was run)"
     )
     if seen.pairs:
         yield (
-            f"{seen.pairs} dual instructions, {seen.same_parity} of them of the form that clang no longer "
-            "makes for GFX11 (LLVM pull request 220348)"
+            f"{seen.pairs} dual-issue instructions (VOPD), {seen.same_parity} of them of the form "
+            "that clang no "
+            "longer emits for GFX11 (LLVM pull request 220348)"
         )
 
 
 def hazard_lines(seen: CodeLook) -> Iterator[str]:
-    """Each hazard, and what its kind is behind the last of it."""
+    """Yield the hazards by kind, each kind followed by its explanation."""
     for kind, about in ABOUT.items():
         of_kind = [one for one in seen.hazards if one.kind == kind]
         for one in of_kind:
@@ -65,5 +68,5 @@ def _lines(one: Hazard) -> Iterator[str]:
     yield f"static: {read_name(one.at.function)} {one.what}"
     yield f"  {one.at.place}   {one.at.text}"
     yield from (f"    inlined at {place}" for place in one.at.places[1:])
-    yield f"  {one.other.place}   {one.other.text}   (the other)"
+    yield f"  {one.other.place}   {one.other.text}   (the other instruction)"
     yield from (f"    inlined at {place}" for place in one.other.places[1:])

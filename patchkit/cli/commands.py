@@ -1,6 +1,6 @@
-"""The commands by name, and mistakes on the command line as errors of our own.
+"""The table of the commands, their help, and the conversion of click's errors to patchkit's.
 
-click finds most of the mistakes; here they get a code, the near misses and the next command.
+click detects most mistakes on the command line; the conversion adds an error code and suggestions.
 """
 
 from __future__ import annotations
@@ -19,55 +19,51 @@ from patchkit.base.text import near_miss
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# The one table of the commands: the help, the reference and <tab> take names, order and words from here.
-# The five of the first day: what one came for, what it is worth, where one stands, how to go on when
-# llama.cpp does, and what is missing when any of it fails. The others stand by what they are about.
+# The only list of the commands. Help, reference and shell completion take names, order and summaries from it.
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "The first day": {
-            "apply": "Make the candidate branch: the pin plus one commit per patch.",
-            "verify": "Prove what can be proven of the candidate, and say what was not.",
-            "status": "Show the pins, what is cached, and which candidates exist.",
-            "bump": "Follow upstream to another pin; all of it or nothing.",
-            "doctor": "Check what patchkit needs on this machine.",
+        "Get a patched llama.cpp": {
+            "apply": "Create a llama.cpp branch with the patches for your GPU.",
+            "list": "List the patches, and which of them a GPU gets.",
+            "show": "Show one patch or one GPU in detail.",
+            "pick": "Benchmark the patches here and keep those that help.",
+            "status": "Show your branches and whether they are current.",
+            "bump": "Move all patches to a newer llama.cpp build.",
+            "doctor": "Check that this machine has what patchkit needs.",
         },
-        "Carry patches": {
-            "plan": "Show what apply would do, and what would fail. Reads only.",
-            "list": "List the patches and the GPUs.",
-            "show": "Show one patch or one GPU in full.",
-            "diff": "Show what the candidate changes in upstream.",
-            "export": "Write the candidate as a series of patches for git am.",
-            "resolve": "Merge a patch that a new upstream does not take.",
-            "sweep": "Show what becomes of every patch on many upstreams. Reads only.",
-            "init": "Make a series of your own, to carry your patches in.",
-            "new": "Write a patch of one change: a place, and what to put there.",
-            "import": "Make a patch of a diff, of commits or of a pull request.",
-            "lock": "Record what the series gives at the pin, after a patch changed.",
+        "Check and benchmark it": {
+            "verify": "Run all checks that are possible on this machine.",
+            "build": "Build upstream and the patched branch side by side.",
+            "bench": "Run llama-bench on both, or compare result files.",
+            "explain": "Show which kernels run, before and after the patches.",
+            "report": "Write a report on the last verify (HTML, SARIF, ...).",
+            "evidence": "Export your measurements; check or add those of others.",
+            "package": "Build a Python wheel with the patched programs.",
         },
-        "Prove them": {
-            "build": "Build baseline and candidate for this machine, side by side.",
-            "bench": "Compare results of llama-bench, or measure both sides in one go.",
-            "pick": "Find the patches that pay on this machine, by measuring.",
-            "explain": "Show which attention kernel a shape gets, before and after.",
-            "report": "Make a report of what verify found, in one of several formats.",
-            "evidence": "Hand on what this machine measured, and take what others did.",
-            "gate": "Judge a pull request: run only the gates that it can affect.",
-            "package": "Make a wheel of the candidate's programs.",
+        "Write and maintain patches": {
+            "plan": "Show what apply would do, without changing anything.",
+            "diff": "Show what the patches change in llama.cpp.",
+            "export": "Write the patches as files for git am.",
+            "init": "Create a patch series of your own.",
+            "new": "Write a patch with a single edit.",
+            "import": "Turn a diff, commits or a pull request into patches.",
+            "try": "Show what an edited patch does to the compiled kernels.",
+            "resolve": "Merge a patch that conflicts with a newer llama.cpp.",
+            "sweep": "Show which patches apply to which of many builds.",
+            "lock": "Record the new results after you edited a patch.",
+            "gate": "Check a pull request: run only the gates it can affect.",
         },
-        "Tune kernels": {
-            "try": "Show what a change to the series does to its kernels, at once.",
-            "tune": "Find a kernel's best settings by what the compiler makes of it.",
+        "Run and time HIP kernels without a GPU": {
+            "emulate": "Run a HIP program on an emulated AMD GPU.",
+            "sanitize": "Find memory errors and races in a HIP program's kernels.",
+            "model": "Predict the time of an operation or a model (modelled).",
+            "estimate": "Compute the roofline of a model: its maximum speed.",
+            "tune": "Find a kernel's best settings from compiler output.",
         },
-        "A GPU without a GPU": {
-            "emulate": "Run a HIP program on an emulated GPU, on any machine.",
-            "sanitize": "Look for faults in a HIP program's kernels, on an emulated GPU.",
-            "model": "Say how long a GPU would take for an operation: modelled.",
-            "estimate": "Show how fast a model can be on a GPU at most: a roofline.",
-        },
-        "Set-up": {
-            "sdk": "Install, show or remove a HIP SDK, for machines without ROCm.",
-            "store": "Show, bound or pack the results that the cache folder keeps.",
-            "completion": "Print what makes the Tab key complete, in bash, zsh or fish.",
+        "Set up": {
+            "sdk": "Install a HIP SDK, for machines without ROCm.",
+            "store": "Show, limit or export the cached build results.",
+            "completion": "Print the completion script for bash, zsh or fish.",
         },
     }
 )
@@ -76,15 +72,37 @@ COMMANDS: Mapping[str, str] = MappingProxyType(
 )
 
 
+class CommonOption(click.Option):
+    """An option that every command has; help lists these last, under their own heading."""
+
+
 class Verb(click.Command):
-    """A command whose help goes out like every other result: a stdout that refuses it is OutputFailed."""
+    """A command whose help lists the common options last, and fails with OutputFailed if stdout does."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """The option of click, with our way of writing."""
+        """Return click's --help, printing through our terminal."""
         option = super().get_help_option(ctx)
         if option is not None:
             option.callback = _show_help
         return option
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's own options, its subcommands, then the common options."""
+        own: list[tuple[str, str]] = []
+        common: list[tuple[str, str]] = []
+        help_option = self.get_help_option(ctx)
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                is_common = isinstance(param, CommonOption) or param is help_option
+                (common if is_common else own).append(record)
+        if own:
+            with formatter.section("Options"):
+                formatter.write_dl(own)
+        if isinstance(self, click.Group):
+            self.format_commands(ctx, formatter)
+        with formatter.section("Common options"):
+            formatter.write_dl(common)
 
 
 def _show_help(ctx: click.Context, _param: click.Parameter, value: object) -> None:
@@ -97,12 +115,12 @@ class Verbs(Verb, click.Group):
     """The root group."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order of the table."""
+        """Return the names in the order of the table."""
         del ctx
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Imports the verb; ``None`` when there is none of that name."""
+        """Import and return the command, or ``None`` if there is none of that name."""
         del ctx
         if cmd_name not in COMMANDS:
             return None
@@ -114,22 +132,17 @@ class Verbs(Verb, click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The verb named first; raises USAGE_COMMAND with the nearest names."""
+        """Resolve the command; raise USAGE_COMMAND with the nearest names."""
         if args and args[0] not in COMMANDS:
             raise UsageError(
-                f"there is no command '{args[0]}'",
+                f"unknown command '{args[0]}'",
                 code="USAGE_COMMAND",
-                hint=near_miss(args[0], COMMANDS, most=3) or f"the commands are: {', '.join(COMMANDS)}",
+                hint=near_miss(args[0], COMMANDS, most=3) or f"commands: {', '.join(COMMANDS)}",
             )
         return super().resolve_command(ctx, args)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the commands above the options: they are what is looked for."""
-        self.format_commands(ctx, formatter)
-        click.Command.format_options(self, ctx, formatter)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the groups without importing the verbs, as click's own version would."""
+        """Write the groups from the table; click's own version would import every command."""
         del ctx
         wide = max(map(len, COMMANDS))
         for title, members in GROUPS.items():
@@ -137,7 +150,7 @@ class Verbs(Verb, click.Group):
                 formatter.write_dl([(name.ljust(wide), about) for name, about in members.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """What <tab> offers for a command, without importing the verbs, as click's own version would."""
+        """Complete a command's name from the table; click's own version would import every command."""
         from click.shell_completion import CompletionItem
 
         names = [
@@ -149,7 +162,7 @@ class Verbs(Verb, click.Group):
 
 
 def from_click(error: click.ClickException, command: str) -> UsageError:
-    """The same mistake as one of our errors; ``command`` stands in where click does not name one."""
+    """Convert an error of click to a UsageError; ``command`` is used if click names no command."""
     ctx = error.ctx if isinstance(error, click.UsageError) else None
     path = ctx.command_path if ctx is not None else command
     help_hint = f"{path} --help"
@@ -174,6 +187,6 @@ def _options_of(ctx: click.Context | None) -> tuple[str, ...]:
 
 
 def _sentence(text: str) -> str:
-    """As our messages are written: small first letter, no full stop."""
+    """Return the text in the style of our messages: lower-case first letter, no full stop."""
     text = " ".join(text.split()).removesuffix(".")
     return text[:1].lower() + text[1:]

@@ -1,8 +1,9 @@
-"""What <tab> offers: the answer to a shell, and the values of options that the series knows.
+"""Shell completion: the reply to a shell, and the completions of option values from the series.
 
-The script of ``patchkit completion`` starts patchkit again for each <tab>, with the words typed so far in the
-environment. click finds out what is being typed; an option says with ``shell_complete=`` what it may be. Only
-names in files are read here: nothing heavy is imported, fetched, written or checked.
+The script of ``patchkit completion`` starts patchkit for each <tab>, with the words typed so far in the
+environment. click determines what is being typed; ``shell_complete=`` of an option lists its values. To be
+fast, this module only reads names from files: it imports nothing heavy, and fetches, writes and checks
+nothing.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from patchkit.base.series_folder import SeriesDir, find_series_dir
 
 
 class _Joined(ShellComplete):
-    """For shells to which ``--arch=gfx1151`` is one word: the answer takes its place, so it has all of it."""
+    """For shells that treat ``--arch=gfx1151`` as one word: a completion must include the option."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
-        """What the word being typed may become."""
+        """Return the completions of the word being typed."""
         found = super().get_completions(args, incomplete)
         option, equals, _ = incomplete.partition("=")
         if not (equals and option.startswith("-")):
@@ -34,45 +35,45 @@ class _Joined(ShellComplete):
 
 
 class _Bash(_Joined, BashComplete):
-    """bash takes ``--arch=gfx1151`` for three words."""
+    """bash, which splits ``--arch=gfx1151`` into three words."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one being typed, and that one."""
+        """Return the words before the one being typed, and that one."""
         words, incomplete = super().get_completion_args()
         return [word for word in words if word != "="], incomplete
 
 
 class _Zsh(_Joined, ZshComplete):
-    """Shows what an option is about beside it."""
+    """zsh, which shows the help next to each option."""
 
 
 class _Fish(_Joined, FishComplete):
-    """As zsh. click's script would cut that text at its first comma."""
+    """fish, which also shows the help. click's script would cut it at its first comma."""
 
     source_template = FishComplete.source_template.replace("string split", "string split --max 1")
 
 
-# Set by the script of a shell that wants to know what a <tab> may become, and to what: patchkit completion.
+# Environment variable that the shell's script sets to request completions, for example to bash_complete.
 COMPLETION = "_PATCHKIT_COMPLETE"
 SHELLS: Mapping[str, type[ShellComplete]] = MappingProxyType({"bash": _Bash, "zsh": _Zsh, "fish": _Fish})
 
 
 def script(shell: str) -> str:
-    """What one of SHELLS must read, to ask patchkit at each <tab>."""
-    asking = _asking(shell)
-    # Not asking.source(): that of bash starts the bash of this machine, to look at its version.
-    return asking.source_template % asking.source_vars()
+    """Return the completion script for one of SHELLS."""
+    completer = _completer(shell)
+    # Not completer.source(): for bash, it runs the installed bash to check its version.
+    return completer.source_template % completer.source_vars()
 
 
-def offer(asked: str) -> None:
-    """Write to stdout what a shell's script asked for, as ``bash_complete``; raises whatever goes wrong."""
-    shell, _, what = asked.partition("_")
-    answers = {"complete": lambda: _asking(shell).complete() + "\n", "source": lambda: script(shell)}
-    # At once and with no buffer: a shell that went away is no error when Python ends.
-    os.write(1, answers[what]().encode("utf-8", "surrogateescape"))
+def write_completions(instruction: str) -> None:
+    """Write the reply to an instruction such as ``bash_complete`` to stdout; errors are raised."""
+    shell, _, what = instruction.partition("_")
+    replies = {"complete": lambda: _completer(shell).complete() + "\n", "source": lambda: script(shell)}
+    # Unbuffered, so that a closed pipe does not cause an error when Python exits.
+    os.write(1, replies[what]().encode("utf-8", "surrogateescape"))
 
 
-def _asking(shell: str) -> ShellComplete:
+def _completer(shell: str) -> ShellComplete:
     from patchkit.cli.boundary import root
     from patchkit.cli.settings import Settings
 
@@ -80,45 +81,47 @@ def _asking(shell: str) -> ShellComplete:
 
 
 def gpus(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The GPUs that have a profile."""
+    """Complete GPUs that have a profile."""
     names = sorted(path.stem for path in _series(ctx).profiles.glob("gfx*.toml"))
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def patches(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The ids of the patches, with their titles."""
+    """Complete patch ids, with their titles as help."""
     titles: dict[str, str] = {}
     for path in sorted(_series(ctx).patches.glob("*/patch.toml")):
-        with contextlib.suppress(OSError, ValueError, KeyError):  # whoever reads it for work will say so
+        with contextlib.suppress(OSError, ValueError, KeyError):  # commands report a bad file
             patch = _read(path)
             titles[str(patch["id"])] = str(patch["title"])
     return [CompletionItem(name, help=title) for name, title in titles.items() if name.startswith(incomplete)]
 
 
 def patches_and_gpus(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """What ``show`` shows."""
+    """Complete patch ids and GPUs, for ``show``."""
     return [*patches(ctx, param, incomplete), *gpus(ctx, param, incomplete)]
 
 
 def pins(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The builds and releases that the lock has, the newest first, with their days."""
+    """Complete builds and releases of the lock, newest first, with their dates as help."""
     found = []
     for pin in sorted(_read(_series(ctx).lock)["pin"], key=lambda pin: -int(pin["build"])):
         build, day = f"b{pin['build']}", str(pin["committed"])[:10]
         found += [(str(name), f"{build}, {day}") for name in pin.get("releases", ())]
         found.append((build, day))
-    return [CompletionItem(name, help=told) for name, told in found if name.startswith(incomplete)]
+    return [CompletionItem(name, help=about) for name, about in found if name.startswith(incomplete)]
 
 
 def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Where a bump or a sweep may go to: what a remote is asked for, and the pins that are known."""
+    """Complete targets of a bump or sweep: ``latest``, ``latest-release`` and the pins of the lock."""
     words = {"latest": "the newest build", "latest-release": "the newest release"}
-    asked = [CompletionItem(name, help=told) for name, told in words.items() if name.startswith(incomplete)]
-    return [*asked, *pins(ctx, param, incomplete)]
+    newest = [
+        CompletionItem(name, help=about) for name, about in words.items() if name.startswith(incomplete)
+    ]
+    return [*newest, *pins(ctx, param, incomplete)]
 
 
 def files(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Whatever file the shell finds, for a word that is not always one."""
+    """Let the shell complete file names, for an argument that may be a file."""
     return [CompletionItem(incomplete, type="file")]
 
 

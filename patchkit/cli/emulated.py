@@ -1,4 +1,4 @@
-"""Running a program on the emulated GPU from the command line: what its commands have in common."""
+"""Options and helpers that ``emulate``, ``sanitize`` and ``model`` share."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ _SEED_DIGITS = len(str(_MOST_SEED))
 
 
 def refuse_given(names: Collection[str], why: str, hint: str) -> None:
-    """Refuse the options of the running command, by their parameters, that mean nothing here.
+    """Raise USAGE_SYNTAX if one of the options, by parameter name, was given to the running command.
 
-    ``why`` goes on from the option's name. Raises USAGE_SYNTAX.
+    ``why`` continues the sentence that starts with the option's name.
     """
     context = click.get_current_context()
     for parameter in context.command.params:
@@ -54,24 +54,24 @@ def refuse_given(names: Collection[str], why: str, hint: str) -> None:
 
 
 def _schedule(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[Schedule, int]:
-    """The schedule and the seed of a shuffle."""
+    """Parse --schedule into the schedule and the seed of a shuffle."""
     name, _, seed = text.partition(":")
     if text in {"in-order", "late"}:
         return cast("Schedule", text), 0
     if name == "shuffle" and _is_seed(seed):
         return "shuffle", int(seed)
-    raise click.BadParameter("it is none of in-order, late, shuffle:SEED (a whole number above 0)")
+    raise click.BadParameter("expected in-order, late or shuffle:SEED, with SEED a whole number above 0")
 
 
 def _is_seed(text: str) -> bool:
-    # Python refuses to convert thousands of digits.
+    # int() raises ValueError for thousands of digits.
     is_number = text.isascii() and text.isdigit() and len(text) <= _SEED_DIGITS
     return is_number and 0 < int(text) < _MOST_SEED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SideChoice:
-    """Which side of llama.cpp a program of upstream's is built from, on a pin or on a user's commit."""
+    """Which tree to build upstream's program from: baseline or candidate, on a pin or a user's commit."""
 
     name: Literal["baseline", "candidate"]
     upstream: str | None
@@ -85,21 +85,21 @@ def _make_side(
     onto: str | None,
     repo: Path | None,
 ) -> SideChoice | None:
-    """None for a user's own program. Raises USAGE_SYNTAX, OPTIONS_CONTRADICT."""
+    """Return the side, or None for a user's own program. Raises USAGE_SYNTAX, OPTIONS_CONTRADICT."""
     clone = make_onto(onto, repo, upstream=upstream)
     if side is not None:
         return SideChoice(name=side, upstream=upstream, onto=clone)
     command = click.get_current_context().command.name
     if clone is not None:
         raise UsageError(
-            "--onto and --repo say of which commit a side is, and no --side was asked for",
+            "--onto and --repo require --side",
             code="USAGE_SYNTAX",
-            hint=f"patchkit {command} --arch gfx1151 --side baseline --onto HEAD -- test-backend-ops: your "
-            "commit as it is; --side candidate: the patches on it",
+            hint=f"patchkit {command} --arch gfx1151 --side baseline --onto HEAD -- test-backend-ops; "
+            "baseline is your commit unchanged, candidate your commit with the patches",
         )
     if upstream is not None:
         raise UsageError(
-            "--upstream says of which pin a side is, and no --side was asked for",
+            "--upstream requires --side",
             code="USAGE_SYNTAX",
             hint=f"patchkit {command} --arch gfx1151 --side candidate --upstream BUILD -- test-backend-ops",
         )
@@ -107,7 +107,11 @@ def _make_side(
 
 
 arch_option = click.option(
-    "--arch", required=True, metavar="GFX", shell_complete=gpus, help="The GPU to be: one that has a profile."
+    "--arch",
+    required=True,
+    metavar="GFX",
+    shell_complete=gpus,
+    help="GPU to emulate, for example gfx1151; one that has a profile (patchkit list).",
 )
 program_options = options(
     click.option(
@@ -116,36 +120,47 @@ program_options = options(
         default="in-order",
         show_default=True,
         metavar="in-order|late|shuffle:SEED",
-        help="When asynchronous work runs: at once, as late as HIP allows, in any order that HIP allows.",
+        help="When asynchronous work runs: immediately, as late as HIP allows, or in a random order that HIP "
+        "allows.",
     ),
     click.option(
-        "--threads", type=click.IntRange(min=1, max=4096), help="Of the emulator (default: one per core)."
+        "--threads",
+        type=click.IntRange(min=1, max=4096),
+        help="CPU threads of the emulator (default: one per core).",
     ),
     click.option(
         "--limit",
         type=click.IntRange(min=1, max=_MOST_SEED - 1),
         metavar="N",
-        help="Stop a kernel of which one wave executed so many instructions. Looked at when a wave "
-        "jumped backwards many times, 4096 at first: a kernel that ends sooner is never stopped.",
+        help="Stop a kernel when one wave has executed N instructions. Only checked after many backward "
+        "jumps (4096 at first), so short kernels are never stopped.",
     ),
     click.option(
         "--blocks",
         type=click.IntRange(min=1, max=2**31 - 1),
         metavar="N",
-        help="Of each launch run N blocks at most, the first and the last among them: a sample, whose "
-        "results mean nothing. Cooperative launches run whole.",
+        help="Run at most N blocks of each launch, including the first and the last. The program's results "
+        "are then meaningless. Cooperative launches run completely.",
     ),
-    click.option("--profile", is_flag=True, help="Say which kernels take the time, here and on no GPU."),
+    click.option(
+        "--profile",
+        is_flag=True,
+        help="Show which kernels take the time in the emulator (not on a GPU).",
+    ),
     packed(
         "side",
         _make_side,
         click.option(
             "--side",
             type=click.Choice(["baseline", "candidate"]),
-            help="PROGRAM is upstream's (test-backend-ops, llama-bench, ...): build and run this side's.",
+            help="Build PROGRAM (test-backend-ops, llama-bench, ...) from llama.cpp: baseline is upstream, "
+            "candidate has the patches.",
         ),
         click.option(
-            "--upstream", metavar="BUILD", shell_complete=pins, help="The side's pin (default: the lock's)."
+            "--upstream",
+            metavar="BUILD",
+            shell_complete=pins,
+            help="With --side: the llama.cpp build (default: the lock's default).",
         ),
         CLONE,
     ),
@@ -153,14 +168,14 @@ program_options = options(
 
 
 def sampled(report: EmulationReport) -> str | None:
-    """That only a sample of the blocks ran, for a person; None where all of them did."""
+    """Return a warning if only a sample of the blocks ran, else None."""
     if not report.left_out:
         return None
     blocks = counted(report.left_out, "block")
     kernels = counted(sum(one.left_out > 0 for one in report.kernels), "kernel")
     return (
-        f"A SAMPLE, not a whole run: {blocks} of {kernels} did not run. What the program computed says "
-        "nothing, and later kernels may have read what those would have written"
+        f"SAMPLE ONLY: {blocks} of {kernels} did not run. The program's results are meaningless, and later "
+        "kernels may have read data that those blocks would have written"
     )
 
 
@@ -168,10 +183,10 @@ _SHOWN_KERNELS = 20
 
 
 def profile_lines(report: EmulationReport) -> Iterator[str]:
-    """Which kernels took the time on this machine, the longest first; nothing of a GPU's time follows."""
+    """List the kernels by the time they took in the emulator; this does not predict their time on a GPU."""
     kernels = sorted((one for one in report.kernels if one.launches), key=lambda one: -one.seconds)
     whole = sum(one.seconds for one in kernels)
-    yield f"{whole:.1f} s in kernels, on this machine's CPU (no time of a GPU):"
+    yield f"{whole:.1f} s in kernels, in the emulator on this machine's CPU (not a GPU time):"
     yield f"{'share':>7} {'s':>8} {'launches':>8} {'instructions':>13} {'M/s':>6}  kernel"
     for one in kernels[:_SHOWN_KERNELS]:
         rate = one.instructions / one.seconds / 1e6 if one.seconds else 0.0
@@ -180,11 +195,11 @@ def profile_lines(report: EmulationReport) -> Iterator[str]:
             f"{one.instructions:>13} {rate:>6.1f}  {read_name(one.name)}"
         )
     if len(kernels) > _SHOWN_KERNELS:
-        yield f"{len(kernels) - _SHOWN_KERNELS} more: --json has all"
+        yield f"{len(kernels) - _SHOWN_KERNELS} more (--json lists all)"
 
 
 def open_gpu(settings: Settings, arch: str) -> Gpu:
-    """The GPU, with the profiles, the cache folder and the reporter of this run."""
+    """Open the emulated GPU with the profiles, cache folder and reporter of this run."""
     return api.open_gpu(
         arch,
         profiles=find_series_dir(settings.series_dir).profiles,
@@ -195,14 +210,14 @@ def open_gpu(settings: Settings, arch: str) -> Gpu:
 
 
 def prepare(settings: Settings, arch: str) -> tuple[GpuProfile, Compiler]:
-    """The profile of a GPU that is emulated, and a compiler for it. Raises ARCH_NOT_EMULATED."""
+    """Return the profile of an emulated GPU and a compiler for it. Raises ARCH_NOT_EMULATED."""
     profile = emulated_profile(find_series_dir(settings.series_dir).profiles, arch)
     cache_root, reporter = settings.cache_root(), settings.reporter()
     return profile, open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)
 
 
 def built_side(settings: Settings, gpu: Gpu, program: str, side: SideChoice | None) -> Prepares | None:
-    """What builds a program of upstream's from one side; None for a user's own program."""
+    """Return what builds upstream's program from the side; None for a user's own program."""
     if side is None:
         return None
     return partial(_upstreams, settings, gpu.compiler, side, program)
@@ -238,9 +253,9 @@ def _upstreams(
 
 
 def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source, bool]:
-    """The tree of a side, and whether upstream's attention kernel on rocWMMA is in it.
+    """Return the tree of a side, and whether it includes upstream's rocWMMA attention kernel.
 
-    A commit of the user's own is its own baseline: no candidate need be there for it.
+    The baseline of --onto is the user's commit itself, so it needs no candidate.
     """
     workspace = settings.workspace()
     if side.onto is not None and side.name == "baseline":
@@ -259,7 +274,7 @@ def _source_of(settings: Settings, arch: str, side: SideChoice) -> tuple[Source,
 
 
 def source_of_commit(workspace: Workspace, onto: Onto) -> Source:
-    """The tree of a commit of the user's clone, as it is.
+    """Export the tree of a commit of the user's clone, unchanged.
 
     Raises ONTO_NOT_LLAMA_CPP, and what reading the clone and the disk raise.
     """

@@ -1,4 +1,4 @@
-"""The options that several verbs share around gates: where they run, and the reports written beside a run."""
+"""Options that several commands share: which device gates run on, and the reports to write."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _STDOUT = 1
 
 
 def check_beside_document(settings: Settings, *files: Path | None) -> None:
-    """Raise STDOUT_TAKEN when stdout gets a JSON document and one of the files is stdout, by any name."""
+    """Raise STDOUT_TAKEN if --json writes to stdout and one of the files is stdout too, under any name."""
     for path in files:
         if settings.json and path is not None and _is_stdout(path):
             raise UsageError(
-                f"{path} is stdout, and there the JSON document goes",
+                f"{path} is stdout, where --json writes its document",
                 code="STDOUT_TAKEN",
                 where=Location(path=str(path)),
-                hint="name a file, or leave --json out",
+                hint="name another file, or omit --json",
             )
 
 
@@ -44,7 +44,7 @@ def _is_stdout(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareChoice:
-    """On what the gates run that need a device, as the options have it."""
+    """The options that select the device for gates that need one."""
 
     no_gpu: bool
     backend: BackendName | None
@@ -57,44 +57,46 @@ class HardwareChoice:
     scheduler: str | None
 
     def check(self) -> None:
-        """Refuse what cannot be meant; raises HARDWARE_REFUSED."""
+        """Raise HARDWARE_REFUSED for options that contradict each other."""
         if self.no_gpu and (self.backend or self.emulated or self.model or self.runner):
             raise UsageError(
-                "--no-gpu runs nothing on a device, and --backend, --emulated, --model or --runner say on "
-                "which and how",
+                "--no-gpu cannot be combined with --backend, --emulated, --model or --runner",
                 code="HARDWARE_REFUSED",
-                hint="leave out one of them",
+                why="--no-gpu skips every gate that needs a device; the others select one",
+                hint="omit one of them",
             )
         if self.emulated and (self.backend or self.runner):
             raise UsageError(
-                "--emulated is this machine's emulated GPU, and --backend or --runner name another device",
+                "--emulated cannot be combined with --backend or --runner",
                 code="HARDWARE_REFUSED",
-                hint="leave out one of them",
+                why="--emulated uses the emulated GPU on this machine; the others select another device",
+                hint="omit one of them",
             )
         if self.scheduler and (self.backend or self.runner):
             raise UsageError(
-                "--scheduler shares the work of compilers and of the emulated GPU, and --backend or --runner "
-                "name another device",
+                "--scheduler cannot be combined with --backend or --runner",
                 code="HARDWARE_REFUSED",
-                hint="leave out one of them",
+                why="--scheduler distributes compilers and the emulated GPU; the others select "
+                "another device",
+                hint="omit one of them",
             )
         if self.text and not self.model:
             raise UsageError(
-                "--text needs a --model to read it with",
+                "--text requires --model",
                 code="HARDWARE_REFUSED",
-                hint="--model names a GGUF",
+                hint="add --model MODEL.gguf",
             )
         if self.ssh_config and not self.runner:
             raise UsageError(
-                "--ssh-config is for --runner, which is not given",
+                "--ssh-config requires --runner",
                 code="HARDWARE_REFUSED",
-                hint="--runner ssh://host",
+                hint="add --runner ssh://HOST",
             )
 
     def choose(
         self, workspace: Workspace, archs: Sequence[str], *, full: bool = False, only: Sequence[str] = ()
     ) -> Hardware:
-        """The gates that run on hardware; no connection yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
+        """Choose device and runner, without connecting yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
         if tuple(archs) == (PLAIN,) and self.backend != "cpu":
             self._refuse_device()
         runner = choose_runner(
@@ -125,56 +127,71 @@ class HardwareChoice:
         named = [option for option, value in given.items() if value]
         if named:
             raise UsageError(
-                f"a plain candidate runs on no device, and {', '.join(named)} says on which and how",
+                f"a plain candidate has no GPU, so {', '.join(named)} cannot be used",
                 code="HARDWARE_REFUSED",
-                hint="leave that out; or --backend cpu, where gates that need a device run on the CPU",
+                hint="omit it, or use --backend cpu to run the device gates on the CPU",
             )
 
 
 runner_options = options(
-    click.option("--runner", type=TEXT, metavar="ssh://HOST", help="Run on that machine (default: here)."),
-    click.option("--ssh-config", type=FOLDER, metavar="FILE", help="For --runner, instead of your own."),
+    click.option(
+        "--runner", type=TEXT, metavar="ssh://HOST", help="Run on that machine (default: this machine)."
+    ),
+    click.option(
+        "--ssh-config",
+        type=FOLDER,
+        metavar="FILE",
+        help="ssh configuration file for --runner (default: yours).",
+    ),
 )
 hardware_options = packed(
     "hardware",
     HardwareChoice,
-    click.option("--no-gpu", is_flag=True, help="Only the gates that need no GPU, emulated or not."),
+    click.option("--no-gpu", is_flag=True, help="Run only the gates that need no device, real or emulated."),
     click.option(
         "--backend",
         type=DEVICE,
-        help="Run the gates that need a device on this one (default: the GPU, or the emulated one).",
+        help="Backend for the gates that need a device (default: this machine's GPU, else the emulated GPU).",
     ),
-    click.option("--emulated", is_flag=True, help="Run them on the emulated GPU even if the GPU is here."),
+    click.option(
+        "--emulated", is_flag=True, help="Use the emulated GPU even if this machine has the real one."
+    ),
     click.option(
         "--model",
         type=FOLDER,
         metavar="GGUF",
-        help="A model for logits and bench, instead of small ones.",
+        help="Model for the logits and bench gates (default: small test models).",
     ),
-    click.option("--text", type=FOLDER, metavar="FILE", help="A text for logits to read with that model."),
+    click.option(
+        "--text",
+        type=FOLDER,
+        metavar="FILE",
+        help="Text for the logits gate to evaluate with --model.",
+    ),
     runner_options,
     click.option(
         "--scheduler",
         type=TEXT,
         metavar="tcp://HOST:PORT",
-        help="Compilers, and the emulated GPU, on the workers of a Dask cluster that see these folders.",
+        help="Dask scheduler whose workers run compilers and the emulated GPU. They must see the same "
+        "folders.",
     ),
-    click.option("--fresh", is_flag=True, help="Run again what passed on this very machine before."),
+    click.option("--fresh", is_flag=True, help="Repeat device runs that already passed on this machine."),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFiles:
-    """The reports to write beside a run, by their format, and the summary to append to."""
+    """The report files to write, by format, and the summary file to append to."""
 
     files: Mapping[str, Path | None]
     summary: Path | None
 
     def writer(self, settings: Settings, workspace: Workspace) -> Callable[[Path], None]:
-        """What writes the wanted reports of a folder of evidence.
+        """Return a function that writes the requested reports for a folder of evidence.
 
-        Raises CacheError now for a file that cannot be written, not after the run, REPORT_FILE_TAKEN for one
-        that is named twice, and STDOUT_TAKEN.
+        Checks the files before the run. Raises CacheError for a file that cannot be written,
+        REPORT_FILE_TAKEN for one that is named twice, and STDOUT_TAKEN.
         """
         files = {name: path for name, path in self.files.items() if path is not None}
         summary = [self.summary] if self.summary is not None else []
@@ -202,6 +219,9 @@ report_options = packed(
         if form.option
     ),
     click.option(
-        "--summary", type=FOLDER, metavar="FILE", help="Append Markdown there, as GITHUB_STEP_SUMMARY."
+        "--summary",
+        type=FOLDER,
+        metavar="FILE",
+        help="Append a Markdown summary to FILE, for example $GITHUB_STEP_SUMMARY.",
     ),
 )

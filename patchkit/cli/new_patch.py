@@ -1,4 +1,4 @@
-"""What ``import`` and ``new`` have in common: for whom the patch is, and how it is shown."""
+"""Options of a new patch, and the text that describes one; shared by ``import`` and ``new``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
     for value in values:
         number, _, name = value.partition("=")
         if re.fullmatch(r"\d+(\.\d+)?", number) is None or not name:
-            raise click.BadParameter(f"'{value}' is not NUMBER=NAME, as 256=mmq.q6k_columns", ctx, param)
+            raise click.BadParameter(
+                f"expected NUMBER=NAME, for example 256=mmq.q6k_columns, got '{value}'", ctx, param
+            )
         found.append((number, name))
     return tuple(found)
 
@@ -32,7 +34,7 @@ def _lift(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -
 def _macro(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
         if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value) is None:
-            raise click.BadParameter(f"'{value}' is no name of a macro", ctx, param)
+            raise click.BadParameter(f"'{value}' is not a macro name", ctx, param)
     return values
 
 
@@ -43,8 +45,8 @@ _guard = click.option(
     type=TEXT,
     metavar="GPUS",
     shell_complete=gpus,
-    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; a plain series has "
-    "none.",
+    help="Which GPUs the patch is for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every build. Not "
+    "needed in a plain series.",
 )
 _MORE = (
     click.option(
@@ -53,21 +55,22 @@ _MORE = (
         multiple=True,
         callback=_macro,
         metavar="NAME",
-        help="A macro without which the code is not compiled, as GGML_HIP_ROCWMMA_FATTN.",
+        help="Macro that must be defined for this code to be compiled, for example GGML_HIP_ROCWMMA_FATTN. "
+        "May be repeated.",
     ),
-    click.option("--title", type=TEXT, metavar="TEXT", help="The patch's title, one line."),
+    click.option("--title", type=TEXT, metavar="TEXT", help="Title of the patch, one line."),
     click.option(
         "--lift",
         "lifts",
         multiple=True,
         callback=_lift,
         metavar="NUMBER=NAME",
-        help="A number that the profiles of these GPUs have under that name.",
+        help="Replace this number by a value from the GPU profiles, under NAME. May be repeated.",
     ),
 )
-# The values by name: ``import`` does not ask where the patch is there already.
+# A dict of the values by name; ``import --update`` checks which of them were given.
 wanted_values = packed("wanted", dict, _guard, *_MORE)
-# Those of ``import``, whose changes may be for several.
+# ``import`` may take several guards, each for the paths that match a pattern.
 guard_options = click.option(
     "--guard",
     "--arch",
@@ -76,48 +79,48 @@ guard_options = click.option(
     multiple=True,
     metavar="[PATTERN=]GPUS",
     shell_complete=gpus,
-    help="For which GPUs: one as gfx1151, a family as rdna3_5, or none, for every build; of the paths that "
-    "fit a pattern, or of all.",
+    help="Which GPUs the patches are for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every build. "
+    "With a pattern, for changes to matching paths only; may be repeated.",
 )
 more_values = packed("wanted", dict, *_MORE)
 
 
-def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> PatchOptions:
-    """The patch that the values ask for; in a plain series it needs no guard.
+def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> Wanted:
+    """Make the request from the option values; a plain series needs no guard.
 
     Raises click.MissingParameter.
     """
-    (guard,) = asked_guards((given["guard"],) if given["guard"] else (), workspace)
-    return PatchOptions(**{**given, "guard": guard}, id=name)
+    (guard,) = require_guards((given["guard"],) if given["guard"] else (), workspace)
+    return Wanted(**{**given, "guard": guard}, id=name)
 
 
-def asked_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...]:
-    """The guards that were asked for; in a plain series none is needed. Raises click.MissingParameter."""
+def require_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...]:
+    """Return the guards, ``none`` by default in a plain series; else raise click.MissingParameter."""
     if given or is_plain(workspace.series.profiles):
         return given or ("none",)
     raise click.MissingParameter(param_hint="'--guard'", param_type="option")
 
 
 def _place(edit: NewEdit) -> str:
-    """What an edit is in, or beside, by its name."""
+    """Describe the place of an edit by the name it is in or next to."""
     name = named_place(edit.selector, edit.function)
     return f"at {name}" if name is not None else "in the file"
 
 
 def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
-    """The patch, where each edit goes, what was proven, and what is next; ``is_known``: it is not new."""
+    """Describe the patch, the place of each edit, the checks and the next step; ``is_known``: an update."""
     patch = done.patch
-    offered = "for" if is_known else "opt-in for"
+    offered = "for" if is_known else "optional (opt-in) for"
     whom = "for every build" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
     yield f"{done.folder}: {whom}"
     for edit in patch.body.edits:
         yield f"  {edit.id}: {_place(edit)}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"
         if edit.id in done.hunks:
-            yield f"    a hunk of text: {done.hunks[edit.id]}"
+            yield f"    placed by its lines of text, not by code structure: {done.hunks[edit.id]}"
     yield from (f"  new file {path}" for path in patch.body.files)
     yield from (f"  {line}" for line in patch.body.whole.describe())
     yield from (f"  {hunk}" for hunk in done.change.moved)
-    yield f"on {done.change.name}: as it was written, {done.same}"
+    yield f"on {done.change.name}: same result as the original change ({done.same})"
     if done.change.because:
         yield f"  {done.change.name}: {done.change.because}"
     yield f"on {done.newest.summary}"
@@ -132,6 +135,6 @@ def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     ]
     yield f"next:  {shlex.join(['patchkit', 'plan', *words])}"
     if patch.archs:
-        yield "       patchkit lock --all  # the profile is another one now, no result is"
+        yield "       patchkit lock --all  # because a GPU profile changed; no recorded result does"
     if not is_known:
-        yield "       its patch.toml does not say yet what it is good for; lock and publish ask for that"
+        yield "       describe its purpose in patch.toml; lock and publish require that"

@@ -1,7 +1,7 @@
-"""The options that say what to apply, or which candidate is meant.
+"""The options that select what to apply, and those that select an existing candidate.
 
-``apply`` and ``plan`` share the first, every verb that looks at a candidate the second: a commit, a pin, GPUs
-and patches are named the same way everywhere.
+``apply``, ``plan`` and ``try`` share the first, all commands on a candidate the second, so that commits,
+pins, GPUs and patches have the same options everywhere.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _DIGITS = 9  # of a build number
 
 
 class ArchMissing(UsageError):
-    """No GPU was named, and this machine does not have exactly one."""
+    """No GPU was named, and this machine does not have exactly one AMD GPU."""
 
     code = "ARCH_MISSING"
 
 
 def build_number(ctx: click.Context, param: click.Parameter, value: str | None) -> int | str | None:
-    """6900 of ``6900`` or ``b6900``, and ``v0.5.0`` as it is; a callback of options."""
+    """Parse ``6900`` or ``b6900`` into 6900, and return ``v0.5.0`` unchanged; an option's callback."""
     if value is None:
         return None
     tags = llama_cpp().tags
@@ -47,7 +47,7 @@ def build_number(ctx: click.Context, param: click.Parameter, value: str | None) 
         return value
     build = tags.parse_build(value)
     if build is None:
-        raise click.BadParameter("it is no build such as b6900, and no release such as v0.5.0", ctx, param)
+        raise click.BadParameter("expected a build such as b6900, or a release such as v0.5.0", ctx, param)
     return build
 
 
@@ -58,35 +58,56 @@ ARCHS = click.option(
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="A GPU, as gfx1151; again for more. plain: no GPU, the patches for every build alone.",
+    help="GPU, for example gfx1151 (default: this machine's). May be repeated. 'plain': no GPU, only patches "
+    "that do not depend on one.",
 )
 _UPSTREAM = click.option(
     "--upstream",
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="A pin of the lock: b6900, v0.5.0 or a commit prefix.",
+    help="llama.cpp build, one of those in the lock file: b6900, v0.5.0 or a commit prefix (default: the "
+    "lock's default).",
 )
 _AS_BUILD = click.option(
     "--as-build",
     type=TEXT,
     callback=build_number,
     metavar="N",
-    help="The upstream build or release below --onto, where your clone does not tell.",
+    help="Upstream build or release that --onto is based on, if your clone has no tags to detect it.",
 )
 _WHICH = options(ARCHS, _UPSTREAM, CLONE)
 WITH = click.option(
-    "--with", "with_", multiple=True, metavar="ID", shell_complete=patches, help="Add a patch that is opt-in."
+    "--with",
+    "with_",
+    multiple=True,
+    metavar="ID",
+    shell_complete=patches,
+    help="Add an optional (opt-in) patch. May be repeated.",
 )
 TRUST = click.option(
     "--trust",
     type=click.Choice(["measured", "published", "modelled", "faults"]),
-    help="How well a gain must be known: measured by two on the GPU, published by one and modelled (the "
-    "default), or modelled alone; faults: also what mends faults that nobody reported.",
+    help="Evidence that a patch needs. measured: two people measured a gain on this GPU; published "
+    "(default): "
+    "one did, and the timing model agrees; modelled: only the timing model predicts a gain; faults: also "
+    "fixes for faults that no one has reported on this GPU.",
 )
 _PATCHES = options(
-    click.option("--only", multiple=True, metavar="ID", shell_complete=patches, help="Only these patches."),
-    click.option("--without", multiple=True, metavar="ID", shell_complete=patches, help="Leave a patch out."),
+    click.option(
+        "--only",
+        multiple=True,
+        metavar="ID",
+        shell_complete=patches,
+        help="Apply only this patch. May be repeated.",
+    ),
+    click.option(
+        "--without",
+        multiple=True,
+        metavar="ID",
+        shell_complete=patches,
+        help="Exclude a patch. May be repeated.",
+    ),
     WITH,
     TRUST,
 )
@@ -95,17 +116,21 @@ program_options = options(
     click.option(
         "--backend",
         type=DEVICE,
-        help="What to build for (default: hip; for a plain candidate cpu); the CPU backend is always built.",
+        help="Backend to build (default: hip; cpu for a plain candidate). The CPU backend is always built.",
     ),
     click.option(
-        "--program", "programs", multiple=True, metavar="NAME", help="Only this one; again for more."
+        "--program",
+        "programs",
+        multiple=True,
+        metavar="NAME",
+        help="Build only this program. May be repeated.",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A candidate as it was named: its GPUs, and its pin as the flows take it."""
+    """The GPUs and the pin of a candidate."""
 
     archs: tuple[str, ...]
     upstream: PinWanted
@@ -113,7 +138,7 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateChoice:
-    """What the options say of the candidate that is meant."""
+    """The options that select a candidate."""
 
     archs: tuple[str, ...]
     upstream: str | None
@@ -121,12 +146,12 @@ class CandidateChoice:
     wish: Wish
 
     def choose(self, workspace: Workspace, *, check: bool = True) -> Chosen:
-        """Which candidate that is: without --arch the GPU of this machine, else the only one that was made.
+        """Resolve the candidate. Without --arch, use this machine's GPU, else the only candidate that exists.
 
         Raises:
-            ArchMissing: there is no telling which GPU is meant.
-            CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate; only looked for with ``check``.
-            CANDIDATE_OTHER_SERIES: it is of another series, or has other patches; as above.
+            ArchMissing: the GPU is ambiguous.
+            CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate; only with ``check``.
+            CANDIDATE_OTHER_SERIES: it has another series or other patches; only with ``check``.
             The errors of reading lock, profiles and the user's clone.
         """
 
@@ -141,12 +166,12 @@ class CandidateChoice:
             made = candidate_archs(workspace, pin_for(()))
             if len(made) != 1:
                 raise
-            workspace.reporter.info(f"no --arch given: using the only candidate, for {' '.join(made[0])}")
+            workspace.reporter.info(f"no --arch given; using the only candidate: {' '.join(made[0])}")
             archs = made[0]
-        load_profiles(workspace.series.profiles, archs)  # a misspelt name is no missing candidate
+        load_profiles(workspace.series.profiles, archs)  # rejects a misspelt GPU before looking for a branch
         pin = pin_for(archs)
         if pin.releases:
-            workspace.reporter.info(f"on {pin.title}")
+            workspace.reporter.info(f"using llama.cpp {pin.title}")
         if check:
             _, candidate = find_candidate(workspace, archs, pin)
             check_candidate(workspace, candidate, pin, self.wish)
@@ -164,8 +189,8 @@ candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What apply, plan and try are asked for; ``wanted`` has the GPUs that were named, if any were."""
+class ApplyOptions:
+    """The options of apply, plan and try; ``wanted`` has the GPUs that were named, if any."""
 
     wanted: Request
     onto: str | None
@@ -174,13 +199,13 @@ class Asked:
     drop_conflicts: bool
 
     def request(self, workspace: Workspace) -> Request:
-        """The Request of the options; raises ArchMissing when there is no telling which GPU is meant."""
+        """Return the request with its GPUs resolved; raise ArchMissing if they are ambiguous."""
         return replace(self.wanted, archs=choose_archs(workspace, self.wanted.archs))
 
     def clone(self) -> Onto | None:
-        """The commit of the user's clone that is meant, if one is.
+        """Return the selected commit of the user's clone, or None.
 
-        Raises OPTIONS_CONTRADICT for options that say nothing of a clone, or only of one.
+        Raises OPTIONS_CONTRADICT for options that need --onto, or exclude it.
         """
         onto = make_onto(self.onto, self.repo, self.as_build, self.wanted.upstream)
         unfit = ["--unlocked"] if self.wanted.unlocked else []
@@ -188,25 +213,25 @@ class Asked:
         unfit += ["--upstream-url"] if self.wanted.upstream_url is not None else []
         if onto is not None and unfit:
             raise UsageError(
-                f"{' and '.join(unfit)} cannot go with --onto",
+                f"{' and '.join(unfit)} cannot be combined with --onto",
                 code="OPTIONS_CONTRADICT",
-                why="a commit of your clone comes from there, and no lock records it",
-                hint=f"drop {' and '.join(unfit)}",
+                why="with --onto the sources come from your clone, and the lock file does not cover them",
+                hint=f"omit {' and '.join(unfit)}",
             )
         if onto is None and self.drop_conflicts:
             raise UsageError(
-                "--drop-conflicts goes with --onto",
+                "--drop-conflicts requires --onto",
                 code="OPTIONS_CONTRADICT",
-                why="what a pin of the lock gets is recorded there",
-                hint="--without ID leaves a patch out",
+                why="for a build of the lock file, the lock records which patches it gets",
+                hint="exclude a patch with --without ID",
             )
         return onto
 
 
-def _make_asked(
+def _make_apply_options(
     *, onto: str | None, repo: Path | None, as_build: AsBuild, drop_conflicts: bool = False, **wanted: Any
-) -> Asked:
-    return Asked(
+) -> ApplyOptions:
+    return ApplyOptions(
         wanted=_make_wanted(**wanted), onto=onto, repo=repo, as_build=as_build, drop_conflicts=drop_conflicts
     )
 
@@ -221,82 +246,84 @@ _SOURCE = options(
         type=click.Choice(source_words()),
         default=AUTO,
         show_default=True,
-        help="Where the pin comes from; its tree hash decides either way.",
+        help="Where to download llama.cpp from; the result is checked against the lock's tree hash.",
     ),
     click.option(
-        "--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to take the pin from."
+        "--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from."
     ),
 )
 _ALL_PATCHES = options(
     _PATCHES,
-    click.option("--with-opt-in", is_flag=True, help="Add every patch that is opt-in for these GPUs."),
+    click.option("--with-opt-in", is_flag=True, help="Add every optional (opt-in) patch of these GPUs."),
 )
 
-# Of lock, which records pins, and writes what the others hold their inputs against.
+# For lock, which works on pins only.
 lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, _SOURCE, _ALL_PATCHES)
-# Of try, which makes no branch: nothing is accepted or dropped for one.
-try_options = packed("asked", _make_asked, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
+# For try and pick, which make no branch, so options that accept or drop something for one do not apply.
+try_options = packed("asked", _make_apply_options, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
 request_options = packed(
     "asked",
-    _make_asked,
+    _make_apply_options,
     _WHICH,
     _AS_BUILD,
     _SOURCE,
     _ALL_PATCHES,
     click.option(
-        "--drop-conflicts", is_flag=True, help="With --onto: leave out what cannot be placed, and say so."
+        "--drop-conflicts", is_flag=True, help="With --onto: skip patches that conflict, and list them."
     ),
     click.option(
         "--accept-fault",
         "accept_faults",
         multiple=True,
         metavar="ID",
-        help="Make it although this known fault of the build computes wrong results.",
+        help="Continue although the build has this known fault (it computes wrong results).",
     ),
     click.option(
-        "--unlocked", is_flag=True, help="Accept inputs that differ from the lock's; the commits say so."
+        "--unlocked",
+        is_flag=True,
+        help="Accept patch files that differ from those in the lock; the commit messages note it.",
     ),
 )
 
 
 def backend_for(archs: tuple[str, ...], named: BackendName | None) -> BackendName:
-    """What to build a candidate for; raises HARDWARE_REFUSED for a backend that a plain one has none of."""
+    """Return the backend to build; raise HARDWARE_REFUSED for a GPU backend and a plain candidate."""
     if archs != (PLAIN,):
         return named or "hip"
     if named not in (None, "cpu"):
         raise UsageError(
-            f"a plain candidate names no GPU to build for with --backend {named}",
+            f"cannot build a plain candidate with --backend {named}: it has no GPU to build for",
             code="HARDWARE_REFUSED",
-            hint="--backend cpu, or a candidate for a GPU: --arch",
+            hint="use --backend cpu, or name a GPU with --arch",
         )
     return "cpu"
 
 
 def unproven(archs: tuple[str, ...]) -> str:
-    """What is not known of a candidate that was just made."""
-    return "placed, and built by nobody yet" if archs == (PLAIN,) else "placed and parsed, not run on a GPU"
+    """Describe what is not yet checked of a candidate that was just made."""
+    return "not built yet" if archs == (PLAIN,) else "placed and parsed, not run on a GPU"
 
 
 def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:
-    """The named GPUs; without any, the only one of this machine. A plain series has none to ask for.
+    """Return the named GPUs, else the only one of this machine; ``plain`` in a plain series.
 
     Raises ArchMissing with the GPUs that the series has patches for, ARCH_IN_PLAIN_SERIES.
     """
     if is_plain(workspace.series.profiles):
-        load_profiles(workspace.series.profiles, named)  # a GPU is refused at once
+        load_profiles(workspace.series.profiles, named)  # raises ARCH_IN_PLAIN_SERIES for a GPU
         return (PLAIN,)
     if named:
         return named
     found = detect_gpus()
     if len(found) == 1:
-        workspace.reporter.info(f"no --arch given: using the GPU of this machine, {found[0]}")
+        workspace.reporter.info(f"no --arch given; using the GPU of this machine: {found[0]}")
         return found
-    here = "no AMD GPU was found on this machine"
+    here = "this machine has no AMD GPU to detect it from"
     if found:
-        here = f"this machine has several: {', '.join(found)}"
+        here = f"this machine has several GPUs: {', '.join(found)}"
     ready = found or archs_with_patches(workspace.series)
     raise ArchMissing(
-        "which GPU is this for?",
+        "the GPU is missing: name it with --arch",
         why=here,
         hint=" or ".join(f"--arch {arch}" for arch in ready) or "patchkit list",
     )

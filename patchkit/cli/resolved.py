@@ -1,4 +1,4 @@
-"""What became of patches that were merged onto a new upstream, as lines for a person."""
+"""The text output of ``resolve``, and of ``bump --resolve``."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.resolving.case import Resolved
 from patchkit.carry.resolving.run import Regenerated, ResolveRequest
 
-_TOLD = {
-    "regenerated": "git's merge takes it",
-    "resolved": "as you resolved it",
+_HOW = {
+    "regenerated": "git merged it without conflict",
+    "resolved": "merged by you",
 }
 
 
 def resolved_lines(done: Resolved) -> Iterator[str]:
-    """The new edits of one patch, and what became of the lock."""
+    """Describe the new edits of one patch, and the changes to the lock."""
     if done.how == "placed":
-        yield f"{done.patch}: it is placed at {build_name(done.build)} as it is; nothing was written"
+        yield f"{done.patch}: applies to {build_name(done.build)} unchanged; nothing was written"
         return
     yield (
-        f"{done.patch}: {_TOLD[done.how]}: {counted(len(done.edits), 'new edit')} "
-        f"from {build_name(done.build)} on, "
-        f"{counted(len(done.ended), 'edit')} until {build_name(done.build - 1)} (proven on both)"
+        f"{done.patch}: {_HOW[done.how]}: {counted(len(done.edits), 'new edit')} "
+        f"from {build_name(done.build)} on; "
+        f"{counted(len(done.ended), 'old edit')} up to {build_name(done.build - 1)} (checked on both builds)"
     )
     for edit in done.edits:
         where = f"in {edit.function}" if edit.function else "in the file"
@@ -31,21 +31,21 @@ def resolved_lines(done: Resolved) -> Iterator[str]:
     yield from (f"  {warning}" for warning in done.warnings)
     if done.renewed:
         yield (
-            f"  the lock has the new digests of its files for {', '.join(done.renewed)}: "
-            "what it says of those builds is what it said, so trees and commits stay"
+            f"  updated the digests of its files in the lock for {', '.join(done.renewed)}; "
+            "the trees and commits of those builds stay the same"
         )
     if done.stale:
-        yield f"  not as recorded already before: {', '.join(done.stale)}; patchkit lock --all records them"
+        yield f"  already differed from the lock before: {', '.join(done.stale)}; run patchkit lock --all"
 
 
 def next_line(done: Resolved, request: ResolveRequest) -> str:
-    """The command after a patch was resolved."""
+    """Return the command to run after a patch was resolved."""
     return f"next:  {request.bump.command(to=build_name(done.build))}"
 
 
 def regenerated_lines(done: Regenerated) -> Iterator[str]:
-    """All that was regenerated before a bump, and what is left."""
+    """Describe the patches that were re-created before a bump, and those that were not."""
     for each in done.done:
         yield from resolved_lines(each)
     for name, why in done.left.items():
-        yield f"{name}: not regenerated: {why}"
+        yield f"{name}: not re-created: {why}"

@@ -1,4 +1,4 @@
-"""The options that every command takes, and what they amount to."""
+"""The options that every command takes, the run's settings, and how a command is declared."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.reporter import Reporter
-from patchkit.cli.commands import COMMANDS, Verb
+from patchkit.cli.commands import COMMANDS, CommonOption, Verb
 from patchkit.cli.terminal import ColorChoice, Terminal
 
 
 def version_of(distribution: str) -> str:
-    """The installed version, or ``not installed`` (patchkit itself may run from a bare checkout)."""
+    """Return the installed version, or ``not installed`` (patchkit itself may run from a bare checkout)."""
     try:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
 
 
 class _Text(click.types.StringParamType):
-    """Any text but none: an empty one is a variable that a script forgot to set."""
+    """A non-empty text. An empty one usually comes from a shell variable that is not set."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The text itself."""
+        """Return the text, or fail if it is empty."""
         text = str(super().convert(value, param, ctx))
         if not text:
-            self.fail("it is empty; leave the option out instead", param, ctx)
+            self.fail("the value is empty; omit the option instead", param, ctx)
         return text
 
 
 class _Folder(click.Path):
-    """A path, made absolute at once. Empty is refused: Python would take it for the current folder."""
+    """A path, made absolute. Empty is rejected, because Python would read it as the current folder."""
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """The absolute path; raises WORKING_FOLDER_GONE when there is nothing it could be relative to."""
+        """Return the absolute path; raise WORKING_FOLDER_GONE if the current folder was deleted."""
         if not str(value):
-            self.fail("an empty path names no folder; the current one is '.'", param, ctx)
+            self.fail("the path is empty; use '.' for the current folder", param, ctx)
         try:
             return Path(str(value)).absolute()
         except FileNotFoundError as error:
             raise UsageError(
-                f"'{value}' is relative to a folder that is gone",
+                f"cannot resolve the relative path '{value}'",
                 code="WORKING_FOLDER_GONE",
                 why="the current folder was deleted",
                 hint="cd to a folder that exists, or give an absolute path",
@@ -60,13 +60,13 @@ class _Folder(click.Path):
 
 
 class Size(click.FloatRange):
-    """A number within bounds, and with an end: ``nan`` is within all of them."""
+    """A finite number within bounds; click's FloatRange accepts ``nan`` in every range."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number itself."""
+        """Return the number, or fail if it is not finite."""
         found = float(super().convert(value, param, ctx))
         if not math.isfinite(found):
-            self.fail(f"{value} is no number to count with", param, ctx)
+            self.fail(f"expected a finite number, got {value}", param, ctx)
         return found
 
 
@@ -76,10 +76,10 @@ FOLDER = _Folder()
 
 @dataclass(slots=True, kw_only=True)
 class Settings:
-    """The global options of one run.
+    """The values of the common options of one run.
 
-    The one mutable object of the command line: click's callbacks fill it while they parse, so that
-    an error found halfway is already reported the way that was asked for.
+    Mutable, because click's callbacks fill it during parsing: an error found while parsing is then already
+    reported as JSON or in colour, as requested.
     """
 
     cache_dir: Path | None = None
@@ -91,24 +91,24 @@ class Settings:
 
     @property
     def terminal(self) -> Terminal:
-        """How to speak."""
+        """The terminal with the chosen colours."""
         return Terminal(color=self.color)
 
     def show(self, document: object, lines: Iterable[str], *, fit: bool = False) -> None:
-        """Write a result: the document under ``--json``, else the lines for a person (``fit``: as `data`)."""
+        """Write a result: ``document`` with ``--json``, else ``lines`` (``fit`` as in ``Terminal.data``)."""
         if self.json:
             self.terminal.document(document)
         else:
             self.terminal.data("\n".join(lines), fit=fit)
 
     def reporter(self) -> Reporter:
-        """Who hears about the work: nobody, a log, or a terminal."""
+        """Make the reporter of progress on stderr: none, plain lines, or lines and a bar."""
         from patchkit.cli.progress import make_reporter
 
         return make_reporter(verbose=self.verbose, quiet=self.quiet, color=self.color)
 
     def workspace(self) -> Workspace:
-        """What a verb works on; raises the errors of finding the series and the cache folder."""
+        """Return series, cache folder and reporter; raise the errors of finding the first two."""
         from patchkit.base.series_folder import find_series_dir
         from patchkit.base.workspace import Workspace
 
@@ -119,7 +119,7 @@ class Settings:
         )
 
     def cache_root(self) -> Path:
-        """The cache folder: named, else ``PATCHKIT_CACHE``, else the user's."""
+        """Return the cache folder: ``--cache-dir``, else ``PATCHKIT_CACHE``, else the user's."""
         if self.cache_dir is not None:
             return self.cache_dir
         from patchkit.base.workspace import default_cache_root
@@ -131,7 +131,7 @@ Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def options(*members: Decorator) -> Decorator:
-    """One decorator for several options; the help shows them in this order."""
+    """Combine several options into one decorator; help lists them in this order."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         for member in reversed(members):
@@ -142,7 +142,7 @@ def options(*members: Decorator) -> Decorator:
 
 
 def packed(name: str, make: Callable[..., object], *members: Decorator) -> Decorator:
-    """Options that the command gets as one argument: what ``make`` makes of their values, given by name."""
+    """Combine options into one argument ``name``: what ``make`` returns for their values."""
 
     def declare() -> None: ...
 
@@ -166,45 +166,47 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
         setattr(settings, str(param.name), value)
 
 
-_global = functools.partial(click.option, expose_value=False, callback=_remember)
+_global = functools.partial(click.option, cls=CommonOption, expose_value=False, callback=_remember)
 
-# The options of every command; they go into the Settings, not to the function.
+# The options of every command. Their values go into the Settings, not to the function.
 shared_options = options(
-    _global("--json", is_flag=True, help="One JSON document on stdout, also for errors."),
+    _global("--json", is_flag=True, help="Print one JSON document to stdout, errors included."),
     _global(
         "--cache-dir",
         type=FOLDER,
         metavar="DIR",
-        help="Where upstream is kept (default: the user cache folder; also PATCHKIT_CACHE).",
+        help="Folder for llama.cpp's sources and build results (default: $PATCHKIT_CACHE, else the user's "
+        "cache folder).",
     ),
     _global(
         "--series-dir",
         type=FOLDER,
         envvar="PATCHKIT_SERIES",
         metavar="DIR",
-        help="Your own patches/, templates/ and arch_profiles/ (also PATCHKIT_SERIES).",
+        help="Folder with a patch series of your own (default: $PATCHKIT_SERIES, else the series that comes "
+        "with patchkit).",
     ),
-    _global("-v", "--verbose", is_flag=True, help="Echo every outside command."),
-    _global("-q", "--quiet", is_flag=True, help="Only errors."),
+    _global("-v", "--verbose", is_flag=True, help="Show details and every external command."),
+    _global("-q", "--quiet", is_flag=True, help="Print results and errors only, no progress."),
     _global(
         "--color",
         type=click.Choice(["auto", "always", "never"]),
-        help="Colours on stderr (default: auto).",
+        help="When to use colours (default: auto: on a terminal, unless NO_COLOR is set).",
     ),
 )
 
 
 def example_epilog(*lines: str) -> str:
-    r"""The examples under a help text; ``\b`` keeps click from wrapping them."""
-    return "\b\nExample:\n" + "\n".join(f"  {line}" for line in lines)
+    r"""Return the examples below a help text; ``\b`` keeps click from wrapping them."""
+    return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
 def verb(
     name: str, *, example: tuple[str, ...], group: click.Group | None = None, about: str | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:
-    """Makes the function the command ``name``; it gets the Settings first, returns an exit code or None.
+    """Declare a function as the command ``name``; it gets the Settings and may return an exit code.
 
-    A command of a ``group`` says itself what it is ``about``, the others in COMMANDS.
+    ``about`` is the summary of a command in a ``group``; those of the others are in COMMANDS.
     """
 
     def decorate(function: Callable[..., Any]) -> click.Command:

@@ -1,4 +1,4 @@
-"""``patchkit model --timeline``: which batches are timed, and how their times are shown."""
+"""``patchkit model --timeline``: the batches to time, and the text output of their times."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from patchkit.gpu.modelled.roofline import peaks_of
 from patchkit.gpu.modelled.timeline import Timeline, mean_of, time_batches
 from patchkit.gpu.modelled.timings import Timings
 
-_SHOWN = 20  # kernels of a test
-_MICRO_BATCH = 512  # llama-bench's
+_SHOWN = 20  # kernels in the table of a test
+_MICRO_BATCH = 512  # llama-bench's default -ub
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What is to be timed: ``parallel`` are numbers of sequences that generate at the same time."""
+class TimelineRequest:
+    """The model and tests to time. ``parallel``: numbers of sequences that generate at the same time."""
 
     gguf: Path | None
     shape: Path | None
@@ -33,14 +33,14 @@ class Asked:
     kv_type: str
 
 
-def time_lines(
-    timings: Timings, profile: GpuProfile, recorders: Mapping[str, Recorder], asked: Asked
+def model_timelines(
+    timings: Timings, profile: GpuProfile, recorders: Mapping[str, Recorder], asked: TimelineRequest
 ) -> tuple[str, dict[str, dict[str, Timeline]]]:
-    """The name of the model, and the time of each test by side.
+    """Return the model's name, and the timeline of each test by side.
 
     Raises:
-        NOTHING_TO_ESTIMATE: nothing was asked for.
-        The errors of reading the model, of recording and of playing it.
+        NOTHING_TO_ESTIMATE: no test was requested.
+        The errors of reading the model, recording it and timing it.
     """
     if asked.gguf is not None:
         whole = whole_of_header(load_gguf_parts(asked.gguf), asked.gguf)
@@ -48,7 +48,7 @@ def time_lines(
         whole = whole_of_shape(asked.shape)
     else:
         raise UsageError(
-            "--timeline is about a whole model",
+            "--timeline requires --gguf or --shape",
             code="USAGE_SYNTAX",
             hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
         )
@@ -61,14 +61,16 @@ def time_lines(
     if asked.prompt:
         whole_prompt, *parts = _prompt(asked.prompt, asked.depth)
         add(f"pp{asked.prompt} {at}", whole_prompt, *parts)
-    middle = asked.depth + asked.generated // 2  # the token in the middle stands for all
+    middle = asked.depth + asked.generated // 2  # the token in the middle stands for all of them
     if asked.generated:
         add(f"tg{asked.generated} {at}", BatchTest(name="tg", depth=middle, tokens=1))
     for sequences in asked.parallel:
         test = BatchTest(name=f"x{sequences}", depth=middle, tokens=1, sequences=sequences)
         add(f"tg{asked.generated} x{sequences} {at}", test)
     if not tests:
-        raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
+        raise UsageError(
+            "nothing to model: --pp and --tg are both 0", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128"
+        )
     model = reduced(whole)
     file = model.file(timings.workspace.cache_root)
     batches = list({part.name: part for _, parts in tests.values() for part in parts}.values())
@@ -82,7 +84,7 @@ def time_lines(
 
 
 def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
-    """The prompt, and the micro-batches that stand for all of it: the first and the last."""
+    """Yield the prompt, and the micro-batches whose mean stands for all of it: the first and the last."""
     size = min(tokens, _MICRO_BATCH)
     yield BatchTest(name="pp", depth=depth, tokens=tokens)
     yield BatchTest(name="pp.first", depth=depth, tokens=size)
@@ -91,25 +93,25 @@ def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
 
 
 def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> Iterator[str]:
-    """For a person: of each test and side the kernels with most time above the bound."""
-    yield f"{model}: what upstream's host code launches (modelled, not measured)"
+    """Yield, for each test and side, the kernels with the most time above their roofline."""
+    yield f"{model}: kernels that llama.cpp's host code launches (modelled, not measured)"
     for test, sides in tests.items():
         for side, timeline in sides.items():
             yield ""
             yield (
                 f"{test}, {side}: {timeline.rates}, {timeline.bound_us / timeline.us:.0%} of the "
-                f"bound; {timeline.us:.0f} us, {timeline.launches:.0f} launches and copies, BLAS "
+                f"roofline; {timeline.us:.0f} us, {timeline.launches:.0f} launches and copies, BLAS "
                 f"{timeline.library_us / timeline.us:.0%}"
             )
-            head = f"{'us':>10} {'share':>6} {'above':>10} {'count':>6}  {'limit':<18}"
-            yield f"{head} kernel, what it is about"
+            head = f"{'us':>10} {'share':>6} {'above roof':>10} {'count':>6}  {'limited by':<18}"
+            yield f"{head} kernel and operation"
             merged = timeline.merged()
             for line in merged[:_SHOWN]:
-                told = " (bound)" if line.is_bound else ""
-                told = told if line.is_held or line.kind is None else " (never measured)"
+                note = " (minimum)" if line.is_bound else ""
+                note = note if line.is_held or line.kind is None else " (error unknown)"
                 yield (
                     f"{line.all_us:>10.1f} {line.all_us / timeline.us:>6.1%} {line.above:>10.1f} "
-                    f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{told}"
+                    f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{note}"
                 )
             yield from _rest(merged[_SHOWN:])
         yield from _compared(sides)
@@ -117,7 +119,7 @@ def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> I
 
 def _rest(lines: Sequence[object]) -> Iterator[str]:
     if lines:
-        yield f"{'':>10} and {len(lines)} more (--json has all)"
+        yield f"{'':>10} and {len(lines)} more (--json lists all)"
 
 
 def _compared(sides: Mapping[str, Timeline]) -> Iterator[str]:

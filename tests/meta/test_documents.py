@@ -35,7 +35,7 @@ _MADE_UP = {f"docs/{name}" for name in ("how.md", "other.md", "build.md", "pictu
 def test_help_of_each_command_has_an_example_of_it(name: str, capsys) -> None:
     assert main([name, "--help"]) == 0
     text = capsys.readouterr().out
-    _, _, examples = text.partition("Example:\n")
+    _, _, examples = text.partition("Examples:\n")
     assert f"patchkit {name}" in examples
     assert "--json" in text
 

@@ -20,7 +20,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.picked import PickedFile, load_picked
 from patchkit.cli.onto_text import onto_lines
-from patchkit.cli.request import Asked, request_options, unproven
+from patchkit.cli.request import ApplyOptions, request_options, unproven
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 
@@ -39,43 +39,48 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     "--checkout",
     type=FOLDER,
     metavar="DIR",
-    help="Also put the files there, as a repository of its own.",
+    help="Also check out the branch into DIR, as a git repository of its own.",
 )
 @click.option(
     "--branch",
     type=TEXT,
     metavar="NAME",
-    help="With --onto: the branch to make (default: patchkit/GFX, or patchkit/plain).",
+    help="With --onto: name of the new branch (default: patchkit/GFX, or patchkit/plain).",
 )
 @click.option(
-    "--replace", "replaces", is_flag=True, help="With --onto: move a branch that patchkit made before."
+    "--replace",
+    "replaces",
+    is_flag=True,
+    help="With --onto: replace a branch of that name that patchkit created.",
 )
 @click.option(
     "--picked",
     type=FOLDER,
     metavar="FILE",
-    help="The patches that patchkit pick kept: its picked.toml.",
+    help="Apply the patches that patchkit pick kept: its picked.toml.",
 )
 def command(
     settings: Settings,
-    asked: Asked,
+    asked: ApplyOptions,
     checkout: Path | None,
     branch: str | None,
     picked: Path | None,
     *,
     replaces: bool,
 ) -> int:
-    """Make the candidate branch: one commit per patch on llama.cpp.
+    """Create a branch of llama.cpp with the patches for your GPU, one commit per patch.
 
-    With --onto, on a commit of your own clone, with whatever you changed there: each patch is placed by the
-    structure of the code and classed as clean, moved, needless or in conflict. One branch is made in your
-    repository, patchkit/gfx1151 by default, with your commit below it. Nothing else of it is changed. If your
-    commit has patchkit's commits already, the branch first takes them out, then applies the current patches;
-    if nothing would change, no branch is made.
+    By default the branch (the "candidate") is based on a known llama.cpp build and lives in patchkit's own
+    repository in the cache folder; your files are not touched. The output shows how to get it into a clone
+    and how to build it. The same inputs always give the same commits.
 
-    Without --onto, on a pin of the lock, in patchkit's own repository in the cache folder; no file of yours
-    is touched. The same inputs give the same commits. A candidate is placed and parsed, not yet proven on a
-    GPU.
+    With --onto the branch is created in your own clone, on top of your commit with all your changes, by
+    default as patchkit/gfx1151. Nothing else in the clone changes. If your commit already contains commits of
+    patchkit, the new branch replaces them with the current patches; if that changes nothing, no branch is
+    created.
+
+    Placing a patch checks that the code it edits is the expected code, and that the result parses. Run
+    patchkit verify to compile and test it.
     """
     chosen: PickedFile | None = None
     if picked is not None:
@@ -135,7 +140,7 @@ def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) 
         )
 
 
-def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, PickedFile]:
+def _as_picked(settings: Settings, asked: ApplyOptions, path: Path) -> tuple[ApplyOptions, PickedFile]:
     """The request for the patches of a file of ``pick``, with its GPUs where none are named; and the file."""
     wanted = asked.wanted
     named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
@@ -173,7 +178,9 @@ def _as_picked(settings: Settings, asked: Asked, path: Path) -> tuple[Asked, Pic
     return replace(asked, wanted=of_it), picked
 
 
-def _apply_onto(settings: Settings, asked: Asked, onto: Onto, branch: str | None, *, replaces: bool) -> int:
+def _apply_onto(
+    settings: Settings, asked: ApplyOptions, onto: Onto, branch: str | None, *, replaces: bool
+) -> int:
     workspace = settings.workspace()
     request = asked.request(workspace)
     applied = run_onto(

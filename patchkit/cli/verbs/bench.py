@@ -1,4 +1,4 @@
-"""``patchkit bench``: its two commands, ``compare`` and ``run``."""
+"""``patchkit bench`` and its two commands, ``compare`` and ``run``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rich.text import Text
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN
-from patchkit.base.text import visible
+from patchkit.base.text import counted, visible
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import DEVICE, CandidateChoice, backend_for, candidate_options
@@ -41,11 +41,11 @@ from patchkit.gpu.hardware.runner import choose_runner
 from patchkit.prove.bench.command import BenchRunReport, BenchRunRequest, run_bench
 
 TableFormat = Literal["terminal", "markdown", "csv"]
-_WIDE = 10_000  # columns where nobody looks: what goes into a pipe is never folded
+_WIDE = 10_000  # columns of output into a pipe, which must not be folded
 
 
 def show_table(settings: Settings, table: Table, form: TableFormat) -> None:
-    """The result on stdout; for CSV, which has no place for them, the notes on stderr."""
+    """Write the table to stdout. Notes follow it; those of CSV go to stderr."""
     if form == "markdown":
         settings.terminal.data(markdown_table(table))
     elif form == "csv":
@@ -62,7 +62,7 @@ def _rendered(settings: Settings, section: Section) -> str:
     on_screen = bool(sys.stdout) and sys.stdout.isatty()
     shown = RichTable(title=visible(section.title), box=box.SIMPLE_HEAD, title_justify="left")
     for title, how in zip(section.titles, section.aligned, strict=True):
-        # A number that is folded reads as three others.
+        # Numbers must not be folded: the parts would read as separate numbers.
         shown.add_column(
             Text(visible(title)),
             justify="left" if how == "left" else "right",
@@ -75,7 +75,7 @@ def _rendered(settings: Settings, section: Section) -> str:
     needed = Measurement.get(wide := Console(width=_WIDE), wide.options, shown).minimum
     console = Console(
         file=out,
-        # rich leaves out what does not fit; a terminal that is too narrow breaks the lines instead.
+        # rich drops columns that do not fit. Let a narrow terminal wrap the lines instead.
         width=max(shutil.get_terminal_size().columns, needed) if on_screen else _WIDE,
         force_terminal=on_screen and wants_color(settings.color),
         color_system="standard" if on_screen and wants_color(settings.color) else None,
@@ -85,7 +85,7 @@ def _rendered(settings: Settings, section: Section) -> str:
 
 
 def _painted(titles: Sequence[str], row: Sequence[str], column: int) -> Text:
-    """Green and red are for changes whose whole interval of 99 % says so; without one there is no colour."""
+    """Colour a change green or red if its whole 99 % interval is above or below zero."""
     is_sure = column + 1 < len(row) and titles[column + 1].endswith(SURE)
     low, found, high = row[column + 1].partition(" to ") if is_sure else ("", "", "")
     if not found or low.startswith("-") != high.startswith("-"):
@@ -99,7 +99,7 @@ ACROSS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "de
 
 
 class _Group(Verb, click.Group):
-    """Two commands under one name."""
+    """The group of the two commands."""
 
 
 @click.command(
@@ -113,10 +113,10 @@ class _Group(Verb, click.Group):
 )
 @shared_options
 def command() -> None:
-    """Compare results of llama-bench, or measure baselines and candidate in one go.
+    """Run llama-bench on upstream and the patched branch, or compare result files of llama-bench.
 
-    The gate of patchkit verify is another one: it decides, with noise measured in the same rounds. These two
-    show what was measured.
+    Both commands only show measurements. To decide whether a branch is faster or slower, use patchkit verify
+    --gate bench, which also measures the noise.
     """
 
 
@@ -126,24 +126,24 @@ _format_option = click.option(
     type=click.Choice(["terminal", "markdown", "csv"]),
     default="terminal",
     show_default=True,
-    help="How to write the table.",
+    help="Output format of the table.",
 )
 
 
 class _Lengths(click.ParamType[tuple[int, ...]]):
-    """Numbers of tokens, as ``0,1024,4096``; each once, in order."""
+    """A list of token counts such as ``0,1024,4096``, sorted, without duplicates."""
 
     name = "lengths"
 
     def convert(
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
-        """The numbers; llama-bench takes up to nine digits."""
+        """Return the numbers; llama-bench takes up to nine digits."""
         if isinstance(value, tuple):
             return value
         words = [word.strip() for word in str(value).split(",")]
         if not all(word.isascii() and word.isdigit() and len(word) < 10 for word in words):  # noqa: PLR2004
-            self.fail(f"'{value}' are no numbers of tokens, as 0,1024,4096", param, ctx)
+            self.fail(f"expected token counts such as 0,1024,4096, got '{value}'", param, ctx)
         return tuple(sorted({int(word) for word in words}))
 
 
@@ -153,7 +153,7 @@ _LENGTHS = _Lengths()
 @verb(
     "compare",
     group=command,
-    about="Show results of llama-bench side by side.",
+    about="Compare result files of llama-bench.",
     example=(
         "patchkit bench compare HIP.jsonl rocWMMA.jsonl tuned.jsonl",
         "patchkit bench compare a.jsonl b.jsonl --label HIP --label tuned --format markdown",
@@ -167,40 +167,43 @@ _LENGTHS = _Lengths()
     type=TEXT,
     multiple=True,
     metavar="NAME",
-    help="What a file is called, once per file in their order (default: its name).",
+    help="Label of a file; repeat it for each file, in order (default: the file names).",
 )
 @click.option(
-    "--baseline", type=TEXT, metavar="NAME", help="The label to hold others against (default: the first)."
+    "--baseline",
+    type=TEXT,
+    metavar="NAME",
+    help="Label to compare the others with (default: the first).",
 )
 @click.option(
     "--across",
     multiple=True,
     type=click.Choice(ACROSS),
-    help="Compare tests although they differ in this; again for more. The table says so.",
+    help="Compare tests even if they differ in this condition; the table notes it. May be repeated.",
 )
 @click.option(
     "--plot",
     type=FOLDER,
     metavar="FILE",
-    help="Also draw speed against depth: .svg or .png.",
+    help="Write a chart of speed against depth: .svg or .png.",
 )
 @_format_option
 def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options: Any) -> None:
-    """Show results of llama-bench (-o jsonl or -o json) side by side, with the change in per cent.
+    """Compare result files of llama-bench (-o jsonl or -o json), with the change in percent.
 
-    Read are builds 6628 to 11549. Only equal tests of one model under equal conditions share a line;
-    everything else is shown by itself and named below the table. Nothing is known of the scatter of a test
-    that was run once: then there is no interval.
+    Reads the output of builds 6628 to 11549. Only equal tests of the same model under equal conditions are
+    compared; all others get a line of their own and a note below the table. A test that was run only once has
+    no known variation, so its change has no interval.
     """
     check_beside_document(settings, plot)
     table = run_bench_compare(CompareRequest(plot=plot, **options))
     if settings.json:
-        drawn = {} if plot is None else {"plot": str(plot)}
-        settings.terminal.document({"ok": True, **json_table(table), **drawn})
+        chart = {} if plot is None else {"plot": str(plot)}
+        settings.terminal.document({"ok": True, **json_table(table), **chart})
         return
     show_table(settings, table, form)
     if plot is not None:
-        settings.reporter().info(f"drawn: {plot}")
+        settings.reporter().info(f"wrote the chart: {plot}")
 
 
 _NUMBER = click.IntRange(min=1)
@@ -210,7 +213,7 @@ def _make_plan(**values: Any) -> BenchPlan:
     return BenchPlan(**values)
 
 
-# The lengths of the published sweeps of gfx1151, and llama-bench's own batches.
+# The lengths of the published sweeps on gfx1151, and llama-bench's default batch sizes.
 _plan_options = packed(
     "plan",
     _make_plan,
@@ -219,19 +222,48 @@ _plan_options = packed(
         type=_LENGTHS,
         default="0,1024,4096,16384,65536",
         show_default=True,
-        help="Tokens in the cache before.",
+        help="Tokens already in the KV cache (llama-bench -d).",
     ),
     click.option(
-        "--repetitions", type=_NUMBER, default=3, show_default=True, metavar="N", help="Calls of each."
+        "--repetitions",
+        type=_NUMBER,
+        default=3,
+        show_default=True,
+        metavar="N",
+        help="Calls of llama-bench per build and depth.",
     ),
-    click.option("--prompts", type=_LENGTHS, default="512", show_default=True, help="Tokens to read (pp)."),
     click.option(
-        "--generated", type=_LENGTHS, default="128", show_default=True, help="Tokens to generate (tg)."
+        "--prompts",
+        type=_LENGTHS,
+        default="512",
+        show_default=True,
+        help="Prompt lengths in tokens (llama-bench -p).",
     ),
-    click.option("--batch", type=_NUMBER, default=2048, show_default=True, metavar="N", help="-b"),
-    click.option("--micro-batch", type=_NUMBER, default=512, show_default=True, metavar="N", help="-ub"),
     click.option(
-        "--cache-type", type=TEXT, default="f16", show_default=True, help="The type of the KV cache."
+        "--generated",
+        type=_LENGTHS,
+        default="128",
+        show_default=True,
+        help="Tokens to generate (llama-bench -n).",
+    ),
+    click.option(
+        "--batch",
+        type=_NUMBER,
+        default=2048,
+        show_default=True,
+        metavar="N",
+        help="Batch size (llama-bench -b).",
+    ),
+    click.option(
+        "--micro-batch",
+        type=_NUMBER,
+        default=512,
+        show_default=True,
+        metavar="N",
+        help="Micro-batch size (llama-bench -ub).",
+    ),
+    click.option(
+        "--cache-type", type=TEXT, default="f16", show_default=True, help="Data type of the KV cache."
     ),
     click.option("--threads", type=_NUMBER, metavar="N", help="CPU threads (default: llama-bench's)."),
 )
@@ -240,7 +272,7 @@ _plan_options = packed(
 @verb(
     "run",
     group=command,
-    about="Measure the baselines and the candidate.",
+    about="Measure upstream and the patched branch with llama-bench.",
     example=(
         "patchkit bench run --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf",
         "patchkit bench run --arch gfx1151 --model m.gguf --depths 0,4096 --repetitions 5 --out ./sweep",
@@ -248,18 +280,20 @@ _plan_options = packed(
     ),
 )
 @candidate_options
-@click.option("--model", type=FOLDER, metavar="GGUF", help="What to run, instead of a small model.")
-@click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")
+@click.option("--model", type=FOLDER, metavar="GGUF", help="GGUF model to run (default: a small test model).")
+@click.option(
+    "--backend", type=DEVICE, help="Backend to measure (default: hip, if this machine has the GPU)."
+)
 @_plan_options
-@click.option("--out", type=FOLDER, metavar="DIR", help="Keep the results there (default: in the cache).")
-@click.option("--fresh", is_flag=True, help="Throw away what was measured there before.")
+@click.option("--out", type=FOLDER, metavar="DIR", help="Folder for the results (default: in the cache).")
+@click.option("--fresh", is_flag=True, help="Discard earlier results.")
 @click.option(
     "--timeout",
     type=_NUMBER,
     default=60,
     show_default=True,
     metavar="MINUTES",
-    help="For one call.",
+    help="Time limit for one call of llama-bench.",
 )
 @runner_options
 @_format_option
@@ -273,21 +307,21 @@ def _run(
     form: TableFormat,
     **options: Any,
 ) -> None:
-    """Measure baselines and candidate with llama-bench at several depths, and compare them.
+    """Measure upstream and the patched branch with llama-bench at several depths, and compare them.
 
-    For HIP the baselines are upstream without rocWMMA (HIP) and with it (rocWMMA). What is missing is built
-    first. Every call of llama-bench measures one label at one depth; it is kept when it has ended, so that a
-    Ctrl-C loses one call and the same command goes on. More depths or repetitions add to what is there. The
-    results are one file per label, in the form that bench compare reads.
+    Builds what is missing first. For HIP, upstream is measured without rocWMMA (label HIP) and with it
+    (rocWMMA). Each call of llama-bench measures one label at one depth, and is saved when it ends: after a
+    Ctrl-C, run the same command again to resume. More depths or repetitions add to the saved results. Each
+    label gets one result file, which bench compare can read.
     """
     if not any((*plan.prompts, *plan.generated)):
         raise UsageError(
-            "--prompts and --generated leave nothing to measure",
+            "nothing to measure: --prompts and --generated are both 0",
             code="USAGE_SYNTAX",
             hint="patchkit bench run --help",
         )
     workspace = settings.workspace()
-    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    chosen = choice.choose(workspace, check=False)  # checked later, after the other options
     if chosen.archs == (PLAIN,):
         options["backend"] = backend_for(chosen.archs, options["backend"])
     request = BenchRunRequest(
@@ -324,7 +358,7 @@ def _run_document(report: BenchRunReport) -> dict[str, object]:
 
 def _run_lines(report: BenchRunReport) -> Iterator[str]:
     yield from (f"{label} is {what}" for label, what in report.arms.items())
-    yield f"the model is {report.model}"
+    yield f"model: {report.model}"
     yield from report.conditions
-    yield f"{report.measured} runs were measured now, {report.kept} before"
+    yield f"{counted(report.measured, 'run')} measured now, {report.kept} from before"
     yield from (f"{label}: {path}" for label, path in report.files.items())

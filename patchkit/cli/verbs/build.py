@@ -26,13 +26,13 @@ def command(
     backend: BackendName | None,
     programs: tuple[str, ...],
 ) -> None:
-    """Build the baseline and the candidate, side by side.
+    """Build upstream (the baseline) and the patched branch (the candidate) side by side.
 
-    What no patch changes is built once for both; an interrupted build goes on where it was. The folders,
-    with the whole log of Ninja and the compilers, are in the cache folder and are printed.
+    Files that no patch changes are built once for both. An interrupted build resumes. Prints the build
+    folders, which are in the cache folder, and the full log of Ninja and the compilers.
     """
     workspace = settings.workspace()
-    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    chosen = choice.choose(workspace, check=False)  # checked later, after the other options
     report = run_build(
         workspace,
         archs=chosen.archs,
@@ -50,8 +50,8 @@ def _lines(report: BuildReport) -> Iterator[str]:
     for name, side in (("baseline", report.sides.before), ("candidate", report.sides.after)):
         yield from ("", f"{name}: {side.folder}")
         for built in side.parts:
-            took = f"{built.seconds:.0f} s" if built.seconds else "was there"
-            shared = ", one for both sides" if report.sides.is_shared(built.part.key) else ""
+            took = f"{built.seconds:.0f} s" if built.seconds else "already built"
+            shared = ", shared by both" if report.sides.is_shared(built.part.key) else ""
             ccache = ", with ccache" if built.uses_ccache else ""
             yield f"  {built.part.name:<9}{took}{ccache}{shared}; log: {built.log}"
-    yield from ("", "Built is not proven: patchkit verify")
+    yield from ("", "Built, but not checked yet: patchkit verify runs the checks")

@@ -44,7 +44,7 @@ from patchkit.prove.verify.run import run_verify
     show_default=True,
     metavar="PIN",
     shell_complete=targets,
-    help="A build (b11549), a release (v0.5.0), a commit, latest or latest-release.",
+    help="New llama.cpp build: b11549, a release (v0.5.0), a commit, latest or latest-release.",
 )
 @click.option(
     "--arch",
@@ -52,7 +52,8 @@ from patchkit.prove.verify.run import run_verify
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="One candidate's GPUs (default: all in the lock, with each set of opt-in patches that it has).",
+    help="Move only the candidate of this GPU (default: every result in the lock file). May be repeated for "
+    "a candidate of several GPUs.",
 )
 @click.option(
     "--with",
@@ -60,7 +61,7 @@ from patchkit.prove.verify.run import run_verify
     multiple=True,
     metavar="ID",
     shell_complete=patches,
-    help="Add a patch that is opt-in; then this candidate only, and no other set of the lock.",
+    help="Add an optional (opt-in) patch; only this candidate is moved, no other set of the lock.",
 )
 @TRUST
 @click.option(
@@ -68,21 +69,21 @@ from patchkit.prove.verify.run import run_verify
     multiple=True,
     metavar="ID",
     shell_complete=patches,
-    help="Leave a patch out, and accept that it is lost.",
+    help="Exclude a patch, and accept that the new build does not have it.",
 )
 @click.option(
     "--drop-conflicts",
     is_flag=True,
-    help="Leave out what cannot be carried, in the lock too, and go on; exit code 9 when anything is lost.",
+    help="Exclude patches that conflict, record that in the lock, and continue. Exit code 9 if any is lost.",
 )
 @click.option(
     "--source",
     type=click.Choice(source_words()),
     default=AUTO,
     show_default=True,
-    help="Where the new pin comes from.",
+    help="Where to download the new build from.",
 )
-@click.option("--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to ask for builds.")
+@click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option(
@@ -90,35 +91,37 @@ from patchkit.prove.verify.run import run_verify
     "accept_faults",
     multiple=True,
     metavar="ID",
-    help="Go there although this known fault of the build computes wrong results.",
+    help="Continue although the new build has this known fault (it computes wrong results).",
 )
-@click.option(
-    "--no-fetch", is_flag=True, help="Do not ask for pull requests of patches and for watched forks."
-)
+@click.option("--no-fetch", is_flag=True, help="Do not look up pull requests and watched forks.")
 @click.option(
     "--resolve",
     is_flag=True,
-    help="First write new edits of plain patches in conflict, where git's merge takes them (see resolve).",
+    help="First re-create the edits of plain patches that conflict, if git can merge them (see resolve).",
 )
-@click.option("--commit", is_flag=True, help="Put the lock on a branch of this repository, not in place.")
+@click.option(
+    "--commit",
+    is_flag=True,
+    help="Commit the new lock on a branch of this repository instead of changing the file in place.",
+)
 def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
-    """Follow upstream: place every patch anew, say what became of each, prove the result, move the lock.
+    """Move all patches to a newer llama.cpp build: place each again, check the result, update the lock.
 
-    All or nothing: when a patch needs a person (exit code 3), a gate fails or the build is known to compute
-    wrong results (1), or a candidate would have fewer patches than before (9), lock and branches stay as they
-    are. A patch is not missed when it is proven
-    that upstream has it, has what replaces it, or took away what it rests on. The report is kept in the
-    cache folder; it also says what became of the pull requests that patches come from, and what is new in
-    the forks of [[watch]].
+    All or nothing: lock and branches stay unchanged if a patch conflicts (exit code 3), if a gate fails or
+    the build is known to compute wrong results (1), or if a candidate would lose a patch (9). A patch does
+    not count as lost if upstream provably has it, has replaced it, or has removed the code that it changes.
+
+    The report is kept in the cache folder. It also covers the pull requests that the patches come from, and
+    new commits in the forks of [[watch]].
     """
     workspace = settings.workspace()
     request = BumpRequest(**options)
     if not request.no_verify:
-        _check_policy(workspace)  # told before the work, not after it
+        _check_policy(workspace)  # fail before the work, not after it
     regenerated = _regenerate(request, workspace) if resolve else None
     written = tuple(dict.fromkeys(each.patch for each in regenerated.done)) if regenerated is not None else ()
     if written:
-        workspace.reporter.step(f"new edits of {', '.join(written)} are written, and stay")
+        workspace.reporter.step(f"wrote new edits of {', '.join(written)}; these stay even if the bump fails")
     bump = run_bump(request, workspace, dt.datetime.now(tz=dt.UTC), _prove)
     kept = keep_report(bump, workspace.cache_root)
     document = fields_of(bump) | {"report": str(kept)}
@@ -133,22 +136,23 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     reports = [each.report for each in bump.successors if each.report is not None]
     problems = [problem for report in reports for gate in report.gates for problem in gate.problems]
     if problems and not settings.json:
-        settings.terminal.complain(ErrorGroup("the candidate does not hold", problems))
+        settings.terminal.complain(ErrorGroup("the new candidate failed its checks", problems))
     return _exit_code(bump)
 
 
 def _regenerate(request: BumpRequest, workspace: Workspace) -> Regenerated:
     if request.commit:
         raise UsageError(
-            "--resolve writes patches, and --commit takes the series as it is committed",
+            "--resolve cannot be combined with --commit",
             code="USAGE_VALUE",
-            hint="patchkit bump --resolve first, commit the patches, then patchkit bump --commit",
+            why="--resolve changes patch files, and --commit uses the series as it is committed",
+            hint="run patchkit bump --resolve, commit the patches, then run patchkit bump --commit",
         )
     return regenerate_all(request, workspace)
 
 
 def _check_policy(workspace: Workspace) -> None:
-    """Read [gates] of series.toml, which proving would read after the placing."""
+    """Read [gates] of series.toml now, because verify would report its errors only after the placing."""
     load_proven_series(workspace.series.patches)
 
 

@@ -18,10 +18,10 @@ from patchkit.cli.settings import Settings, verb
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(settings: Settings, shell: str) -> None:
-    """Print the lines that make the Tab key complete commands, options and values.
+    """Print the shell script that makes the Tab key complete commands, options and values.
 
-    Appended to the file that your shell reads at its start, as below, it is there in each new one. GPUs,
-    patches and pins are those of the series; the key starts patchkit, which reads names and changes nothing.
+    Append it to your shell's start-up file, as below, to have it in every new shell. It also completes GPUs,
+    patches and builds of the series. Each Tab starts patchkit, which reads these names and changes nothing.
     """
     text = script(shell)
     settings.show({"shell": shell, "script": text}, [text.rstrip("\n")])

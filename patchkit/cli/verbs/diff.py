@@ -15,10 +15,10 @@ from patchkit.cli.settings import Settings, verb
     example=("patchkit diff --arch gfx1151", "patchkit diff --arch gfx1151 --patch mmq-tile-config --stat"),
 )
 @candidate_options
-@click.option("--patch", metavar="ID", shell_complete=patches, help="Only what this patch adds.")
-@click.option("--stat", is_flag=True, help="Only the files and the counts of lines.")
+@click.option("--patch", metavar="ID", shell_complete=patches, help="Show the changes of this patch only.")
+@click.option("--stat", is_flag=True, help="List the files with added and removed lines only.")
 def command(settings: Settings, choice: CandidateChoice, patch: str | None, *, stat: bool) -> None:
-    """Show what the candidate changes in upstream, as git writes it."""
+    """Show what the patches change in llama.cpp, as a git diff."""
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     shown = make_diff(workspace, archs=chosen.archs, upstream=chosen.upstream, patch=patch)

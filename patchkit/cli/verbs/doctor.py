@@ -20,13 +20,13 @@ from patchkit.cli.settings import Settings, verb
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="The GPU to build for (default: this machine's, else gfx1151).",
+    help="GPU to build for (default: this machine's, else gfx1151). May be repeated.",
 )
 def command(settings: Settings, archs: tuple[str, ...]) -> int:
-    """Check what patchkit needs on this machine, and what a build will need.
+    """Check that this machine has what patchkit, and a build of llama.cpp, need.
 
-    Installs nothing. The exit code is that of the first check that failed; warnings and what is absent do
-    not count.
+    Installs nothing. Only failed checks affect the exit code, which is that of the first one; warnings and
+    missing optional parts do not.
     """
     checks = run_doctor(
         series_dir=settings.series_dir,

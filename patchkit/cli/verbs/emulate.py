@@ -40,7 +40,7 @@ from patchkit.toolchain.compiler import Compiler
 
 _SHOWN_INSTRUCTIONS = 12
 
-# Options that say nothing about vectors: those are run by a program of our own, each by itself.
+# Options about running a program, which cannot be combined with --vectors and --coverage.
 _OF_PROGRAMS = (
     *("counts", "every_launch", "schedule", "threads", "limit", "blocks", "profile"),
     *("side", "upstream", "onto", "repo", "report"),
@@ -61,17 +61,26 @@ _OF_PROGRAMS = (
     ),
 )
 @arch_option
-@click.option("--count", "counts", is_flag=True, help="Say how often each instruction of each kernel ran.")
+@click.option("--count", "counts", is_flag=True, help="Show how often each instruction of each kernel ran.")
 @click.option(
     "--every-launch",
     is_flag=True,
-    help="Run also launches that repeat an earlier one: same code, same arguments, same memory. Without it "
-    "they get the earlier result, and the report counts them.",
+    help="Execute every launch. By default, a launch that repeats an earlier one (same code, arguments and "
+    "memory) reuses its result, and the report counts such launches.",
 )
 @program_options
-@click.option("--report", type=FOLDER, metavar="FILE", help="Write what ran as JSON.")
-@click.option("--vectors", type=FOLDER, metavar="FILE", help="Run programs with known results instead.")
-@click.option("--coverage", is_flag=True, help="Say which of the GPU's instructions are emulated instead.")
+@click.option("--report", type=FOLDER, metavar="FILE", help="Write a JSON report of the kernels that ran.")
+@click.option(
+    "--vectors",
+    type=FOLDER,
+    metavar="FILE",
+    help="Instead of a program, run a file of instruction tests with known results.",
+)
+@click.option(
+    "--coverage",
+    is_flag=True,
+    help="Instead of running a program, list which of the GPU's instructions are emulated.",
+)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
@@ -86,18 +95,19 @@ def command(
     profile: bool,
     **options: Any,
 ) -> None:
-    """Run a HIP program on an emulated GPU: any program linked against the HIP runtime.
+    """Run a HIP program on an emulated AMD GPU. Works with any program linked against the HIP runtime.
 
-    The machine code in the program is executed on the CPU, instruction by instruction. What the GPU would
-    not survive, and what is not emulated, ends the program with the kernel and the instruction. The exit
-    status is the program's. With --json its output goes to stderr, and the report to stdout.
+    Executes the GPU machine code in the program on the CPU, instruction by instruction. An access that would
+    fault on the GPU, or an instruction that is not emulated, stops the program; the message names the kernel
+    and the instruction. The exit status is the program's. With --json, the program's output goes to stderr
+    and the report to stdout.
 
-    A side is of a pin of the lock, or with --onto of a commit of your own clone: the baseline is that commit
-    as it is, with its own test programs and kernels.
+    --side builds and runs a program of llama.cpp, from a build of the lock file or, with --onto, from a
+    commit of your own clone. The baseline of --onto is that commit unchanged.
     """
     if (vectors is not None) + coverage + bool(program) != 1:
         raise UsageError(
-            "emulate needs a program, or --vectors FILE, or --coverage, and one of them only",
+            "emulate needs exactly one of: a program, --vectors FILE, --coverage",
             code="USAGE_SYNTAX",
             hint="patchkit emulate --arch gfx1151 -- ./program arguments",
         )
@@ -110,7 +120,7 @@ def command(
         _show_coverage(settings, arch, prepare(settings, arch)[1])
         return
     if side is None:
-        find_program(program[0])  # before anything is built, and before what an earlier run left goes
+        find_program(program[0])  # fail before building, and before removing an earlier report
     if report is not None:
         check_output(report, "preparing the report")
         remove_output(report, "removing the report of an earlier run")
@@ -118,25 +128,26 @@ def command(
     built = built_side(settings, gpu, program[0], side)
     how = EmulationOptions(repeats=not every_launch, **options)
     ran = gpu.run(program, how, prepares=built, quiet=settings.json)
-    told = _take_report(settings, ran, report)
-    _show(settings, told, ran, with_counts=options["counts"], with_profile=profile)
+    done = _take_report(settings, ran, report)
+    _show(settings, done, ran, with_counts=options["counts"], with_profile=profile)
     if ran.status:
         raise click.exceptions.Exit(ran.status)
 
 
 def _check_alone() -> None:
-    """Whether nothing else was asked for that means nothing without a program. Raises USAGE_SYNTAX."""
+    """Raise USAGE_SYNTAX if an option about running a program was given."""
     refuse_given(
         _OF_PROGRAMS,
-        "says how a program runs, and --vectors and --coverage run none",
+        "cannot be combined with --vectors and --coverage, which run no program",
         "patchkit emulate --arch gfx1151 --vectors FILE",
     )
 
 
 def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> EmulationReport | None:
-    """What the program did, written to the file that was ``wanted``.
+    """Return the report, and write it to the ``wanted`` file.
 
-    What is wrong with it is an error of the command's only if the program has none: its status comes first.
+    If the program itself failed, an error with the report is only a warning: the program's status has
+    priority.
     """
     reporter = settings.reporter()
     try:
@@ -147,11 +158,11 @@ def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> Emulation
     except PatchkitError as error:
         if not ran.status:
             raise
-        reporter.warn(f"{error.message}, and the program ended with status {ran.status}")
+        reporter.warn(f"{error.message}; the program exited with status {ran.status}")
         return None
     if ran.report is None:
         missing = "" if wanted is None else f"; no report was written to {wanted}"
-        reporter.warn(f"the program used no GPU, or ended without the usual cleaning up{missing}")
+        reporter.warn(f"the program did not use the GPU, or did not exit normally{missing}")
     return ran.report
 
 
@@ -177,25 +188,26 @@ def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
     processes = "" if report.processes == 1 else f" in {report.processes} processes"
     yield (
         f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
-        f"kernels{processes}, {report.instructions} instructions executed by waves; none unknown"
+        f"kernels{processes}, {report.instructions} wave instructions executed; all were known"
     )
     if report.repeats:
         yield (
-            f"{counted(report.repeats, 'launch', 'launches')} of these repeat an earlier one, and got its "
-            "result without running (--every-launch runs them)"
+            f"{counted(report.repeats, 'launch', 'launches')} of these repeated an earlier one and reused "
+            "its result (--every-launch executes them)"
         )
     if (sample := sampled(report)) is not None:
         yield sample
     if report.refused:
         times = sum(one.times for one in report.refused)
-        yield f"{counted(times, 'launch', 'launches')} refused: {'; '.join(map(str, report.refused))}"
+        yield f"{counted(times, 'launch', 'launches')} rejected: {'; '.join(map(str, report.refused))}"
     if report.on_cpu:
-        yield f"computed on the CPU, not by kernels: {', '.join(sorted({one.call for one in report.on_cpu}))}"
+        calls = ", ".join(sorted({one.call for one in report.on_cpu}))
+        yield f"computed on the CPU instead of by kernels: {calls}"
     if not with_counts:
         return
     is_open = report.with_tolerance
     yield (
-        f"{report.instructions - is_open} of them are exact by definition; {is_open} "
+        f"{report.instructions - is_open} of them have results defined to the bit; {is_open} "
         f"({is_open / max(report.instructions, 1):.2%}) have a tolerance (exp, rcp, the order of sums in dot "
         "products and WMMA)"
     )
@@ -227,7 +239,7 @@ def _run_vectors(settings: Settings, arch: str, path: Path, compiler: Compiler) 
         reporter=compiler.reporter,
     )
     differ = [outcome for outcome in outcomes if not outcome.holds]
-    lines = [f"{len(outcomes) - len(differ)} of {len(outcomes)} hold"]
+    lines = [f"{len(outcomes) - len(differ)} of {len(outcomes)} vectors have the expected results"]
     lines += [f"{outcome.name}: {difference}" for outcome in differ for difference in outcome.differences]
     document = {
         "vectors": len(outcomes),

@@ -29,46 +29,84 @@ _MAX_DEPTHS = 64
         "patchkit estimate --arch gfx1151 --shape arch_profiles/models/gpt-oss-20b-f16.toml --bench r.jsonl",
     ),
 )
-@click.option("--arch", required=True, metavar="GFX", shell_complete=gpus, help="A GPU that has a profile.")
-@click.option("--model", type=FOLDER, metavar="FILE.gguf", help="The model; its header is read, no data.")
-@click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
+@click.option("--arch", required=True, metavar="GFX", shell_complete=gpus, help="GPU, for example gfx1151.")
+@click.option("--model", type=FOLDER, metavar="FILE.gguf", help="GGUF model (only its header is read).")
 @click.option(
-    "--depth", default="0,1024,4096,16384,65536", show_default=True, help="Tokens in the KV cache before."
+    "--shape", type=FOLDER, metavar="FILE.toml", help="Description of the model, instead of a GGUF."
 )
-@click.option("--kv-type", "kv", type=click.Choice(_KV), default="f16", show_default=True, help="Of K and V.")
 @click.option(
-    "--pp", "prompt", type=_TOKENS, default=512, show_default=True, help="Tokens of a prompt; 0: none."
+    "--depth",
+    default="0,1024,4096,16384,65536",
+    show_default=True,
+    help="Tokens already in the KV cache, as a list (llama-bench -d).",
 )
-@click.option("--tg", "generated", type=_TOKENS, default=128, show_default=True, help="Generated; 0: none.")
+@click.option(
+    "--kv-type",
+    "kv",
+    type=click.Choice(_KV),
+    default="f16",
+    show_default=True,
+    help="Data type of the KV cache.",
+)
+@click.option(
+    "--pp",
+    "prompt",
+    type=_TOKENS,
+    default=512,
+    show_default=True,
+    help="Prompt length in tokens (0 to skip).",
+)
+@click.option(
+    "--tg",
+    "generated",
+    type=_TOKENS,
+    default=128,
+    show_default=True,
+    help="Tokens to generate (0 to skip).",
+)
 @click.option(
     "--ubatch",
     "batch",
     type=click.IntRange(min=1, max=2**20),
     default=512,
     show_default=True,
-    help="As llama-bench -ub.",
+    help="Micro-batch size (llama-bench -ub).",
 )
-@click.option("--bandwidth", type=_SPEED, metavar="GB/S", help="Yours, instead of the profile's.")
-@click.option("--tflops", "compute", type=_SPEED, metavar="TFLOPS", help="Yours, instead of the profile's.")
+@click.option(
+    "--bandwidth", type=_SPEED, metavar="GB/S", help="Memory bandwidth (default: the GPU profile's)."
+)
+@click.option(
+    "--tflops",
+    "compute",
+    type=_SPEED,
+    metavar="TFLOPS",
+    help="Peak compute rate (default: the GPU profile's).",
+)
 @click.option(
     "--bench",
     type=FOLDER,
     metavar="FILE.jsonl",
-    help="Also show what llama-bench -o jsonl (or -o json) measured.",
+    help="Compare with results of llama-bench -o jsonl (or -o json).",
 )
 def command(settings: Settings, depth: str, **options: Any) -> None:
-    """Show how fast a model can be on a GPU at most, and how much of the time is attention.
+    """Compute the roofline of a model on a GPU: its maximum speed, and the share of attention.
 
-    A roofline: the bytes that must be read and the operations that must be done, by the sizes in the
-    model's file, against the bandwidth and the peak in the GPU's profile. Nothing is run.
+    Divides the bytes that must be read and the operations that must be done, computed from the sizes in the
+    model file, by the bandwidth and peak rate in the GPU's profile. Nothing is run or measured.
     """
     if (options["model"] is None) == (options["shape"] is None):
         raise UsageError(
-            "one model is needed", code="MODEL_NOT_NAMED", hint="--model FILE.gguf, or --shape FILE.toml"
+            "exactly one of --model and --shape is required",
+            code="MODEL_NOT_NAMED",
+            hint="--model FILE.gguf, or --shape FILE.toml",
         )
     request = EstimateRequest(depths=_depths(depth), **options)
     if not (request.prompt or request.generated):
-        raise UsageError("there is nothing to estimate", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
+        raise UsageError(
+            "nothing to estimate: --pp and --tg are both 0",
+            code="NOTHING_TO_ESTIMATE",
+            hint="--pp 512 --tg 128",
+        )
     found = make_estimate(find_series_dir(settings.series_dir), request)
     settings.show(found, _lines(found))
 
@@ -81,9 +119,9 @@ def _depths(text: str) -> tuple[int, ...]:
     ):
         return tuple(sorted({int(part) for part in parts}))
     raise UsageError(
-        f"--depth {text[:60]!r} is no list of depths",
+        f"--depth {text[:60]!r} is not a list of depths",
         code="DEPTH_MALFORMED",
-        why=f"up to {_MAX_DEPTHS} numbers from 0 to {_MAX_DEPTH} with commas between",
+        why=f"expected up to {_MAX_DEPTHS} numbers from 0 to {_MAX_DEPTH}, separated by commas",
         hint="--depth 0,4096,65536",
     )
 
@@ -92,8 +130,8 @@ def _lines(found: Estimate) -> Iterator[str]:
     model = found.model
     experts = f", {model.experts_used} of {model.experts} experts" if model.experts else ""
     windowed = sum(layer.window is not None for layer in model.layers)
-    some = f" ({windowed} with a window)" if windowed else ""
-    yield f"{model.name} on {found.arch}, {found.kv} KV"
+    some = f" ({windowed} with sliding-window attention)" if windowed else ""
+    yield f"{model.name} on {found.arch}, {found.kv} KV cache"
     size = f"{model.bytes / 2**20:.2f} MiB, {model.values / 1e9:.2f} B parameters"
     yield f"  {size}, {len(model.layers)} layers{some}{experts}"
     yield f"  from: {model.source}"
@@ -102,15 +140,18 @@ def _lines(found: Estimate) -> Iterator[str]:
     yield f"  compute   {found.peaks.compute}"
     yield ""
     has_measured = any(row.measured is not None for row in found.rows)
-    head = f"{'test':<16} {'t/s at most':>11}  {'bound by':<8} {'MB/token':>9} {'GMAC/token':>10}"
+    head = f"{'test':<16} {'max t/s':>11}  {'bound by':<8} {'MB/token':>9} {'GMAC/token':>10}"
     head += f" {'attention':>9} {'gain':>7}"
-    yield head + (f"  {'measured':>9} {'bound/m.':>8} {'attn. >=':>8} {'gain':>7}" if has_measured else "")
+    yield head + (f"  {'measured':>9} {'max/meas':>8} {'attn. >=':>8} {'gain':>7}" if has_measured else "")
     yield from (_row(row) for row in found.rows)
     yield ""
-    yield "attention: its share of the time; gain: the factor if attention took no time at all (Amdahl)."
-    yield "A bound, no forecast: activations, softmax, launches and what kernels fall short of are not in it."
+    yield "attention: its share of the time. gain: the speed-up if attention took no time (Amdahl's law)."
+    yield "This is an upper bound, not a forecast. It leaves out activations, softmax, launch overhead and"
+    yield "the inefficiency of real kernels."
     if has_measured:
-        yield "Right of 'measured': the same by what was measured: what depth costs is attention."
+        yield (
+            "The columns after 'measured' are from your measurement, counting the cost of depth as attention."
+        )
 
 
 def _row(row: Row) -> str:

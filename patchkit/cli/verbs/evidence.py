@@ -1,4 +1,4 @@
-"""``patchkit evidence``: its commands ``export``, ``check`` and ``add``."""
+"""``patchkit evidence`` and its commands ``export``, ``check`` and ``add``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from patchkit.toolchain.parts import BackendName
 
 
 class _Group(Verb, click.Group):
-    """Three commands under one name."""
+    """The group of the three commands."""
 
 
 @click.command(
@@ -51,19 +51,19 @@ class _Group(Verb, click.Group):
 )
 @shared_options
 def command() -> None:
-    """Hand on what this machine measured, and take what others did.
+    """Export what this machine measured, and check or add the measurements of others.
 
-    An evidence file has all raw rounds of a measurement, the trees and patches by hash, and what matters of
-    the machine: its GPU, clocks, driver, ROCm, compiler and kernel. It has no names but the one that you
-    choose to give, no serial numbers and no paths. Files of a series are in its folder evidence/, and what
-    they say of a patch is shown by patchkit show ID.
+    An evidence file has all raw rounds of a measurement, the hashes of source trees and patches, and the
+    relevant facts about the machine: GPU, clocks, driver, ROCm, compiler and kernel. It contains no serial
+    numbers, no paths, and no name other than the one you choose to give. The files of a series are in its
+    folder evidence/. patchkit show ID shows their results for a patch.
     """
 
 
 @verb(
     "export",
     group=command,
-    about="Write what was measured here into one file.",
+    about="Write the measurements of this machine to a file.",
     example=(
         "patchkit evidence export --arch gfx1151",
         "patchkit evidence export --from ./sweep --by lhl --out mine.json",
@@ -75,31 +75,36 @@ def command() -> None:
     "folder",
     type=FOLDER,
     metavar="DIR",
-    help="What a command measured into that folder (default: what gate bench measured of the candidate).",
+    help="Result folder of bench run or pick (default: the results of the bench gate for the candidate).",
 )
-@click.option("--by", type=TEXT, metavar="NAME", help="A name that the file is to give (default: none).")
-@click.option("--out", type=FOLDER, metavar="FILE", help="Where to (default: here, named by its content).")
+@click.option("--by", type=TEXT, metavar="NAME", help="Your name or handle, to put into the file (optional).")
+@click.option(
+    "--out",
+    type=FOLDER,
+    metavar="FILE",
+    help="File to write (default: in this folder, named after its content).",
+)
 def _export(
     settings: Settings, choice: CandidateChoice, folder: Path | None, by: str | None, out: Path | None
 ) -> None:
-    """Write one file with everything that was measured: machine, trees, patches, raw rounds, verdicts.
+    """Write one file with everything about a measurement: machine, trees, patches, raw rounds, verdicts.
 
-    The default is what gate bench measured of the candidate on this machine (patchkit verify --gate bench
-    --model MODEL.gguf). Look at the file before you send it: it is text, and all that is in it is there.
+    By default exports what the bench gate measured for the candidate on this machine (patchkit verify --gate
+    bench --model MODEL.gguf). The file is plain text; you can read all of it before you send it.
     """
     workspace = settings.workspace()
     if by is not None and not _is_handle(by):
         raise UsageError(
-            f"'{by}' is no name for an evidence file",
+            f"'{by}' is not a valid name for --by",
             code="USAGE_SYNTAX",
-            hint="letters, digits and dashes, at most 39, as names of GitHub are",
+            hint="use up to 39 letters, digits and dashes, as in a GitHub user name",
         )
     if folder is not None and (choice.archs or choice.upstream or choice.onto or not choice.wish.is_empty):
         raise UsageError(
-            "--from cannot go with options that name a candidate",
+            "--from cannot be combined with options that select a candidate",
             code="OPTIONS_CONTRADICT",
-            why="the folder says which builds were measured there, and for which GPU",
-            hint="leave out either",
+            why="the folder records which builds were measured, and on which GPU",
+            hint="omit one of them",
         )
     if out is not None:
         check_output(out, "writing the evidence file")
@@ -125,16 +130,16 @@ def _export(
 
 
 def _refuse_other(place: Path, text: bytes) -> None:
-    """Raise EVIDENCE_FILE_THERE where another file lies: it may be the only copy of a measurement."""
+    """Raise EVIDENCE_FILE_THERE if another file exists there: it may be the only copy of a measurement."""
     with disk_errors(place, "writing the evidence file"):
         is_other = place.is_file() and place.read_bytes() != text
     if is_other:
         raise UsageError(
-            "another file is there already",
+            "a different file already exists",
             code="EVIDENCE_FILE_THERE",
             where=Location(path=str(place)),
-            why="what was measured is not written over",
-            hint="name another file with --out, or move that one away",
+            why="measurements are never overwritten",
+            hint="name another file with --out, or move this one away",
         )
 
 
@@ -143,7 +148,7 @@ def _is_handle(name: str) -> bool:
 
 
 def _of_gate(workspace: Workspace, choice: CandidateChoice) -> tuple[tuple[str, ...], Measurement]:
-    """What gate bench measured of the candidate that the options name."""
+    """Return the GPUs and the bench gate's measurement of the selected candidate."""
     chosen = choice.choose(workspace)
     repository, candidate = find_candidate(workspace, chosen.archs, chosen.upstream)
     tree = repository.git.run("rev-parse", f"{candidate.tip}^{{tree}}").decode("ascii").strip()
@@ -161,8 +166,8 @@ def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], Measured
     return ask
 
 
-def _maker(workspace: Workspace) -> PlacePatches:
-    """Places patches that no lock records together, as apply does; no branch comes of it."""
+def _maker(workspace: Workspace) -> Made:
+    """Return what places sets of patches that no lock records, as apply does, without making a branch."""
     return partial(place, workspace=workspace)
 
 
@@ -172,7 +177,7 @@ _FILES = click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="
 @verb(
     "check",
     group=command,
-    about="Recompute every figure of a file, and compare its hashes with the lock.",
+    about="Recompute every figure of a file and compare its hashes with the lock.",
     example=(
         "patchkit evidence check gfx1151-b11549-0123456789ab.json",
         "patchkit evidence check evidence/*.json --json",
@@ -180,11 +185,12 @@ _FILES = click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="
 )
 @_FILES
 def _check(settings: Settings, files: tuple[Path, ...]) -> int:
-    """Say whether an evidence file can be true, and what it would change. Reads only.
+    """Check whether an evidence file is consistent, and show what it would change. Changes nothing.
 
-    Trees and patches must be those of the series in use; sets of patches that its lock does not record are
-    placed anew. Every figure is computed from the raw rounds. What passes is consistent and possible. That
-    somebody measured it no check can say; so two machines have to agree.
+    Trees and patches must be those of the series in use; sets of patches that the lock does not record are
+    placed again for comparison. Every figure is recomputed from the raw rounds. A file that passes is
+    consistent and plausible. No check can prove that someone measured it, which is why two machines must
+    agree.
     """
     workspace = settings.workspace()
     checker = _checker(workspace)
@@ -194,20 +200,20 @@ def _check(settings: Settings, files: tuple[Path, ...]) -> int:
 @verb(
     "add",
     group=command,
-    about="Check files and put them into evidence/ of the series.",
+    about="Check files and add them to the series.",
     example=("patchkit evidence add gfx1151-b11549-0123456789ab.json",),
 )
 @_FILES
 def _add(settings: Settings, files: tuple[Path, ...]) -> int:
-    """Check evidence files as evidence check does, and put them into the folder evidence/ of the series.
+    """Check evidence files as evidence check does, and copy them into the folder evidence/ of the series.
 
-    What they say of a patch counts from then on by the rules of [trust] in series.toml. Two machines that
-    agree make a patch measured; a loss beyond noise on two machines ends its default.
+    From then on they count as claims about the patches, by the rules of [trust] in series.toml: a gain on two
+    machines makes a patch 'measured'; a loss beyond noise on two machines turns it off by default.
     """
     workspace = settings.workspace()
 
-    def add(path: Path) -> CheckedFile:
-        # Made anew each time: a copy of a file that was added just now is a copy.
+    def add(path: Path) -> Checked:
+        # A new checker each time, so that it recognises a copy of a file that was added just now.
         return add_file(path, workspace.series, _checker(workspace))
 
     return _each(settings, files, add, added=True)
@@ -217,10 +223,8 @@ def _checker(workspace: Workspace) -> Checker:
     return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
 
 
-def _each(
-    settings: Settings, files: Sequence[Path], do: Callable[[Path], CheckedFile], *, added: bool
-) -> int:
-    """Every file, and then all errors there were; the exit code."""
+def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> int:
+    """Process every file, then report all errors; return the exit code."""
     errors: list[PatchkitError] = []
     found: list[tuple[Path, CheckedFile]] = []
     for path in files:
@@ -242,7 +246,7 @@ def _each(
     if not errors:
         settings.show({"ok": True, "files": documents}, lines)
         return ExitCode.OK
-    refused = errors[0] if len(errors) == 1 else ErrorGroup("evidence files are refused", errors)
+    refused = errors[0] if len(errors) == 1 else ErrorGroup("some evidence files were rejected", errors)
     if not found:
         raise refused
     settings.show({"ok": False, "files": documents, **error_as_json(refused)}, lines)
@@ -284,8 +288,8 @@ def _machine_lines(file: EvidenceFile) -> Iterator[str]:
         ("ROCm", machine.rocm),
         ("", machine.compiler),
     )
-    told = ", ".join(f"{name} {value}".strip() for name, value in versions if value)
-    yield f"  {machine.gpu} ({machine.arch}), {told or 'nothing is known of its software'}"
+    known = ", ".join(f"{name} {value}".strip() for name, value in versions if value)
+    yield f"  {machine.gpu} ({machine.arch}), {known or 'software versions unknown'}"
     clock = machine.clock_mhz
     if clock is not None:
         yield f"  GPU clock {clock.low:.0f} to {clock.high:.0f} MHz"
@@ -301,31 +305,36 @@ def _export_lines(file: EvidenceFile, place: Path) -> Iterator[str]:
             f"{one.change:+.1%} ({one.low:+.1%} to {one.high:+.1%}), {counted(one.rounds, 'round')}"
         )
     if all(one.noise is None for one in file.verdicts):
-        yield "  no build was measured twice, so nothing is decided: patchkit verify --gate bench does that"
-    yield "send it as a pull request that adds this one file to evidence/: docs/guide/your-machine.md"
+        yield (
+            "  no build was measured twice, so the noise is unknown; use patchkit verify --gate "
+            "bench for that"
+        )
+    yield (
+        "To contribute it, open a pull request that adds this file to evidence/ (docs/guide/your-machine.md)."
+    )
 
 
-def _checked_lines(path: Path, found: CheckedFile, *, added: bool) -> Iterator[str]:
-    state = "in order"
+def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
+    state = "valid"
     if added:
-        state = f"added as evidence/{found.file.name}" if found.is_new else "is there already"
+        state = f"added as evidence/{found.file.name}" if found.is_new else "already in the series"
     yield f"{path}: {state}; {found.file.who}, {found.file.day}, {build_name(found.file.build)}"
     if _is_renamed(path, found.file):
-        yield f"  warning: by its content it is {found.file.name}: a time in it may have been changed since"
+        yield f"  warning: its content belongs to {found.file.name}; it may have been edited since the export"
     yield from _machine_lines(found.file)
     for one in found.patches:
-        yield from _said_lines(one)
+        yield from _patch_lines(one)
     if not found.patches:
-        yield "  no two of its builds differ in one patch alone: it says nothing of any patch"
+        yield "  no two of its builds differ in exactly one patch, so it has no result for any patch"
 
 
 def _is_renamed(path: Path, file: EvidenceFile) -> bool:
-    """Whether a name of the form that export gives, with a part of the digest, is not this content's."""
+    """Return whether the file's name has export's form, but the digest in it is not that of its content."""
     return path.name != file.name and re.fullmatch(r".+-b\d+-[0-9a-f]{12}\.json", path.name) is not None
 
 
-def _said_lines(one: PatchEffect) -> Iterator[str]:
+def _patch_lines(one: PatchSaid) -> Iterator[str]:
     yield f"  {one.patch}: {one.becomes}"
     if not one.validity.counts:
-        yield f"    it counts for nothing: {one.validity.why}"
-    yield from (f"    {each.text}, {each.test.model}" for each in one.measured)
+        yield f"    does not count: {one.validity.why}"
+    yield from (f"    {each.told}, {each.test.model}" for each in one.measured)

@@ -48,27 +48,34 @@ _WRAP = textwrap.TextWrapper(
     ),
 )
 @candidate_options
-@click.option("--path", is_flag=True, help="Every operation of a model instead of one shape of attention.")
+@click.option(
+    "--path", is_flag=True, help="Show every operation of a language model instead of one attention shape."
+)
 @click.option(
     "--gpu",
     "others",
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="With --path: another GPU, too.",
+    help="With --path: also show this GPU. May be repeated.",
 )
-@click.option("--head-size", metavar="D", help="Values per head; 576/512 where K and V differ.")
+@click.option("--head-size", metavar="D", help="Head size; 576/512 if K and V differ.")
 @click.option("--gqa", type=_COUNT, default=1, show_default=True, help="Query heads per KV head.")
-@click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="KV heads.")
+@click.option("--kv-heads", type=_COUNT, default=8, show_default=True, help="Number of KV heads.")
 @click.option("--kv", type=_COUNT, help="Tokens in the KV cache.")
-@click.option("--tokens", type=_COUNT, default=1, show_default=True, help="Tokens in the batch; 1: decode.")
+@click.option("--tokens", type=_COUNT, default=1, show_default=True, help="Tokens in the batch; 1 is decode.")
 @click.option(
-    "--type", "kind", type=click.Choice(_TYPES), default="f16", show_default=True, help="Of K and V."
+    "--type",
+    "kind",
+    type=click.Choice(_TYPES),
+    default="f16",
+    show_default=True,
+    help="Data type of the KV cache.",
 )
-@click.option("--no-mask", is_flag=True, help="Without attention mask.")
-@click.option("--sinks", is_flag=True, help="With attention sinks.")
-@click.option("--max-bias", type=float, default=0.0, show_default=True, help="ALiBi.")
-@click.option("--softcap", type=float, default=0.0, show_default=True, help="Cap of the logits.")
+@click.option("--no-mask", is_flag=True, help="No attention mask.")
+@click.option("--sinks", is_flag=True, help="Use attention sinks.")
+@click.option("--max-bias", type=float, default=0.0, show_default=True, help="ALiBi bias; 0 for none.")
+@click.option("--softcap", type=float, default=0.0, show_default=True, help="Logit softcap; 0 for none.")
 def command(
     settings: Settings,
     choice: CandidateChoice,
@@ -78,32 +85,34 @@ def command(
     kv: int | None,
     **shape: Any,
 ) -> None:
-    """Show which attention kernel a shape gets, before and after the patches, and why.
+    """Show which attention kernel runs for a shape, before and after the patches, and why.
 
-    The selection of the candidate runs on the launch recorder; what is shown as the reason are the branches
-    it took. Registers and LDS come from compiling the kernels that it chose.
+    Runs llama.cpp's own kernel selection on a stub of the HIP runtime that records the launches. The reason
+    shown is the list of branches that the selection took. Registers and LDS come from compiling the kernels.
 
-    With --path: which kernels run for every operation of a language model, by type of the weights and
-    batch, and in which numbers they compute, before and after the patches.
+    With --path, shows which kernels run for every operation of a language model, by weight type and batch
+    size, and in which precision they compute, before and after the patches.
     """
     if others and not path:
         raise UsageError(
-            "--gpu goes with --path",
+            "--gpu requires --path",
             code="SHAPE_NOT_STATED",
             hint="patchkit explain --arch GFX --path --gpu ...",
         )
     if path and (head_size is not None or kv is not None):
         raise UsageError(
-            "--path takes no shape", code="SHAPE_NOT_STATED", hint="patchkit explain --arch GFX --path"
+            "--path cannot be combined with --head-size or --kv",
+            code="SHAPE_NOT_STATED",
+            hint="patchkit explain --arch GFX --path",
         )
     case = None if path else _case(head_size, kv, **shape)
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     if len(chosen.archs) != 1:
         raise UsageError(
-            f"explain looks at one GPU at a time, not at {' and '.join(chosen.archs)}",
+            f"explain takes one GPU, not {' and '.join(chosen.archs)}",
             code="SHAPE_NOT_STATED",
-            hint="with --path others can be compared: --gpu GFX",
+            hint="to compare several GPUs, use --path with --gpu GFX",
         )
     arch, upstream = chosen.archs[0], chosen.upstream
     if case is None:
@@ -115,10 +124,10 @@ def command(
 
 
 def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **more: Any) -> Case:
-    """The shape of the options; raises the errors of what cannot be, before anything is built for it."""
+    """Make the case from the options; raise for impossible shapes before anything is built."""
     if head_size is None or kv is None:
         raise UsageError(
-            "a shape of attention is --head-size and --kv",
+            "--head-size and --kv are missing",
             code="SHAPE_NOT_STATED",
             hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
         )
@@ -127,10 +136,10 @@ def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **
     if padded != (size, size_v):
         text = str(padded[0]) if padded[0] == padded[1] else f"{padded[0]}/{padded[1]}"
         raise UsageError(
-            f"there is no {kind} KV cache for head size {head_size}",
+            f"head size {head_size} is not possible with a {kind} KV cache",
             code="HEAD_SIZE_NOT_IN_BLOCKS",
-            why=f"a row has to be whole blocks of {whole_blocks(1, kind)} values",
-            hint=f"--head-size {text}, which is what upstream's own test rounds it to, or --type f16",
+            why=f"a row must be a multiple of the block size, {whole_blocks(1, kind)} values",
+            hint=f"use --head-size {text}, as upstream's test-backend-ops does, or --type f16",
         )
     case = Case(
         id="explained",
@@ -144,16 +153,16 @@ def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **
     )
     if not (math.isfinite(case.max_bias) and math.isfinite(case.softcap)):
         raise UsageError(
-            "--max-bias and --softcap must be numbers",
+            "--max-bias and --softcap must be finite numbers",
             code="SHAPE_IMPOSSIBLE",
-            hint="leave them out for none",
+            hint="omit them for none",
         )
     if case.bytes > MEMORY_BYTES:
         raise UsageError(
             f"{case} with {case.kv_heads} KV heads needs {case.bytes / 2**30:.0f} GiB",
             code="SHAPE_IMPOSSIBLE",
-            why=f"the GPU that is played has {MEMORY_BYTES // 2**30} GiB",
-            hint="a smaller --kv, --tokens or --kv-heads",
+            why=f"the emulated GPU has {MEMORY_BYTES // 2**30} GiB",
+            hint="use a smaller --kv, --tokens or --kv-heads",
         )
     return case
 
@@ -163,15 +172,15 @@ def _sizes(text: str) -> tuple[int, int]:
     if len(parts) in {1, 2} and all(part.isdecimal() and int(part) > 0 for part in parts):
         return int(parts[0]), int(parts[-1])
     raise UsageError(
-        f"--head-size {text!r} is no head size",
+        f"--head-size {text!r} is not a head size",
         code="HEAD_SIZE_MALFORMED",
-        hint="--head-size 128, or --head-size 576/512 for K and V",
+        hint="for example --head-size 128, or --head-size 576/512 if K and V differ",
     )
 
 
 def _lines(found: Explanation) -> Iterator[str]:
     yield f"{found.case} on {found.arch}, {found.branch}"
-    yield f"with {found.tools}"
+    yield f"compiled with {found.tools}"
     yield ""
     yield from _verdict(found)
     for account in found.accounts:
@@ -180,12 +189,12 @@ def _lines(found: Explanation) -> Iterator[str]:
 
 
 def _verdict(found: Explanation) -> Iterator[str]:
-    """What changes, and at which branch."""
+    """Yield the kernel families before and after, and the branch where the selection differs."""
     before, after = (_families(account) for account in found.accounts)
     yield f"{before} before the patches, {after} after" if before != after else f"{before}, before and after"
     if found.turn is not None:
         old, new = found.turn.before.where, found.turn.after.where
-        yield f"  the selection turns at {new.path}:{new.line} (before: line {old.line})"
+        yield f"  the selection differs from {new.path}:{new.line} on (before: line {old.line})"
 
 
 def _attention(account: Account) -> list[LaunchedKernel]:
@@ -194,7 +203,7 @@ def _attention(account: Account) -> list[LaunchedKernel]:
 
 def _families(account: Account) -> str:
     kinds = dict.fromkeys(
-        f"{launch.family.upper()}{' (its code is a trap)' if launch.is_trap else ''}"
+        f"{launch.family.upper()}{' (compiled to a trap)' if launch.is_trap else ''}"
         for launch in _attention(account)
     )
     return " and ".join(kinds) or ("nothing" if account.supported else "not supported")
@@ -202,18 +211,18 @@ def _families(account: Account) -> str:
 
 def _account(account: Account) -> Iterator[str]:
     kernels = ", ".join(f"{launch.kernel} ({launch.family.upper()})" for launch in _attention(account))
-    nothing = "not supported: the CPU computes it"
+    nothing = "not supported on the GPU; computed on the CPU"
     yield f"{account.side} the patches: {kernels or nothing}"
-    told = account.decisions
-    yield f"  why ({told[0].where.path})" if told else "  why: nothing was decided"
-    for decision in told:
+    decisions = account.decisions
+    yield f"  because ({decisions[0].where.path})" if decisions else "  because: no branch was recorded"
+    for decision in decisions:
         line = f"    {decision.where.line:>5}"
         if decision.kind == "return":
             yield f"{line}  return {decision.text}"
             continue
         yield f"{line}  {decision.kind} ({decision.text})"
-        behind = f", by {decision.decided_by}" if decision.decided_by else ""
-        yield f"           {decision.outcome}{behind}"
+        by = f", by {decision.decided_by}" if decision.decided_by else ""
+        yield f"           {decision.outcome}{by}"
     if account.launches:
         yield "  launches"
     for launch in account.launches:
@@ -227,7 +236,7 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
     threads = math.prod(launch.block)
     yield f"      grid {grid} of {block} ({threads} threads), dynamic LDS {launch.lds} bytes{resident}"
     if launch.vgprs is not None:
-        trap = "; ITS BODY IS A TRAP" if launch.is_trap else ""
+        trap = "; COMPILED TO A TRAP" if launch.is_trap else ""
         yield (
             f"      {launch.vgprs} VGPRs, {launch.sgprs} SGPRs, {launch.vgpr_spills} spilled, "
             f"static LDS {launch.static_lds} bytes, {launch.waves_per_simd} waves/SIMD{trap}"
@@ -235,9 +244,9 @@ def _launch(launch: LaunchedKernel) -> Iterator[str]:
 
 
 def path_lines(report: PathReport) -> Iterator[str]:
-    """The report, line by line."""
-    yield f"which kernels run, {report.branch} (build {report.build})"
-    yield f"with {report.tools}"
+    """Yield the lines of the report."""
+    yield f"kernels that run, {report.branch} (build {report.build})"
+    yield f"compiled with {report.tools}"
     for gpu, mine in groupby(report.lines, key=lambda line: line.gpu):
         kept = list(mine)
         changed = sum(line.changed for line in kept)
@@ -246,16 +255,16 @@ def path_lines(report: PathReport) -> Iterator[str]:
         for op in dict.fromkeys(line.op for line in kept):
             yield from _operation(op, [line for line in kept if line.op == op])
     yield ""
-    yield from (f"remark: {remark}" for remark in report.remarks)
-    yield "not known from host code:"
+    yield from (f"note: {remark}" for remark in report.remarks)
+    yield "cannot be determined from host code:"
     yield from (f"  {each}" for each in NOT_KNOWN)
 
 
 def _operation(op: str, lines: list[PathLine]) -> Iterator[str]:
     sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
     yield ""
-    yield f"  {op} ({sizes}), by tokens in the batch"
-    blocks: dict[object, list[PathLine]] = {}
+    yield f"  {op} ({sizes}), by batch size in tokens"
+    blocks: dict[object, list[Line]] = {}
     for line in lines:
         alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
         blocks.setdefault(alike, []).append(line)
@@ -273,5 +282,5 @@ def _spans(spans: tuple[BatchSpan, ...]) -> Iterator[str]:
     for span in spans:
         (low, high), route, precision = span.alike
         batch = f"{low}" if low == high else f"{low}-{high}"
-        yield f"      {batch:>8}  {', '.join(route) or 'not supported: the CPU computes it'}"
+        yield f"      {batch:>8}  {', '.join(route) or 'not supported on the GPU; computed on the CPU'}"
         yield from (f"                {each}" for each in precision)

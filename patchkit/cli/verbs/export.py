@@ -16,9 +16,9 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 @candidate_options
 @click.argument("directory", type=FOLDER, metavar="DIR")
 def command(settings: Settings, choice: CandidateChoice, directory: Path) -> None:
-    """Write the candidate into DIR as files for plain git am, the same bytes on every run.
+    """Write the patches into DIR, one file each, for git am.
 
-    DIR must be new, empty, or hold an unchanged earlier export.
+    DIR must be new, empty, or hold an unchanged earlier export. The files are the same bytes on every run.
     """
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
@@ -26,5 +26,8 @@ def command(settings: Settings, choice: CandidateChoice, directory: Path) -> Non
     lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}"]
     lines += [f"  {path.name}" for path in written.files]
     pattern = f"{shlex.quote(str(written.directory))}/*.patch"
-    lines += ["", f"on upstream's {written.base[:12]}:  git am --keep-cr {pattern}"]
+    lines += [
+        "",
+        f"To apply them, in a clone of llama.cpp at {written.base[:12]}: git am --keep-cr {pattern}",
+    ]
     settings.show(written, lines)

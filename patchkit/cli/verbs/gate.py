@@ -28,8 +28,8 @@ from patchkit.prove.report.write import check_apart
         "patchkit gate --repo ~/llama.cpp --base master --head patchkit/gfx1151/b6900 --own '.github/*'",
     ),
 )
-@click.option("--base", type=TEXT, required=True, metavar="REF", help="Where it is to be merged.")
-@click.option("--head", type=TEXT, required=True, metavar="REF", help="What is to be merged.")
+@click.option("--base", type=TEXT, required=True, metavar="REF", help="Branch that the pull request targets.")
+@click.option("--head", type=TEXT, required=True, metavar="REF", help="Head of the pull request.")
 @click.option(
     "--repo",
     "repository",
@@ -37,31 +37,36 @@ from patchkit.prove.report.write import check_apart
     default=".",
     show_default=True,
     metavar="DIR",
-    help="A clone of this project, or of llama.cpp with our branch.",
+    help="Clone of this project, or of a llama.cpp fork with our branch.",
 )
-@click.option("--explain", is_flag=True, help="Only say which gates would run, and why. Takes seconds.")
+@click.option("--explain", is_flag=True, help="Only list the gates that would run, and why. Takes seconds.")
 @click.option(
     "--own-tests",
     type=click.Choice(["passed"]),
-    help="Say that patchkit's own tests passed on the head; this gate does not run its code.",
+    help="Confirm that patchkit's own tests passed on the head. This command does not run the head's code.",
 )
 @click.option(
     "--own",
     "own_files",
     multiple=True,
     metavar="PATTERN",
-    help="In a fork: files that are its own, not looked at.",
+    help="In a fork: ignore these files of its own. May be repeated.",
 )
-@click.option("--full", is_flag=True, help="As verify --full: also the whole library. Slow.")
+@click.option("--full", is_flag=True, help="Also build the whole library, as in verify --full. Slow.")
 @click.option(
-    "--summary", type=FOLDER, metavar="FILE", help="Append markdown to it, as $GITHUB_STEP_SUMMARY wants."
+    "--summary",
+    type=FOLDER,
+    metavar="FILE",
+    help="Append a Markdown summary to FILE, for example $GITHUB_STEP_SUMMARY.",
 )
-@click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings there, by line of the patch.")
+@click.option(
+    "--sarif", type=FOLDER, metavar="FILE", help="Write the findings as SARIF, by line of the patch."
+)
 @click.option(
     "--reports",
     type=FOLDER,
     metavar="DIR",
-    help="Write verdict, findings and each candidate's reports there.",
+    help="Write the verdict, the findings and each candidate's reports to DIR.",
 )
 @hardware_options
 def command(
@@ -73,14 +78,14 @@ def command(
     own_tests: str | None,
     **options: Any,
 ) -> int:
-    """Judge a pull request: what it changes, what that can affect, and what those gates say.
+    """Check a pull request to a patch series: find out what it affects, and run those gates.
 
-    It reads the head from git objects. Nothing of it is checked out, and none of its code is run: the
-    patchkit that judges is the one that is installed, which in CI is that of the base.
+    Reads the head from git objects. Nothing is checked out and none of the head's code is run: the installed
+    patchkit does the checking, which in CI is the one of the base branch.
 
-    Only gates run whose answer can change. The exit code is that of the first finding: 2 for the data of the
-    head, 3 for a place, 4 for a template, 1 for a gate; also 1 when patchkit itself is changed and nobody
-    says with --own-tests that its tests passed.
+    Only gates whose result can change are run. The exit code is that of the first finding: 2 for invalid
+    data, 3 for a patch that does not apply, 4 for a template, 1 for a failed gate. It is also 1 if the pull
+    request changes patchkit itself and --own-tests does not confirm that its tests passed.
     """
     hardware.check()
     check_beside_document(settings, summary, sarif)
@@ -111,7 +116,7 @@ def command(
 
 
 def _check_outputs(summary: Path | None, sarif: Path | None, reports: Path | None) -> None:
-    """Tell now what cannot be written after an hour's work; folders that are missing are made then."""
+    """Check that the outputs can be written, before an hour of work; missing folders are created later."""
     if summary is not None and sarif is not None:
         check_apart(sarif, [summary])
     if summary is not None:

@@ -15,44 +15,50 @@ from patchkit.carry.importing.update import run_update
 from patchkit.carry.lifting.pipeline import PatchOptions
 from patchkit.carry.series.catalogue import load_series
 from patchkit.cli.completing import files, patches, pins
-from patchkit.cli.new_patch import asked_guards, describe_written, guard_options, more_values
+from patchkit.cli.new_patch import describe_written, guard_options, more_values, require_guards
 from patchkit.cli.queue_text import queue_lines
 from patchkit.cli.request import build_number
 from patchkit.cli.settings import FOLDER, TEXT, Settings, options, verb
 
 _SOURCE = options(
     click.argument("sources", type=TEXT, nargs=-1, metavar="[FILE|FOLDER|REV..REV]...", shell_complete=files),
-    click.option("--pr", "pull", type=click.IntRange(min=1), metavar="N", help="A pull request of --url."),
-    click.option("--url", type=TEXT, metavar="REMOTE", help="The git remote that has refs/pull/N/head."),
     click.option(
-        "--repo", type=FOLDER, metavar="DIR", help="The clone with the commits (default: the one you are in)."
+        "--pr", "pull", type=click.IntRange(min=1), metavar="N", help="Import this pull request of --url."
+    ),
+    click.option("--url", type=TEXT, metavar="REMOTE", help="Git remote that has refs/pull/N/head."),
+    click.option(
+        "--repo",
+        type=FOLDER,
+        metavar="DIR",
+        help="Clone that has the commits (default: the current folder's).",
     ),
     click.option(
         "--upstream",
         type=TEXT,
         metavar="PIN",
         shell_complete=pins,
-        help="The pin that a diff is placed on (default: that of the series).",
+        help="llama.cpp build that a diff was made for (default: the series' default build).",
     ),
     click.option(
         "-p",
         "strip",
         type=click.IntRange(0, 99),
         metavar="N",
-        help="Folders to take off the paths of a diff, as patch -p does (default: 1, the a/ and b/).",
+        help="Leading folders to strip from the paths of a diff, as in patch -p (default: 1, for a/ and b/).",
     ),
     click.option(
         "--prefix",
         type=TEXT,
         metavar="DIR",
-        help="The folder of llama.cpp in the paths of a diff, as vendor/llama.cpp; other files are left out.",
+        help="Folder of llama.cpp in the paths of a diff, for example vendor/llama.cpp. Other files are "
+        "skipped.",
     ),
     click.option(
         "--as-build",
         type=TEXT,
         callback=build_number,
         metavar="N",
-        help="The upstream build or release below the commits, where no tag tells.",
+        help="Upstream build or release that the commits are based on, if no tag shows it.",
     ),
 )
 
@@ -70,17 +76,17 @@ _SOURCE = options(
 @_SOURCE
 @guard_options
 @more_values
-@click.option("--squash", is_flag=True, help="Make one patch of all changes of a queue.")
-@click.option("--dry-run", is_flag=True, help="Show what would become of it, and write nothing.")
-@click.option("--id", "name", type=TEXT, metavar="ID", help="The patch's id (default: made of its title).")
+@click.option("--squash", is_flag=True, help="Combine all changes of a queue into one patch.")
+@click.option("--dry-run", is_flag=True, help="Show the result without writing anything.")
+@click.option("--id", "name", type=TEXT, metavar="ID", help="Id of the patch (default: from its title).")
 @click.option(
     "--update",
     type=TEXT,
     metavar="ID",
     shell_complete=patches,
-    help="Bring a patch to the newest head of its pull request.",
+    help="Update a patch to the newest head of its pull request.",
 )
-@click.option("--force", is_flag=True, help="With --update: write over edits that were changed by hand.")
+@click.option("--force", is_flag=True, help="With --update: overwrite edits that were changed by hand.")
 def command(
     settings: Settings,
     wanted: dict[str, Any],
@@ -90,28 +96,28 @@ def command(
     force: bool,
     **given: Any,
 ) -> ExitCode:
-    """Make structural patches of a diff, a queue, commits or a pull request, and put them into the series.
+    """Turn a diff, a queue of patches, commits or a pull request into patches of the series.
 
-    Each change becomes an edit, as small as the change: in its function or struct, by the lines that it
-    replaces or stands beside; behind a guard by tokens. New files become templates. Author, message and
-    links stay. The result is compared with what the diff makes of its upstream, and placed on the newest pin
-    that is cached. When anything is refused, the series is as it was.
+    Each hunk becomes an edit that names its function or struct and the lines it replaces or follows; with a
+    GPU guard, it names tokens instead. New files become templates. Author, message and links are kept. Before
+    anything is written, the result is compared with the original diff, and the patch is placed on the newest
+    cached build. If the import fails, the series is unchanged.
 
-    A queue is a folder of patch files (its series file says which), a quilt series, an mbox, several files,
-    or REV..REV: a patch each, in order, with what each requires of those before it. What is refused leaves
-    the rest standing, and the exit code is 9; the table at the end says why.
+    A queue is a folder of patch files (with an optional series file), a quilt series, an mbox, several files,
+    or REV..REV. Each becomes a patch, in order, with the patches before it that it requires. If some are
+    rejected, the others are still imported and the exit code is 9; the table at the end gives the reasons.
 
-    --update makes the edits and files of a patch anew from the newest head of its pull request, and shows
-    what changed there. All else that its patch.toml says stays, and so do the numbers from profiles.
+    --update re-creates the edits and files of a patch from the newest head of its pull request, and shows
+    what changed. The rest of patch.toml is kept, including the numbers that come from profiles.
     """
     if update is not None:
         _update(settings, update, force=force, others={**given, **wanted, "id": name})
         return ExitCode.OK
     if force:
-        raise UsageError("--force goes with --update", code="USAGE_VALUE", hint="leave it out")
+        raise UsageError("--force requires --update", code="USAGE_VALUE", hint="omit --force")
     workspace = settings.workspace()
-    given["guards"] = asked_guards(given["guards"], workspace)
-    request = QueueRequest(wanted=PatchOptions(guard=given["guards"][0], **wanted, id=name), **given)
+    given["guards"] = require_guards(given["guards"], workspace)
+    request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
     done = import_changes(request, workspace)
     if not isinstance(done, QueueReport):
         settings.show(done, describe_written(done))
@@ -123,7 +129,7 @@ def command(
 
 
 def _lacking(done: QueueReport, workspace: Workspace) -> list[list[str]]:
-    """The keys that the new patches lack, each patch's."""
+    """Return, for each new patch, the keys that its patch.toml still lacks."""
     written = {name for each in done.patches for name, _ in each.patches}
     return [
         [line.partition(" = ")[0] for line in patch.undocumented]
@@ -136,9 +142,9 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
     given = [option for option, value in others.items() if value]
     if given:
         raise UsageError(
-            f"--update takes everything from the patch '{name}'",
+            f"--update cannot be combined with {', '.join(given)}",
             code="IMPORT_UPDATE_ALONE",
-            why=f"given as well: {', '.join(given)}",
+            why=f"it takes these values from the patch '{name}'",
             hint=f"patchkit import --update {shlex.quote(name)}",
         )
     done = run_update(name, settings.workspace(), force=force)

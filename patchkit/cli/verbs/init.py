@@ -31,20 +31,20 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     "--plain",
     "is_plain",
     is_flag=True,
-    help="Without our patches and without GPUs: for patches that are for every build.",
+    help="Start with no patches and no GPUs, for patches that apply to every build.",
 )
 @click.option(
     "--upstream",
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="Where to begin: a known build (default: the newest pin that has these GPUs).",
+    help="llama.cpp build to start at (default: the newest in the lock file with these GPUs).",
 )
 @click.option(
     "--upstream-url",
     type=TEXT,
     metavar="URL",
-    help="With --plain: a mirror or local clone to ask for the build, which may be any that it has.",
+    help="With --plain: mirror or local clone to get llama.cpp from; --upstream may be any build it has.",
 )
 def command(
     settings: Settings,
@@ -55,27 +55,28 @@ def command(
     *,
     is_plain: bool,
 ) -> None:
-    """Make a series of your own: a copy of patches, templates and profiles, to be a repository of its own.
+    """Create a patch series of your own: a copy of our patches, templates and GPU profiles.
 
-    import and new put your patches beside ours, bump carries all of them from build to build. The lock begins
-    with what is recorded for these GPUs; without --arch for all.
+    Put it into a git repository of its own. import and new add your patches to ours, and bump moves all of
+    them from build to build. The lock file starts with the results recorded for these GPUs (without --arch:
+    for all).
 
-    With --plain it begins without a patch and knows no GPU: it is for a queue of patches that are for every
-    build, as a server's or a packager's. No command asks for --arch in it.
+    With --plain, the series starts empty and has no GPUs. This is for patches that apply to every build, for
+    example those of a server operator or a distribution. Commands then need no --arch.
     """
     if is_plain and archs:
         raise UsageError(
-            f"--plain and --arch {archs[0]} contradict each other",
+            f"--plain cannot be combined with --arch {archs[0]}",
             code="OPTIONS_CONTRADICT",
-            why="a plain series knows no GPU: each of its patches is for every build",
-            hint="drop one of them",
+            why="a plain series has no GPUs; each of its patches is for every build",
+            hint="omit one of them",
         )
     if upstream_url is not None and not is_plain:
         raise UsageError(
-            "--upstream-url goes with --plain",
+            "--upstream-url requires --plain",
             code="OPTIONS_CONTRADICT",
-            why="a copy begins at a build that is known here",
-            hint="patchkit bump --to BUILD --upstream-url URL goes on from there",
+            why="a copy of our series starts at a build of its lock file",
+            hint="move it afterwards: patchkit bump --to BUILD --upstream-url URL",
         )
     workspace = settings.workspace()
     if is_plain:
@@ -87,9 +88,10 @@ def command(
 
 def _lines(made: OwnSeries) -> Iterator[str]:
     folder = shlex.quote(str(made.folder))
-    yield f"{made.folder}: {counted(len(made.patches), 'patch', 'patches')}, at {build_name(made.build)}"
-    yield from (f"  recorded: {name}" for name in made.recorded)
-    yield "from now on, in this shell:"
+    many = counted(len(made.patches), "patch", "patches")
+    yield f"created {made.folder}: {many} on {build_name(made.build)}"
+    yield from (f"  recorded result: {name}" for name in made.recorded)
+    yield "to use this series in this shell:"
     yield f"  export PATCHKIT_SERIES={folder}"
     following = list(_next(made, folder))
     if following:

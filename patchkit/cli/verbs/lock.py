@@ -19,15 +19,18 @@ from patchkit.cli.settings import Settings, verb
 @verb("lock", example=("patchkit lock --arch gfx1151", "patchkit lock --all"))
 @lock_options
 @click.option(
-    "--all", "every", is_flag=True, help="Every result of the lock anew, for all its GPUs, pins and patches."
+    "--all",
+    "every",
+    is_flag=True,
+    help="Record every result of the lock again, for all its GPUs, builds and sets of patches.",
 )
 def command(settings: Settings, wanted: Request, *, every: bool) -> None:
-    """Record what the series gives at the pin, after a patch, a template or a profile was changed.
+    """Record the resulting source tree after you changed a patch, a template or a profile.
 
-    Rewrites the result in patches/upstream.lock; look at what changed with git diff before you commit it.
+    Rewrites the result in patches/upstream.lock. Review the change with git diff before you commit it.
 
-    A profile or a shared template is an input of several results. With --all each of them is made anew, with
-    the opt-in patches that it has; the lock is replaced once, when all are made, or not at all.
+    A profile or a shared template affects several results. With --all, each is recorded again with its
+    optional patches. The lock file is replaced only when all of them succeed.
     """
     if every:
         _refuse_narrowing(wanted)
@@ -38,8 +41,8 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
         settings.show({"lock": str(lock), **fields_of(done)}, _lines(done, lock))
     else:
         one = relock(replace(wanted, archs=choose_archs(workspace, wanted.archs)), workspace)
-        told = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
-        settings.show({"lock": str(lock), **fields_of(one)}, [told])
+        line = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
+        settings.show({"lock": str(lock), **fields_of(one)}, [line])
 
 
 def _refuse_narrowing(wanted: Request) -> None:
@@ -54,24 +57,24 @@ def _refuse_narrowing(wanted: Request) -> None:
     given = [name for name, value in named.items() if value]
     if given:
         raise UsageError(
-            f"--all and {', '.join(given)} contradict each other",
+            f"--all cannot be combined with {', '.join(given)}",
             code="LOCK_ALL_NARROWED",
-            why="--all is every result that the lock has",
-            hint="patchkit lock --all, or leave --all out to record one result",
+            why="--all records every result in the lock",
+            hint="use --all alone, or omit it to record one result",
         )
 
 
 def _lines(done: Relocked, lock: Path) -> Iterator[str]:
     count = sum(each.changed for each in done.results)
-    yield f"{lock}: {count} of {len(done.results)} results recorded anew"
+    yield f"{lock}: {count} of {len(done.results)} results changed"
     for each in done.results:
         result = each.result
         patches = ", ".join(result.patches) or "no patches"
         yield f"  {result.name}: {_state(each)}, tree {result.tree[:12]}, {patches}"
         if each.was != result.patches:
-            yield f"    instead of {', '.join(each.was) or 'no patches'}"
-    yield from (f"  {name}: taken out, its GPU has no profile any more" for name in done.dropped)
+            yield f"    before: {', '.join(each.was) or 'no patches'}"
+    yield from (f"  {name}: removed, because its GPU has no profile any more" for name in done.dropped)
 
 
-def _state(one: RecordedResult) -> str:
-    return "recorded" if one.changed else "as it was"
+def _state(one: Recorded) -> str:
+    return "recorded" if one.changed else "unchanged"

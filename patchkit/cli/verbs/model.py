@@ -27,7 +27,7 @@ from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, pins
 from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
 from patchkit.cli.settings import FOLDER, Settings, verb
-from patchkit.cli.timelines import Asked, time_lines, timeline_lines
+from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_lines
 from patchkit.gpu.api import ProgramTime
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.operations import OperationCase
@@ -48,7 +48,7 @@ from patchkit.toolchain.machine import Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernels:
-    """Of which tree the kernels are: a pin of the lock, or a commit of the user's clone."""
+    """The tree whose kernels are modelled: a pin of the lock, or a commit of the user's clone."""
 
     upstream: str | None = None
     onto: Onto | None = None
@@ -75,63 +75,90 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     ),
 )
 @arch_option
-@click.option("--type", "kind", metavar="TYPE", help="Of the weights of a matrix product, as q4_K.")
-@click.option("--rows", type=_SIZE, metavar="M", help="Outputs of the matrix.")
-@click.option("--columns", type=_SIZE, metavar="K", help="Inputs of the matrix.")
-@click.option("--experts", type=_EXPERTS, default=1, help="So many such matrices, one for each expert.")
+@click.option("--type", "kind", metavar="TYPE", help="Matmul: data type of the weights, for example q4_K.")
+@click.option("--rows", type=_SIZE, metavar="M", help="Matmul: rows of the weights (outputs).")
+@click.option("--columns", type=_SIZE, metavar="K", help="Matmul: columns of the weights (inputs).")
+@click.option("--experts", type=_EXPERTS, default=1, help="Matmul of an MoE model: number of experts.")
+@click.option("--used", type=_EXPERTS, default=1, help="Matmul of an MoE model: experts used per token.")
+@click.option("--head-size", type=_SIZE, metavar="D", help="Attention: head size.")
+@click.option("--heads", type=_SIZE, default=32, show_default=True, help="Attention: query heads.")
+@click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Attention: KV heads.")
 @click.option(
-    "--used", type=_EXPERTS, default=1, help="Of the experts, those that a token is multiplied with."
+    "--kv",
+    type=_DEPTH,
+    metavar="ROWS",
+    help="Attention: tokens in the KV cache, those of the batch included.",
 )
-@click.option("--head-size", type=_SIZE, metavar="D", help="Of attention, in place of a matrix product.")
-@click.option("--heads", type=_SIZE, default=32, show_default=True, help="Query heads of attention.")
-@click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Heads of K and V.")
-@click.option("--kv", type=_DEPTH, metavar="ROWS", help="Rows of K and V: the tokens before and these.")
-@click.option("--kv-type", default="f16", show_default=True, help="Of K and V.")
-@click.option("--tokens", type=_TOKENS, metavar="N", help="Of the batch; 1 is decode.")
+@click.option("--kv-type", default="f16", show_default=True, help="Data type of the KV cache.")
+@click.option("--tokens", type=_TOKENS, metavar="N", help="Tokens in the batch; 1 is decode.")
 @click.option(
     "--repeated",
     is_flag=True,
-    help="The operation runs again and again on the same tensors, as test-backend-ops perf does it: what "
-    "fits into the caches is there. Without it, as in a model, weights and KV come from DRAM.",
+    help="Model repeated runs on the same tensors, as test-backend-ops perf does, so that data that "
+    "fits is in "
+    "the caches. By default weights and KV cache come from DRAM, as in a model.",
 )
-@click.option("--gguf", type=FOLDER, metavar="FILE", help="A whole model; its header is read, no data.")
-@click.option("--shape", type=FOLDER, metavar="FILE.toml", help="A description of the model instead.")
 @click.option(
-    "--depth", type=click.IntRange(min=0, max=2**18), default=0, show_default=True, help="Tokens before."
+    "--gguf", type=FOLDER, metavar="FILE", help="Model a whole GGUF model (only its header is read)."
 )
-@click.option("--pp", "prompt", type=_BATCH, default=512, show_default=True, help="Of a prompt; 0: none.")
-@click.option("--tg", "generated", type=_BATCH, default=128, show_default=True, help="Generated; 0: none.")
+@click.option(
+    "--shape", type=FOLDER, metavar="FILE.toml", help="Model a whole model from a description file."
+)
+@click.option(
+    "--depth",
+    type=click.IntRange(min=0, max=2**18),
+    default=0,
+    show_default=True,
+    help="Tokens already in the KV cache (llama-bench -d).",
+)
+@click.option(
+    "--pp",
+    "prompt",
+    type=_BATCH,
+    default=512,
+    show_default=True,
+    help="Prompt length in tokens (0 to skip).",
+)
+@click.option(
+    "--tg",
+    "generated",
+    type=_BATCH,
+    default=128,
+    show_default=True,
+    help="Tokens to generate (0 to skip).",
+)
 @click.option(
     "--upstream",
     metavar="BUILD",
     shell_complete=pins,
-    help="Of which pin the kernels are (default: the lock's).",
+    help="llama.cpp build whose kernels to model (default: the lock's default).",
 )
 @CLONE
 @click.option(
     "--timeline",
     is_flag=True,
-    help="With --gguf or --shape: the launches and copies of upstream's own host code, which runs a file of "
-    "the model's shapes with few of its layers; each kernel's time, what limits it, and its bound.",
+    help="With --gguf or --shape: record the launches and copies of llama.cpp's own host code on a "
+    "reduced copy "
+    "of the model (few layers), and list each kernel's time, its limit and its roofline.",
 )
 @click.option(
     "--parallel",
     multiple=True,
     type=click.IntRange(min=2, max=64),
     metavar="N",
-    help="With --timeline: N sequences generate at the same time, behind what they share. Repeatable.",
+    help="With --timeline: also generate N parallel sequences. May be repeated.",
 )
 @click.option(
     "--against",
     type=FOLDER,
     metavar="FILE",
-    help="Published times, or evidence files, to be modelled and compared.",
+    help="Compare modelled with measured times: a file of published times, or an evidence file.",
 )
 @click.option(
     "--plot",
     type=FOLDER,
     metavar="FILE.svg",
-    help="A picture: with --against both times, with --timeline the kernels with their bounds.",
+    help="Write a chart: with --against measured and modelled times, with --timeline the kernels.",
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
@@ -145,22 +172,22 @@ def command(
     program: tuple[str, ...],
     **options: Any,
 ) -> None:
-    """Say how long a GPU would take for an operation, a model or a program: modelled, never measured.
+    """Predict how long a GPU takes for an operation, a model or a program: modelled, not measured.
 
-    The kernels' machine code is executed on the emulated GPU for some blocks, and played instruction by
-    instruction on a model of one work group processor, its caches and memory
-    (docs/how-it-works/gpu.md). Shown are upstream's kernels and, where there is a candidate, those of the
-    patches, what limits each, and how far such modelled times were from published ones.
+    Runs some blocks of each kernel's machine code on the emulated GPU, and simulates the instructions on a
+    timing model of one work group processor with its caches and memory (docs/how-it-works/gpu.md). Shows
+    upstream's kernels and, if there is a candidate branch, the patched ones; what limits each of them; and
+    the error of such predictions against published measurements.
 
-    A program of your own, behind --, is run for some blocks of each launch; what it computes means nothing
-    then. Shown is each kernel with its launches.
+    To time a program of your own, put it after --. Only some blocks of each launch run, so its results are
+    meaningless; you get the time of each kernel.
     """
     if program:
         _refuse_with_program()
         timed = open_gpu(settings, arch).time(program, quiet=settings.json)
         settings.show(timed, _program(timed))
         if timed.cut_short:
-            settings.reporter().warn(f"a signal ended {program[0]}: what it launches later is missing")
+            settings.reporter().warn(f"{program[0]} was killed by a signal; its later launches are missing")
             raise click.exceptions.Exit(ExitCode.GATE_FAILED)
         return
     tree = Kernels(upstream=upstream, onto=make_onto(onto, repo, upstream=upstream))
@@ -169,7 +196,7 @@ def command(
     if against is not None:
         if tree != Kernels() or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
             raise UsageError(
-                "--against takes the operations from its file",
+                "--against cannot be combined with options that select an operation",
                 code="USAGE_SYNTAX",
                 hint=f"patchkit model --arch {arch} --against FILE",
             )
@@ -185,7 +212,7 @@ def command(
         if plot is not None and found.errors():
             picture = draw_scatter(
                 found.pairs(),
-                title=f"{arch}: modelled times, and published ones of {against.name}",
+                title=f"{arch}: modelled times against those published in {against.name}",
                 axes_are=("published, microseconds", "modelled, microseconds"),
                 form="svg",
             )
@@ -213,12 +240,11 @@ def _timeline(
 ) -> None:
     if not of["timeline"] or (of["gguf"] is None) == (of["shape"] is None):
         raise UsageError(
-            "--timeline is about one whole model",
+            "--timeline requires exactly one of --gguf and --shape, and --parallel requires --timeline",
             code="USAGE_SYNTAX",
-            why="it needs --gguf or --shape, and --parallel goes with it",
             hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
         )
-    asked = Asked(
+    request = TimelineRequest(
         gguf=of["gguf"],
         shape=of["shape"],
         depth=of["depth"],
@@ -231,7 +257,7 @@ def _timeline(
         check_output(of["plot"], "preparing the picture")
     with contextlib.ExitStack() as stack:
         recorders = _recorders(timings, tree, stack, with_rocwmma=False)
-        name, tests = time_lines(timings, profile, recorders, asked)
+        name, tests = model_timelines(timings, profile, recorders, request)
     if of["plot"] is not None:
         picture = draw_timelines(name, tests).encode("utf-8")
         write_output(of["plot"], picture, "writing the picture")
@@ -239,27 +265,27 @@ def _timeline(
     settings.show(document, timeline_lines(name, tests))
 
 
-# Options that go with a program of the user's own.
+# Options that are allowed with a program of the user's own.
 _OF_PROGRAM = frozenset({"arch", "program"})
 
 
 def _refuse_with_program() -> None:
-    """Whether nothing else was asked for beside a program. Raises USAGE_SYNTAX."""
+    """Raise USAGE_SYNTAX if an option about operations was given in addition to a program."""
     context = click.get_current_context()
     for parameter in context.command.params:
         is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
         if parameter.expose_value and parameter.name not in _OF_PROGRAM and not is_default:
             raise UsageError(
-                f"{parameter.opts[0]} is about operations of llama.cpp, and a program has its own",
+                f"{parameter.opts[0]} cannot be combined with a program",
                 code="USAGE_SYNTAX",
                 hint="patchkit model --arch gfx1151 -- ./program arguments",
             )
 
 
 def _program(timed: ProgramTime) -> Iterator[str]:
-    yield f"emulated {timed.arch} (modelled, not measured; only some blocks ran)"
-    head = f"{'us':>10} {'launches':>8} {'longest':>9} {'blocks':>7} {'threads':>7} {'waves/SIMD':>10}"
-    yield f"{head}  {'limit':<18} kernel"
+    yield f"{timed.arch}: modelled, not measured; only some blocks of each launch ran"
+    head = f"{'total us':>10} {'launches':>8} {'max us':>9} {'blocks':>7} {'threads':>7} {'waves/SIMD':>10}"
+    yield f"{head}  {'limited by':<18} kernel"
     for kernel in timed.kernels:
         longest, played = kernel.longest, kernel.longest.played
         yield (
@@ -267,7 +293,7 @@ def _program(timed: ProgramTime) -> Iterator[str]:
             f"{math.prod(kernel.head.block):>7} {played.waves_per_simd:>10.1f}  {longest.limit:<18} "
             f"{kernel.head.kernel[:48]}"
         )
-    yield f"{timed.us:>10.1f} in all, one after the other; the program ended with status {timed.status}"
+    yield f"{timed.us:>10.1f} us in total, without overlap; the program's exit status was {timed.status}"
 
 
 def _case(of: Mapping[str, Any]) -> Timed:
@@ -279,18 +305,18 @@ def _case(of: Mapping[str, Any]) -> Timed:
         )
     if of["used"] > of["experts"]:
         raise UsageError(
-            f"a token is multiplied with {of['used']} of {of['experts']} experts",
+            f"--used {of['used']} is more than --experts {of['experts']}",
             code="USAGE_SYNTAX",
-            hint="--used is at most --experts",
+            hint="use at most as many experts as there are",
         )
     if is_matrix and of["head_size"] is None:
         return matrix_case(
             of["kind"], of["rows"], of["columns"], of["tokens"], experts=of["experts"], used=of["used"]
         )
     raise UsageError(
-        "which operation is not said",
+        "no operation is selected",
         code="OPERATION_NOT_NAMED",
-        why="a matrix product has --type, --rows, --columns, --tokens; attention --head-size, --kv, --tokens",
+        why="a matmul needs --type, --rows, --columns and --tokens; attention --head-size, --kv and --tokens",
         hint="patchkit model --arch gfx1151 --type q4_K --rows 4096 --columns 4096 --tokens 512",
     )
 
@@ -318,9 +344,9 @@ def _as_source(exported: ExportedTree, pin: Pin) -> Source:
 def _recorders(
     timings: Timings, tree: Kernels, stack: contextlib.ExitStack, *, with_rocwmma: bool
 ) -> dict[str, Recorder]:
-    """The tree of a pin, or of a user's commit, as it is built by default; the candidate if there is one.
+    """Make recorders for upstream as built by default and, if there is one, for the candidate.
 
-    Between them, where it is wanted and upstream has one, with its attention kernel on rocWMMA.
+    With ``with_rocwmma``, and if this build has one, also for upstream's rocWMMA attention kernel.
     """
     workspace = timings.workspace
     if tree.onto is None:
@@ -335,7 +361,7 @@ def _recorders(
     try:
         repository, candidate = find_candidate(workspace, (timings.gpu.device.arch,), pin)
     except GitError as error:
-        workspace.reporter.warn(f"upstream's kernels only: {error.message}")
+        workspace.reporter.warn(f"modelling upstream's kernels only: {error.message}")
         return found
     exported = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
     found["candidate"] = timings.record(_as_source(exported, pin), stack)
@@ -345,7 +371,7 @@ def _recorders(
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
     if gguf is not None and shape is not None:
         raise UsageError(
-            "--gguf and --shape both describe a model", code="USAGE_SYNTAX", hint="leave one out"
+            "--gguf cannot be combined with --shape", code="USAGE_SYNTAX", hint="omit one of them"
         )
     if gguf is not None:
         return shape_of_header(load_gguf_parts(gguf), gguf)
@@ -356,18 +382,20 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[MeasuredComparison]]]:
-    """The times by test and side, and by test what machines measured of the same, by the series' evidence."""
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[Beside]]]:
+    """Return the times by test and side, and by test the measurements of the same in the series' evidence."""
     files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
     measured: dict[str, list[MeasuredComparison]] = {}
     batches = {}
     if of["prompt"]:
         batches[f"pp{of['prompt']} @ d{of['depth']}"] = Batch(tokens=of["prompt"], depth=of["depth"])
-    if of["generated"]:  # the token in the middle of them
+    if of["generated"]:  # the token in the middle stands for all of them
         middle = of["depth"] + of["generated"] // 2
         batches[f"tg{of['generated']} @ d{of['depth']}"] = Batch(tokens=1, depth=middle)
     if not batches:
-        raise UsageError("there is nothing to model", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128")
+        raise UsageError(
+            "nothing to model: --pp and --tg are both 0", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128"
+        )
     found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
     with contextlib.ExitStack() as stack:
         recorders = _recorders(timings, tree, stack, with_rocwmma=True)
@@ -411,13 +439,13 @@ def _models(
     tests: dict[str, dict[str, ModelTime]], network: ModelShape, measured: dict[str, list[MeasuredComparison]]
 ) -> Iterator[str]:
     yield f"{network.name} (modelled, not measured; {network.source})"
-    yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  most of the time"
+    yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  largest shares of the time"
     for test, times in tests.items():
         for side, time in times.items():
             most = sorted(time.parts, key=lambda part: -part.us)[:3]
-            told = ", ".join(f"{part.us / time.us:.0%} {part.count} x {part.case}" for part in most)
+            largest = ", ".join(f"{part.us / time.us:.0%} {part.count} x {part.case}" for part in most)
             shares = f"{time.attention:>9.1%} {time.of_library:>6.0%}"
-            yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {told}"
+            yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {largest}"
             yield from (f"  no kernel for {missing}" for missing in time.missing)
         yield from _gains({side: time.rate for side, time in times.items()})
         yield from (line for one in measured[test] for line in one.lines())
@@ -439,7 +467,7 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
             continue
         yield f"{name}: {time.us:.1f} us{_error(time)}"
         yield from (f"  not modelled: {call} (BLAS)" for call in time.products)
-        yield f"  {'us':>9} {'blocks':>7} {'waves/SIMD':>10} {'MHz':>5}  {'limit':<18} kernel"
+        yield f"  {'us':>9} {'blocks':>7} {'waves/SIMD':>10} {'MHz':>5}  {'limited by':<18} kernel"
         for kernel in time.kernels:
             played = kernel.played
             shares = ", ".join(f"{what} {part:.0%}" for what, part in list(kernel.shares.items())[:4])
@@ -455,19 +483,19 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
 
 def _error(time: OperationTime) -> str:
     if isinstance(time.case, OperationCase) and time.case.experts > 1:
-        return "; no published time of a product of experts was compared"
+        return "; its error is unknown: no MoE matmul was compared with a published time"
     known = time.error
     if known is None:
         of = in_words(time.kind, head_size_of(time.case))
-        return f"; the model is not held to published times of such kernels ({of})"
+        return f"; its error is unknown: no such kernel was compared with a published time ({of})"
     return (
-        f"; of {known.points} published times of such kernels ({known}) half were met within "
-        f"{known.median:.0%}, nine of ten within {known.p90:.0%}"
+        f"; error against {known.points} published times of such kernels ({known}): median "
+        f"{known.median:.0%}, 90th percentile {known.p90:.0%}"
     )
 
 
 def _compared_models(found: Comparison) -> Iterator[str]:
-    """Speeds of whole models and their errors, apart from those of kernels."""
+    """Yield the speeds of whole models and their errors."""
     if not found.models:
         return
     yield ""
@@ -480,7 +508,7 @@ def _compared_models(found: Comparison) -> Iterator[str]:
         yield (
             f"{point.index:>4} {point.side:<7} {point.pin.name:>6} {point.measured:>9.1f} "
             f"{one.modelled.rate:>9.1f} {one.error:>+7.1%} {one.modelled.of_library:>5.0%}  "
-            f"{point.model.name}, {point.what}: {batch.tokens} behind {batch.depth}"
+            f"{point.model.name}, {point.what}: {batch.tokens} tokens @ d{batch.depth}"
             f"{f' ({note})' if note else ''}"
         )
     yield ""
@@ -490,7 +518,7 @@ def _compared_models(found: Comparison) -> Iterator[str]:
 
 
 def _compared_attention(found: Comparison) -> Iterator[str]:
-    """Times of attention in a batch, of kernels or between two depths, and their errors."""
+    """Yield the times of attention, of kernels or as differences between two depths, and their errors."""
     if not found.attention:
         return
     yield ""
@@ -503,8 +531,8 @@ def _compared_attention(found: Comparison) -> Iterator[str]:
         if one.modelled_us is None:
             yield f"{start} {'-':>9} {'-':>7}  {one.kind:<9}  {point}: {one.why}"
             continue
-        told = f" ({notes})" if notes else ""
-        yield f"{start} {one.modelled_us:>9.0f} {one.error:>+7.1%}  {one.kind:<9}  {point}{told}"
+        note = f" ({notes})" if notes else ""
+        yield f"{start} {one.modelled_us:>9.0f} {one.error:>+7.1%}  {one.kind:<9}  {point}{note}"
     yield ""
     yield f"{'attention':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
     for name, errors in found.attention_errors().items():
@@ -513,7 +541,7 @@ def _compared_attention(found: Comparison) -> Iterator[str]:
 
 def _comparison(found: Comparison) -> Iterator[str]:
     head = f"{'row':>4} {'side':<6} {'build':>6} {'measured':>9} {'modelled':>9}"
-    yield f"{head} {'error':>7}  {'limit':<18} operation"
+    yield f"{head} {'error':>7}  {'limited by':<18} operation"
     for one in found.compared:
         point = one.point
         start = f"{point.index:>4} {point.side:<6} {point.pin.name:>6} {point.measured_us:>9.1f}"
@@ -523,8 +551,8 @@ def _comparison(found: Comparison) -> Iterator[str]:
             yield f"{start} {'-':>9} {'-':>7}  {'':<18} {what}: {one.why}"
             continue
         limit = max(one.modelled.kernels, key=lambda kernel: kernel.us).limit
-        told = f" ({note})" if note else ""
-        yield f"{start} {one.modelled.us:>9.1f} {one.error:>+7.1%}  {limit:<18} {what}{told}"
+        remark = f" ({note})" if note else ""
+        yield f"{start} {one.modelled.us:>9.1f} {one.error:>+7.1%}  {limit:<18} {what}{remark}"
     for refused in found.refused:
         side = refused.side or ""
         none = f"{'-':>6} {'':>9} {'-':>9} {'-':>7}  {'':<18}"
@@ -547,4 +575,4 @@ def _comparison(found: Comparison) -> Iterator[str]:
             f"ratios: {len(found.ratios)}, median error {found.ratio_errors().median:.1%}; "
             f"of {signs[1]} that differ by 4 % or more {signs[0]} have the right sign"
         )
-    yield "Modelled times; the measured ones are those of the file."
+    yield "Modelled times are computed without a GPU; measured ones are from the file."

@@ -14,27 +14,32 @@ from patchkit.cli.settings import TEXT, Settings, options, verb
 
 _PLACE = options(
     click.argument("topic", type=TEXT, metavar="TOPIC"),
-    click.option("--file", type=TEXT, required=True, metavar="PATH", help="The file, as upstream names it."),
     click.option(
-        "--function", type=TEXT, metavar="NAME", help="The function (default: the file as a whole)."
+        "--file", type=TEXT, required=True, metavar="PATH", help="File to edit, by its path in llama.cpp."
     ),
     click.option(
-        "--parameters", type=TEXT, metavar="TOKENS", help="Tokens of its parameters, where it has twins."
+        "--function", type=TEXT, metavar="NAME", help="Function to edit (default: search the whole file)."
     ),
-    click.option("--at", type=TEXT, required=True, metavar="TOKENS", help="The tokens that are there now."),
+    click.option(
+        "--parameters",
+        type=TEXT,
+        metavar="TOKENS",
+        help="Parameter list of the function, if several have its name.",
+    ),
+    click.option("--at", type=TEXT, required=True, metavar="TOKENS", help="The code that is there now."),
     click.option(
         "--upstream",
         type=TEXT,
         metavar="PIN",
         shell_complete=pins,
-        help="A pin of the lock (default: the newest cached).",
+        help="llama.cpp build, one of those in the lock file (default: the newest cached).",
     ),
 )
 _VERBS = options(
-    click.option("--change-to", type=TEXT, metavar="TEXT", help="What takes their place."),
-    click.option("--insert-before", type=TEXT, metavar="TEXT", help="What comes before them."),
-    click.option("--insert-after", type=TEXT, metavar="TEXT", help="What comes behind them."),
-    click.option("--remove", is_flag=True, help="Take them away."),
+    click.option("--change-to", type=TEXT, metavar="TEXT", help="Replace the code of --at by TEXT."),
+    click.option("--insert-before", type=TEXT, metavar="TEXT", help="Insert TEXT before it."),
+    click.option("--insert-after", type=TEXT, metavar="TEXT", help="Insert TEXT after it."),
+    click.option("--remove", is_flag=True, help="Remove it."),
 )
 
 
@@ -59,10 +64,10 @@ def command(
     remove: bool,
     **place: Any,
 ) -> None:
-    """Write a patch of one change: a place in a function, and what to put there.
+    """Write a patch with a single edit: a place in a function, and the code to put there.
 
-    The patch.toml has what it must have, the profile its line, and both are tried first: plan accepts them.
-    What it is good for is asked for when its result is recorded or published.
+    Writes patch.toml and the line in the GPU's profile, after checking that the patch applies. You describe
+    its purpose and expected gain in patch.toml later, before you record (lock) or publish its result.
     """
     verbs = {"change_to": change_to, "insert_before": insert_before, "insert_after": insert_after}
     given = {name: text for name, text in verbs.items() if text is not None} | (
@@ -70,9 +75,9 @@ def command(
     )
     if len(given) != 1:
         raise UsageError(
-            "say what to do there, once",
+            "exactly one edit is required",
             code="USAGE_MISSING",
-            hint="--change-to TEXT, --insert-before TEXT, --insert-after TEXT or --remove",
+            hint="use one of --change-to TEXT, --insert-before TEXT, --insert-after TEXT, --remove",
         )
     ((name, text),) = given.items()
     workspace = settings.workspace()

@@ -23,7 +23,9 @@ from patchkit.toolchain.parts import BackendName
 )
 @candidate_options
 @program_options
-@click.option("--out", type=FOLDER, default=".", metavar="DIR", help="Where the wheel goes (default: here).")
+@click.option(
+    "--out", type=FOLDER, default=".", metavar="DIR", help="Folder for the wheel (default: this one)."
+)
 def command(
     settings: Settings,
     choice: CandidateChoice,
@@ -31,13 +33,13 @@ def command(
     programs: tuple[str, ...],
     out: Path,
 ) -> None:
-    """Make a wheel of the candidate's programs.
+    """Build a Python wheel that contains the patched programs.
 
-    pip installs it; llama-bench, llama-server and the others then run by their names. The wheel is named
-    after the GPU and the build, and says which gates these bytes have passed.
+    After pip install you can run llama-bench, llama-server and the others by name. The wheel is named after
+    the GPU and the build, and its metadata lists the gates that these binaries passed.
     """
     workspace = settings.workspace()
-    chosen = choice.choose(workspace, check=False)  # told after what is wrong with the other options
+    chosen = choice.choose(workspace, check=False)  # checked later, after the other options
     report = run_package(
         workspace,
         archs=chosen.archs,
@@ -52,6 +54,6 @@ def command(
         str(report.wheel),
         f"{report.size_bytes / 1e6:.1f} MB, sha256 {report.sha256}",
         report.proof,
-        f"install it: pip install {report.wheel}",
+        f"To install: pip install {report.wheel}",
     ]
     settings.show(report, lines)

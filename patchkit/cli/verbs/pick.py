@@ -13,7 +13,7 @@ from patchkit.base.errors import UsageError
 from patchkit.base.files import check_output
 from patchkit.base.plain import fields_of
 from patchkit.cli.gate_options import check_beside_document, runner_options
-from patchkit.cli.request import DEVICE, Asked, try_options
+from patchkit.cli.request import DEVICE, ApplyOptions, try_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 from patchkit.gpu.hardware.bench.compare import plot_format
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -38,10 +38,24 @@ _plan_options = packed(
         default=3,
         show_default=True,
         metavar="N",
-        help="In one call of llama-bench.",
+        help="Repetitions per call of llama-bench (-r).",
     ),
-    click.option("--batch", type=_NUMBER, default=2048, show_default=True, metavar="N", help="-b"),
-    click.option("--micro-batch", type=_NUMBER, default=512, show_default=True, metavar="N", help="-ub"),
+    click.option(
+        "--batch",
+        type=_NUMBER,
+        default=2048,
+        show_default=True,
+        metavar="N",
+        help="Batch size (llama-bench -b).",
+    ),
+    click.option(
+        "--micro-batch",
+        type=_NUMBER,
+        default=512,
+        show_default=True,
+        metavar="N",
+        help="Micro-batch size (llama-bench -ub).",
+    ),
     click.option("--threads", type=_NUMBER, metavar="N", help="CPU threads (default: llama-bench's)."),
 )
 
@@ -57,7 +71,13 @@ _plan_options = packed(
 )
 @try_options
 @click.option(
-    "--model", "models", type=FOLDER, multiple=True, required=True, metavar="GGUF", help="Again for more."
+    "--model",
+    "models",
+    type=FOLDER,
+    multiple=True,
+    required=True,
+    metavar="GGUF",
+    help="GGUF model to measure. May be repeated.",
 )
 @click.option(
     "--tests",
@@ -65,16 +85,22 @@ _plan_options = packed(
     default="pp512,tg128",
     show_default=True,
     metavar="LIST",
-    help="pp512 reads a prompt, tg128 generates, @d16384 behind that many tokens.",
+    help="Tests to run: pp512 processes a prompt of 512 tokens, tg128 generates 128; @d16384 adds a depth.",
 )
-@click.option("--minutes", type=Size(min=0.1), default=30.0, show_default=True, help="For measuring.")
+@click.option(
+    "--minutes",
+    type=Size(min=0.1),
+    default=30.0,
+    show_default=True,
+    help="Time limit for measuring. Building takes extra time.",
+)
 @click.option(
     "--least",
     type=Size(min=0.1, max=50.0),
     default=2.0,
     show_default=True,
     metavar="PERCENT",
-    help="The smallest change that counts; a smaller one takes more rounds.",
+    help="Smallest speed change that matters to you. Smaller values need more rounds.",
 )
 @click.option(
     "--builds",
@@ -82,22 +108,36 @@ _plan_options = packed(
     default=24,
     show_default=True,
     metavar="N",
-    help="The most to build and measure side by side: more spare rounds; 1: one build per patch, without it.",
+    help="Maximum number of builds to compare in one round. More builds need fewer rounds; 1 builds once per "
+    "patch, without that patch.",
 )
 @_plan_options
-@click.option("--backend", type=DEVICE, help="On what (default: hip, if the GPU is here).")
-@click.option("--emulated", is_flag=True, help="With --modelled: right or wrong on the emulated GPU.")
-@click.option("--modelled", is_flag=True, help="With --emulated: times by the timing model, none measured.")
-@packed("where", dict, runner_options)
-@click.option("--out", type=FOLDER, metavar="DIR", help="Keep everything there (default: in the cache).")
-@click.option("--plot", type=FOLDER, metavar="FILE", help="Also draw what each patch brings: .svg or .png.")
-@click.option("--fresh", is_flag=True, help="Throw away what was measured there, and check all anew.")
 @click.option(
-    "--timeout", type=_NUMBER, default=60, show_default=True, metavar="MINUTES", help="For one call."
+    "--backend", type=DEVICE, help="Backend to measure (default: hip, if this machine has the GPU)."
+)
+@click.option(
+    "--emulated", is_flag=True, help="With --modelled: check correctness on the emulated GPU instead."
+)
+@click.option(
+    "--modelled", is_flag=True, help="With --emulated: use modelled times instead of measured ones."
+)
+@packed("where", dict, runner_options)
+@click.option("--out", type=FOLDER, metavar="DIR", help="Folder for all results (default: in the cache).")
+@click.option(
+    "--plot", type=FOLDER, metavar="FILE", help="Write a chart of each patch's effect: .svg or .png."
+)
+@click.option("--fresh", is_flag=True, help="Discard earlier results, and repeat all checks.")
+@click.option(
+    "--timeout",
+    type=_NUMBER,
+    default=60,
+    show_default=True,
+    metavar="MINUTES",
+    help="Time limit for one call of llama-bench.",
 )
 def command(
     settings: Settings,
-    asked: Asked,
+    asked: ApplyOptions,
     models: tuple[Path, ...],
     tests: str,
     least: float,
@@ -109,32 +149,34 @@ def command(
     modelled: bool,
     **options: Any,
 ) -> None:
-    """Find the patches that pay on this machine for these models, by measuring.
+    """Measure which patches help on this machine with your models, and keep only those.
 
-    First all patches must compute right here: one that does not is out. Then each is left out of the rest,
-    those of different kernels in all combinations, in rounds that run every build once, in an order drawn by
-    lot, until it is clear whether it pays: keep, leave out, or unclear. What is kept makes some test
-    faster, and none slower by --least or more; that is wrong in at most one run of a hundred. Patches that a
-    GPU has as opt-in are tried, too.
+    First checks that every patch computes correct results here, and drops those that do not. Then measures
+    builds that leave out one patch each (and all combinations of patches to different kernels). Each round
+    runs every build once, in random order, until the verdict on each patch is clear: keep, drop or unclear. A
+    patch is kept if it makes at least one test faster and none slower by --least or more; at most one run in
+    a hundred gets that wrong. Optional (opt-in) patches are tried, too.
 
-    Every finished call is kept: after a Ctrl-C, a hang or a reboot the same command goes on, and with more
-    --minutes it goes on where the time was over. Building comes on top of the time. The folder has the
-    journal of all rounds, result.json, and picked.toml for patchkit apply --picked.
+    Every finished measurement is saved. After a Ctrl-C, a hang or a reboot, run the same command again to
+    resume; a larger --minutes continues a run whose time was up. The result folder has the journal of all
+    rounds, result.json, and picked.toml for patchkit apply --picked.
     """
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
         raise UsageError(
-            "--emulated and --modelled go together, and with no --backend and no --runner",
+            "--emulated and --modelled must be used together, without --backend and --runner",
             code="HARDWARE_REFUSED",
-            why="the one says what is right, the other what takes how long; without them all is measured",
+            why="--emulated checks correctness and --modelled predicts times; without both, all is measured",
             hint="patchkit pick --emulated --modelled --arch gfx1151 --model A.gguf",
         )
     check_beside_document(settings, plot)
     form = plot_format(plot) if plot is not None else None
     if plot is not None:
-        check_output(plot, "drawing the picture")
+        check_output(plot, "writing the chart")
     wanted = parse_tests(tests)
     if len(set(models)) != len(models):
-        raise UsageError("a model is named twice", code="OPTIONS_CONTRADICT", hint="name it once")
+        raise UsageError(
+            "the same model was given twice", code="OPTIONS_CONTRADICT", hint="give each --model once"
+        )
     onto = asked.clone()
     workspace = settings.workspace()
     patches = asked.request(workspace)
@@ -157,12 +199,12 @@ def command(
     report = run_pick(workspace, request, runner, os.environ)
     if plot is not None and form is not None:
         write_picture(report, plot, form)
-    drawn = {} if plot is None else {"plot": str(plot)}
+    chart = {} if plot is None else {"plot": str(plot)}
     document = {
         "ok": True,
         **fields_of(report),
         "folder": str(report.folder),
         "file": str(report.file),
-        **drawn,
+        **chart,
     }
     settings.show(document, lines(report))

@@ -17,7 +17,7 @@ from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.onto_text import class_lines
-from patchkit.cli.request import Asked, request_options
+from patchkit.cli.request import ApplyOptions, request_options
 from patchkit.cli.settings import Settings, verb
 
 
@@ -30,12 +30,12 @@ from patchkit.cli.settings import Settings, verb
     ),
 )
 @request_options
-@click.option("--show-text", is_flag=True, help="Also print what told each place, and the text it gets.")
-def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
-    """Show what apply would do: each patch, each edit, and the place it resolves to.
+@click.option("--show-text", is_flag=True, help="Also print the selector and the new text of each edit.")
+def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
+    """Show what apply would do: every patch, its edits, and the line where each edit goes.
 
-    Reads only. Every place that would fail is reported, not only the first. --upstream may also name a build
-    that the lock does not have yet, as for bump: so one sees what keeps a bump from going there.
+    Changes nothing. All errors are reported, not only the first. --upstream may also name a build that is not
+    in the lock file yet; this shows which patches would keep bump from moving there.
     """
     onto = asked.clone()
     workspace = settings.workspace()
@@ -50,7 +50,7 @@ def command(settings: Settings, asked: Asked, *, show_text: bool) -> int:
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
         plan, classes = found.plan, class_lines(found, verbose=settings.verbose)
         where = {"onto": found, "classes": found.verdicts}
-    problems = ErrorGroup("the plan does not hold", plan.errors)
+    problems = ErrorGroup("some patches cannot be applied", plan.errors)
     errors = error_as_json(problems) if plan.errors else {}
     settings.show(
         {**fields_of(plan), **where, **errors},

@@ -41,17 +41,17 @@ from patchkit.prove.report.write import (
     type=click.Choice(format_names()),
     default="terminal",
     show_default=True,
-    help="What to make of the evidence.",
+    help="Format of the report.",
 )
 @click.option(
     "--sweep",
     type=FOLDER,
     metavar="FILE",
-    help="Also show this matrix of patchkit sweep --json; not as "
+    help="Also include this output of patchkit sweep --json. Not possible as "
     + " or ".join(form.name for form in FORMATS if not form.shows_sweep)
     + ".",
 )
-@click.option("--out", type=FOLDER, metavar="FILE", help="Write there instead of to stdout.")
+@click.option("--out", type=FOLDER, metavar="FILE", help="Write the report to FILE instead of stdout.")
 def command(
     settings: Settings,
     where: str | None,
@@ -60,11 +60,11 @@ def command(
     sweep: Path | None,
     out: Path | None,
 ) -> int:
-    """Make a report of what verify found: of a folder of evidence, or of a candidate.
+    """Write a report on the last verify of a candidate, or on a folder of evidence.
 
-    Nothing is run and nothing is judged anew. Exit code 0 also for a candidate that failed: the report says
-    so. But for --format terminal, paths of this machine's cache and home read as $PATCHKIT_CACHE and $HOME.
-    With --json, stdout has what is in the evidence, gate by gate, without the long tables.
+    Runs nothing, and does not re-evaluate the results. The exit code is 0 even if the candidate failed; the
+    report shows that. In all formats except terminal, the paths of the cache folder and your home appear as
+    $PATCHKIT_CACHE and $HOME. With --json, prints the evidence gate by gate, without the long tables.
     """
     if sweep is not None:
         check_sweep_shown(form, is_made=out is not None or not settings.json)
@@ -73,7 +73,7 @@ def command(
         check_writable(out)
     workspace = settings.workspace()
     if where is None:
-        chosen = choice.choose(workspace, check=False)  # what was found then is still what was found
+        chosen = choice.choose(workspace, check=False)  # evidence stays valid even if the branch is gone
         folder, branch = find_evidence(workspace, None, archs=chosen.archs, upstream=chosen.upstream)
     else:
         folder, branch = find_evidence(workspace, where, archs=(), upstream=None)
@@ -114,6 +114,6 @@ def _document(evidence: Run) -> dict[str, object]:
             for gate in evidence.gates
             for one in gate.problems
         ],
-        "not_proven": [{"gate": gate, "what": told} for gate, told in evidence.open],
+        "not_proven": [{"gate": gate, "what": what} for gate, what in evidence.open],
         "evidence": evidence.folder,
     }

@@ -40,55 +40,63 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     "--to",
     type=TEXT,
     metavar="PIN",
-    help="The new upstream, as for bump: a build (b11549), a release, a commit, latest (default: latest).",
+    help="New llama.cpp build, as for bump: b11549, a release, a commit, latest (default: latest).",
 )
-@click.option("--continue", "goes_on", is_flag=True, help="Take what you made of the files into the patch.")
-@click.option("--abort", is_flag=True, help="Remove the folder again; the patch is as it was.")
 @click.option(
-    "--into", type=FOLDER, metavar="DIR", help="The folder for a conflict (default: PATCH.conflict)."
+    "--continue", "continues", is_flag=True, help="Create the patch's new edits from the files you edited."
 )
-@click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, and go on when it ends.")
-@click.option("--editor", type=TEXT, metavar="COMMAND", help="Open them in this editor.")
+@click.option("--abort", is_flag=True, help="Remove the conflict folder; the patch stays unchanged.")
+@click.option(
+    "--into", type=FOLDER, metavar="DIR", help="Folder for the conflicting files (default: PATCH.conflict)."
+)
+@click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, then continue.")
+@click.option("--editor", type=TEXT, metavar="COMMAND", help="Open the files in this editor, then continue.")
 @click.option(
     "--arch",
     "archs",
     multiple=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="The GPUs of the candidate that the patch is in (default: the first of the lock that has it).",
+    help="GPUs of the candidate that has the patch (default: the first in the lock). May be repeated.",
 )
 @click.option(
-    "--with", "with_", multiple=True, metavar="ID", shell_complete=patches, help="Its opt-in patches."
+    "--with",
+    "with_",
+    multiple=True,
+    metavar="ID",
+    shell_complete=patches,
+    help="Optional (opt-in) patches of that candidate. May be repeated.",
 )
 @click.option(
     "--source",
     type=click.Choice(source_words()),
     default=AUTO,
     show_default=True,
-    help="Where the new pin comes from.",
+    help="Where to download the new build from.",
 )
-@click.option("--upstream-url", type=TEXT, metavar="URL", help="A mirror or local clone to ask for builds.")
+@click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
 def command(
-    settings: Settings, *, goes_on: bool, abort: bool, edit: bool, editor: str | None, **options: Any
+    settings: Settings, *, continues: bool, abort: bool, edit: bool, editor: str | None, **options: Any
 ) -> int:
-    """Merge a patch that a new upstream does not take, and make its edits anew.
+    """Merge a patch that conflicts with a newer llama.cpp build, and re-create its edits.
 
-    The patch as it was placed last is merged with the new upstream, as git merges. Where that has no conflict
-    and every change is in the function that it was in, the new edits are written; for older builds the
-    old ones stay. Else a folder has the functions in question with the three sides of each conflict, to be
-    edited: --continue makes the edits of the result. Either way they are placed on both builds first,
-    and compared. A patch with a guard gets the files to look at; its edits are written by hand.
+    Merges the patch, as it was last placed, with the new build, as git would. Without a conflict, and if
+    every change stays in its function, the new edits are written; older builds keep the old ones. Otherwise a
+    folder gets the functions in question with the three sides of each conflict. Edit them, then run
+    --continue. In both cases the edits are first placed on both builds and the results compared.
+
+    For a patch with a GPU guard you get the files to look at, and write its edits by hand.
     """
-    _refuse_mixed({"--continue": goes_on, "--abort": abort, "--to": bool(options["to"])})
+    _refuse_mixed({"--continue": continues, "--abort": abort, "--to": bool(options["to"])})
     request = ResolveRequest(**(options | {"to": options["to"] or "latest"}))
     if abort:
         left, build = abort_resolve(request)
         document = {"patch": request.patch, "state": "aborted", "left": list(left)}
-        again = f"next:  {request.command('--to', build_name(build))}  # begins again"
-        settings.show(document, [f"{request.patch}: as it was", *_left_lines(request, left), again])
+        again = f"next:  {request.command('--to', build_name(build))}  # to start again"
+        settings.show(document, [f"{request.patch}: unchanged", *_left_lines(request, left), again])
         return ExitCode.OK
     workspace = settings.workspace()
-    if not goes_on:
+    if not continues:
         found = run_resolve(request, workspace)
         if isinstance(found, Resolved):
             settings.show(found, [*resolved_lines(found), next_line(found, request)])
@@ -107,12 +115,12 @@ def _refuse_mixed(given: dict[str, bool]) -> None:
     named = [name for name, is_given in given.items() if is_given]
     if len(named) > 1:
         raise UsageError(
-            f"{' and '.join(named)} contradict each other", code="USAGE_VALUE", hint="give one of them"
+            f"{' and '.join(named)} cannot be combined", code="USAGE_VALUE", hint="use one of them"
         )
 
 
 def _open(found: Conflicted, editor: str | None) -> None:
-    """Wait for the editor, as git does; raises RESOLVE_EDITOR."""
+    """Open the editor and wait for it, as git does. Raises RESOLVE_EDITOR."""
     named = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     words = [*shlex.split(named), *(str(found.folder / each.name) for each in found.files)]
     try:
@@ -120,32 +128,35 @@ def _open(found: Conflicted, editor: str | None) -> None:
     except ToolchainError as error:
         status, why = 1, error.message
     else:
-        why = f"it ended with status {status}"
+        why = f"it exited with status {status}"
     if status:
         raise UsageError(
-            f"the editor '{named}' did not end well",
+            f"the editor '{named}' failed",
             code="RESOLVE_EDITOR",
             why=why,
-            hint=f"edit the files in {found.folder}; then: patchkit resolve {found.patch} --continue",
+            hint=f"edit the files in {found.folder}, then run: patchkit resolve {found.patch} --continue",
         )
 
 
 def _conflict_lines(found: Conflicted, request: ResolveRequest) -> Iterator[str]:
     ends = f"from {build_name(found.old)} to {build_name(found.build)}"
-    yield f"{found.patch}: a person has to look at it, {ends}"
+    yield f"{found.patch}: conflict {ends}, to be merged by hand"
     for each in found.files:
         inside = f" ({', '.join(dict.fromkeys(each.inside))})" if each.inside else ""
-        yield f"  {found.folder / each.name}: {each.why or 'to look at'}{inside}"
+        yield f"  {found.folder / each.name}: {each.why or 'please review'}{inside}"
     for problem in found.problems:
         yield f"  {problem.code}: {problem.message}"
     if not found.is_plain:
-        yield "it has a guard: write its edits by hand (docs/guide/patch.md); the files show where"
-        yield f"next:  {request.command('--abort')}  # when you have looked"
+        yield (
+            "The patch has a GPU guard, so write its edits by hand (docs/guide/patch.md). The "
+            "files show where."
+        )
+        yield f"next:  {request.command('--abort')}  # removes the files"
         return
-    yield f"next:  edit what is between the ==== lines, then: {request.command('--continue')}"
-    yield f"       or {request.command('--abort')}"
+    yield f"next:  edit the text between the ==== lines, then: {request.command('--continue')}"
+    yield f"       or give up: {request.command('--abort')}"
 
 
 def _left_lines(request: ResolveRequest, left: tuple[str, ...]) -> Iterator[str]:
     if left:
-        yield f"{request.folder} stays: it has files of others: {', '.join(left)}"
+        yield f"kept {request.folder}, because it has files that patchkit did not write: {', '.join(left)}"

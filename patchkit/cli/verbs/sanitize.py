@@ -39,13 +39,13 @@ from patchkit.gpu.emulated.emulator import EmulationOptions, KernelCount
 from patchkit.gpu.emulated.finding_report import finding_block, finding_blocks
 from patchkit.gpu.emulated.findings import Finding, Suppression, load_suppressions, suppress
 
-# Options that say nothing about code that is not run.
+# Options that need a run, and so cannot be combined with --code.
 _OF_RUNS = (
     *("kinds", "leaks", "schedule", "threads", "limit", "blocks", "profile"),
     *("side", "upstream", "onto", "repo"),
     *("suppressions", "sarif", "html"),
 )
-_SIGNALLED = 128  # and above: the status of a program that a signal ended
+_SIGNALLED = 128  # statuses from here on: the program was killed by a signal
 _ON_REQUEST = [check.name for check in CHECKS if check.on_request]
 
 
@@ -57,7 +57,7 @@ class _Files:
     html: Path | None
 
     def check(self) -> None:
-        """Before the program runs. Raises USAGE_SYNTAX, CacheError."""
+        """Check the files before the program runs. Raises USAGE_SYNTAX, CacheError."""
         asked = {"--report": self.report, "--sarif": self.sarif, "--html": self.html}
         for (one, path), (other, same) in itertools.combinations(asked.items(), 2):
             if path is not None and path == same:
@@ -67,7 +67,7 @@ class _Files:
                 check_output(wanted, "preparing the report")
 
     def write(self, document: object, report: Report) -> None:
-        """Raises CacheError."""
+        """Write the requested files. Raises CacheError."""
         if self.report is not None:
             write_output(self.report, _json(document), "writing the report")
         if self.sarif is not None:
@@ -77,8 +77,8 @@ class _Files:
             write_output(self.html, page, "writing the report")
 
 
-def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Puts what each check finds into the help."""
+def _with_checks_in_help(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Insert the list of checks into the help text."""
     function.__doc__ = (function.__doc__ or "").format(checks=checks_help())
     return function
 
@@ -101,28 +101,35 @@ def _telling_checks(function: Callable[..., Any]) -> Callable[..., Any]:
     "kinds",
     type=click.Choice(check_names()),
     multiple=True,
-    help=f"Look for this; again for more (default: all but {', '.join(_ON_REQUEST)}).",
+    help=f"Run only this check. May be repeated. (Default: all except {', '.join(_ON_REQUEST)}.)",
 )
 @click.option(
     "--code",
     type=FOLDER,
     metavar="FILE",
-    help="Run nothing: look at the code in FILE for hazards of the chip that no run shows.",
+    help="Run nothing; search the machine code in FILE for hardware hazards.",
 )
-@click.option("--leaks", is_flag=True, help="Look for memory that the program never frees, too.")
+@click.option("--leaks", is_flag=True, help="Also report memory that the program never frees.")
 @program_options
 @packed(
     "files",
     _Files,
     click.option(
-        "--suppressions", type=FOLDER, metavar="FILE", help="Findings that are known, each with its reason."
+        "--suppressions",
+        type=FOLDER,
+        metavar="FILE",
+        help="File of known findings to ignore, each with a reason.",
     ),
     click.option("--report", type=FOLDER, metavar="FILE", help="Write the findings as JSON."),
-    click.option("--sarif", type=FOLDER, metavar="FILE", help="Write the findings at file:line as SARIF."),
-    click.option("--html", type=FOLDER, metavar="FILE", help="Write a page to read without network."),
+    click.option(
+        "--sarif", type=FOLDER, metavar="FILE", help="Write the findings as SARIF, by file and line."
+    ),
+    click.option(
+        "--html", type=FOLDER, metavar="FILE", help="Write the findings as a self-contained HTML page."
+    ),
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
-@_telling_checks
+@_with_checks_in_help
 def command(
     settings: Settings,
     arch: str,
@@ -136,25 +143,26 @@ def command(
     profile: bool,
     **options: Any,
 ) -> None:
-    """Look for faults in the kernels of a HIP program while it runs on an emulated GPU.
+    """Find memory errors and races in the kernels of a HIP program, by running it on an emulated GPU.
 
     {checks}
 
-    Each fault is shown once, with the source line if the program was compiled with -gline-tables-only
-    or -g, its kernel, block, wave, lane and address, and where the program launched it. The program goes on
-    behind a fault: an access to no memory is left out. What is worth knowing and no fault is a note. The
-    exit status is 0 when nothing was found but notes, and 1 when something was. Hazards of
-    the chip, which no run shows, are told beside it as 'static' and leave the exit status alone; with --code
-    they are all that is looked for, and count.
+    Each fault is reported once, with its kernel, block, wave, lane, address and the place of the launch. You
+    also get the source line if the program was compiled with -gline-tables-only or -g. The program continues
+    after a fault; the invalid access is skipped. Observations that are not faults are reported as notes.
+
+    The exit status is 0 if there are no findings other than notes, else 1. Hardware hazards in the machine
+    code, which do not show in an emulated run, are reported as 'static' and do not affect the exit status.
+    With --code only these are searched for, and they do affect it.
     """
     if (code is None) == (not program):
         raise UsageError(
-            "sanitize needs a program, or --code FILE, and not both",
+            "sanitize needs either a program or --code FILE",
             code="USAGE_SYNTAX",
             hint=f"patchkit sanitize --arch {arch} -- ./program arguments",
         )
     if code is not None:
-        _look(settings, arch, code, files.report)
+        _inspect_code(settings, arch, code, files.report)
         return
     known = () if files.suppressions is None else load_suppressions(files.suppressions)
     files.check()
@@ -171,13 +179,13 @@ def command(
         _check_whole(seen, program[0], has_any=bool(left_out or left))
     elif seen.cut_short:
         settings.reporter().warn(
-            f"{program[0]} ended before it could tell all it ran: how often things happened is not known"
+            f"{program[0]} ended before its report was complete, so the counts of findings are too low"
         )
     document = _document(seen.ran, checks, left, left_out, wrong)
     document["static"] = code_document(seen.code, arch)
-    told = list(_told(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
-    files.write(document, _report(program, left, left_out, seen.ran, told))
-    settings.show(document, [*_lines(left), *hazard_lines(seen.code), *told])
+    summary = list(_summary(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
+    files.write(document, _report(program, left, left_out, seen.ran, summary))
+    settings.show(document, [*_lines(left), *hazard_lines(seen.code), *summary])
     _show_profile(settings, seen.ran, is_wanted=profile)
     if faults:
         if wrong is not None:
@@ -189,10 +197,12 @@ def command(
         raise click.exceptions.Exit(wrong.exit_code)
 
 
-def _look(settings: Settings, arch: str, path: Path, report: Path | None) -> None:
-    """``--code``: nothing runs."""
+def _inspect_code(settings: Settings, arch: str, path: Path, report: Path | None) -> None:
+    """Search the code of a file for hazards (``--code``)."""
     refuse_given(
-        _OF_RUNS, "is about a run, and --code runs nothing", f"patchkit sanitize --arch {arch} --code FILE"
+        _OF_RUNS,
+        "cannot be combined with --code, which runs nothing",
+        f"patchkit sanitize --arch {arch} --code FILE",
     )
     if report is not None:
         check_output(report, "preparing the report")
@@ -217,41 +227,42 @@ def _show_profile(settings: Settings, ran: Ran, *, is_wanted: bool) -> None:
 
 
 def _refusals(ran: Ran) -> str | None:
-    """Why launches were refused, for the reason of an error; None where none was."""
+    """Describe the launches that were rejected, for an error's reason; None if there were none."""
     refused = () if ran.report is None else ran.report.refused
-    return f"launches were refused: {'; '.join(map(str, refused))}" if refused else None
+    return f"launches were rejected: {'; '.join(map(str, refused))}" if refused else None
 
 
 def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
-    """That nothing was found says something only of a program that ran its kernels to the end."""
+    """Raise if the program did not run its kernels to the end: "no findings" would then mean nothing."""
     ran = seen.ran
     if ran.broken is not None:
         raise ran.broken
     if ran.report is None or seen.cut_short:
         raise ToolchainError(
-            f"{program} left no report of what it ran on the emulated GPU",
+            f"no report of what {program} ran on the emulated GPU",
             code="EMULATION_UNREPORTED",
-            why=f"it ended with status {ran.status}; it may have used no GPU, or ended without cleaning up",
-            hint="if it lacks a function of HIP (it says so above), the emulated GPU has not got it yet; "
+            why=f"it exited with status {ran.status}, either without using the GPU or without a normal exit",
+            hint="if its output above names a missing HIP function, the emulated GPU does not "
+            "support that yet; "
             "patchkit emulate runs it without checks",
         )
-    # What a sample computes is wrong, and the program may say so; but not by a signal.
+    # A sample computes wrong results, so the program may report an error; a signal is still unexpected.
     follows = ran.report.left_out > 0 and ran.status < _SIGNALLED
     if (ran.status and not follows) or ran.report.fault is not None:
         raise ToolchainError(
-            f"{program} ended with status {ran.status}, and nothing new was found until then",
+            f"{program} exited with status {ran.status}; no new findings up to that point",
             code="SANITIZED_FAILED",
             why=ran.report.fault
             or _refusals(ran)
-            or "the program says why; what it did not come to was not looked at",
+            or "see the program's output above; code after the failure was not checked",
             hint="patchkit emulate runs it without checks",
         )
     if not has_any and not any(one.launches for one in ran.report.kernels):
         raise ToolchainError(
-            f"{program} launched no kernel: there was nothing to look at",
+            f"{program} launched no kernel, so nothing was checked",
             code="NOTHING_LAUNCHED",
-            why=_refusals(ran) or "it did not come to one, or has no code for this GPU",
-            hint="give it the arguments with which it uses the GPU, or the --arch that it was compiled for",
+            why=_refusals(ran) or "it ended before its first launch, or has no code for this GPU",
+            hint="pass the arguments that make it use the GPU, or the --arch that it was compiled for",
         )
 
 
@@ -297,33 +308,33 @@ def _lines(left: Sequence[Finding]) -> Iterator[str]:
         yield ""
 
 
-def _told(
+def _summary(
     faults: int,
     notes: int,
     left_out: Sequence[tuple[Finding, Suppression]],
     ran: Ran,
     checks: Sequence[str],
 ) -> Iterator[str]:
-    """How much was found, in what, and what was not looked at."""
+    """Yield the number of findings, the launches checked, and what was not checked."""
     report = ran.report
     found = counted(faults, "finding") + (f" and {counted(notes, 'note')}" if notes else "")
     if report is None:
-        yield f"{found} until the program ended; looked for: {', '.join(checks)}"
+        yield f"{found} until the program ended; checks: {', '.join(checks)}"
         return
     kernels = [kernel for kernel in report.kernels if kernel.launches]
     launches = counted(sum(kernel.launches for kernel in kernels), "launch", "launches")
     yield (
         f"{found} in {launches} of {counted(len(kernels), 'kernel')} on an emulated "
-        f"{ran.gpu.device.arch}; looked for: {', '.join(checks)}"
+        f"{ran.gpu.device.arch}; checks: {', '.join(checks)}"
     )
     if (sample := sampled(report)) is not None:
-        yield sample + (f"; it ended with status {ran.status}" if ran.status else "")
+        yield sample + (f"; it exited with status {ran.status}" if ran.status else "")
     if left_out:
         links = sorted({" ".join(known.link.split()) for _, known in left_out})
-        yield f"known, and left out: {counted(len(left_out), 'finding')}: {', '.join(links)}"
+        yield f"suppressed as known: {counted(len(left_out), 'finding')}: {', '.join(links)}"
     if report.on_cpu:
         calls = sorted({one.call for one in report.on_cpu})
-        yield f"not looked at, computed on the CPU: {', '.join(calls)}"
+        yield f"not checked, because computed on the CPU: {', '.join(calls)}"
 
 
 def _report(
@@ -331,19 +342,19 @@ def _report(
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
     ran: Ran,
-    told: Sequence[str],
+    summary: Sequence[str],
 ) -> Report:
     return Report(
         command="patchkit sanitize",
         title=shlex.join(program),
-        headline=told[0],
-        notes=tuple(told[1:]),
+        headline=summary[0],
+        notes=tuple(summary[1:]),
         sections=(Section(title="Findings", blocks=finding_blocks(left, left_out, Path.cwd())),),
         facts=(
             ("GPU", f"emulated {ran.gpu.device.arch}, emulator {ran.gpu.identity}"),
-            ("the program's status", str(ran.status)),
+            ("exit status of the program", str(ran.status)),
         ),
         rules={check.name: check.about for check in CHECKS},
-        footer="Found means found on the path that this run took; no AMD GPU took part.",
+        footer="Covers only the code paths that this run took. Ran on an emulated GPU, not on AMD hardware.",
         version=version_of("patchkit"),
     )

@@ -24,16 +24,16 @@ Action = Literal["install", "status", "remove"]
     "suites",
     multiple=True,
     metavar="NAME",
-    help="Take the packages from this suite of the distribution (default: forky, else sid).",
+    help="Distribution suite to take the packages from (default: forky, else sid). May be repeated.",
 )
 @click.option(
     "--rocwmma",
     type=click.Choice(["auto", "git", "stand-in"]),
     default="auto",
-    help="Where rocWMMA comes from (auto: git, else patchkit's stand-in header, saying so).",
+    help="Where to get rocWMMA from (auto: git, else patchkit's stand-in header, with a note).",
 )
-@click.option("--rocwmma-url", metavar="URL", help="A mirror or a local clone of rocWMMA.")
-@click.option("--again", is_flag=True, help="Make the prefix anew, with today's packages.")
+@click.option("--rocwmma-url", metavar="URL", help="Mirror or local clone of rocWMMA.")
+@click.option("--again", is_flag=True, help="Install again, with today's packages.")
 def command(
     settings: Settings,
     action: Action,
@@ -42,14 +42,14 @@ def command(
     rocwmma_url: str | None,
     again: bool,
 ) -> None:
-    """Install, show or remove a private HIP SDK, for compiling without ROCm and without a GPU.
+    """Install, show or remove a private HIP SDK, to compile GPU code without ROCm and without a GPU.
 
-    It goes into the cache folder and needs no root. The machine's own apt fetches and verifies the
-    packages; nothing is installed on the system. A real ROCm is preferred wherever there is one.
+    The SDK goes into the cache folder, needs no root and changes nothing on the system. Your machine's apt
+    downloads and verifies the packages. If ROCm is installed, patchkit uses that instead.
     """
     if action != "install" and (suites or rocwmma_url or again or rocwmma != "auto"):
         raise UsageError(
-            f"'patchkit sdk {action}' takes no option of install",
+            f"'patchkit sdk {action}' does not take the options of install",
             code="USAGE_SYNTAX",
             hint="patchkit sdk --help",
         )
@@ -73,7 +73,7 @@ def command(
         prefix, made = current_prefix(settings.cache_root()), False
     lines = _lines(prefix)
     if action == "install":
-        lines.append("made just now" if made else "it was there already; make it anew with --again")
+        lines.append("installed" if made else "already installed (--again installs it again)")
     settings.show(_document(prefix, made=made), lines)
 
 
@@ -94,12 +94,12 @@ def _document(prefix: Prefix | None, *, made: bool) -> dict[str, object]:
 
 def _lines(prefix: Prefix | None) -> list[str]:
     if prefix is None:
-        return ["no SDK is installed", "get it with: patchkit sdk install"]
+        return ["no SDK is installed", "to install it: patchkit sdk install"]
     record = prefix.record
     origin = "in the prefix" if record.compiler_packages else "installed on this machine"
-    packages = f"{len(record.packages)} of {record.suite}"
+    packages = f"{len(record.packages)} from {record.suite}"
     if record.compiler_packages:
-        packages += f", and {len(record.compiler_packages)} of this machine's suites for the compiler"
+        packages += f", and {len(record.compiler_packages)} from this machine's suites for the compiler"
     lines = [
         f"SDK         {prefix.path}",
         f"packages    {packages}; {record.downloaded / 1e6:.1f} MB",
@@ -110,11 +110,11 @@ def _lines(prefix: Prefix | None) -> list[str]:
         f"stubs       {', '.join(record.stubs)}",
     ]
     if prefix.lacks:
-        lines.append(f"older       it lacks {prefix.lacks}: patchkit sdk install --again makes it anew")
+        lines.append(f"outdated    it lacks {prefix.lacks}; to update: patchkit sdk install --again")
     return lines
 
 
 def _remove(settings: Settings) -> None:
     gone = remove(settings.cache_root(), settings.reporter())
-    lines = [f"removed {path}" for path in gone] or ["there was no SDK"]
+    lines = [f"removed {path}" for path in gone] or ["no SDK was installed"]
     settings.show({"removed": [str(path) for path in gone]}, lines)

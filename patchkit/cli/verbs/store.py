@@ -34,17 +34,21 @@ _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 )
 @click.argument("action", type=click.Choice(["status", "prune", "pack"]))
 @candidate_options
-@click.option("--max-size", metavar="SIZE", help="prune: leave at most so much, as 500M or 5G.")
-@click.option("--older-than", metavar="AGE", help="prune: remove what was not used for so long, as 12h, 30d.")
-@click.option("--dry-run", is_flag=True, help="prune: only say what would go.")
+@click.option("--max-size", metavar="SIZE", help="prune: maximum size to keep, for example 500M or 5G.")
+@click.option(
+    "--older-than",
+    metavar="AGE",
+    help="prune: remove results that were not used for this long, for example 12h or 30d.",
+)
+@click.option("--dry-run", is_flag=True, help="prune: only show how much would be removed.")
 @click.option(
     "--to",
     "place",
     type=click.Path(path_type=Path, file_okay=False),
     metavar="FOLDER",
-    help="pack: into this folder; what is there already stays.",
+    help="pack: folder to write to. Files already there are kept.",
 )
-@click.option("--whole", is_flag=True, help="pack: also what was made from the candidate's own tree.")
+@click.option("--whole", is_flag=True, help="pack: also include results for the candidate's own tree.")
 def command(
     settings: Settings,
     action: Action,
@@ -55,14 +59,14 @@ def command(
     place: Path | None,
     whole: bool,
 ) -> None:
-    """Show, bound or pack the results of compilers and programs that the cache folder keeps.
+    """Show, limit or export the results of compilers and programs in the cache folder.
 
-    Everything here is made again when it is needed and not there. status shows how much there is. prune takes
-    away what was not used for longest; downloads, the SDK, candidates and evidence stay.
+    These results are re-created when they are needed and missing. status shows their size. prune removes
+    those that have been unused for longest; downloads, the SDK, candidates and evidence are kept.
 
-    pack writes what verify used of upstream's own tree into a folder. Who sets PATCHKIT_STORE to that folder,
-    or to the address of a server that has it (the protocol of Bazel's HTTP cache; any file server will do),
-    takes from there what he would make, after checking it. It is only read.
+    pack writes the results that verify used for upstream's own tree into a folder. On another machine, set
+    PATCHKIT_STORE to that folder, or to the address of a server that has it (Bazel's HTTP cache protocol; any
+    file server works). patchkit then reads results from there, verifies them, and skips that work.
     """
     given: dict[Action, list[tuple[str, object]]] = {
         "prune": [("--max-size", max_size), ("--older-than", older_than), ("--dry-run", dry_run)],
@@ -71,12 +75,12 @@ def command(
     for owner, options in given.items():
         for name, value in options:
             if value and action != owner:
-                raise _syntax(f"'patchkit store {action}' takes no {name}")
+                raise _syntax(f"'patchkit store {action}' does not take {name}")
     if action == "pack":
         _pack(settings, choice, place, whole=whole)
         return
     if action == "prune" and max_size is None and older_than is None:
-        raise _syntax("'patchkit store prune' needs --max-size or --older-than")
+        raise _syntax("'patchkit store prune' requires --max-size or --older-than")
     most = None if max_size is None else _read("--max-size", max_size, _SIZE, _BYTES, "500M, 5G")
     age = None if older_than is None else _read("--older-than", older_than, _AGE, _SECONDS, "12h, 30d, 4w")
     root = settings.cache_root()
@@ -89,15 +93,15 @@ def command(
 
 def _pack(settings: Settings, choice: CandidateChoice, place: Path | None, *, whole: bool) -> None:
     if place is None:
-        raise _syntax("'patchkit store pack' needs --to FOLDER")
+        raise _syntax("'patchkit store pack' requires --to FOLDER")
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
     done = pack_store(workspace, chosen.archs, chosen.upstream, place, whole=whole)
-    told = [f"{done.entries} entries in {done.place}, {done.bytes / 1e6:.1f} MB of them new"]
+    lines = [f"{done.entries} entries in {done.place}, {done.bytes / 1e6:.1f} MB of them new"]
     if done.missing:
-        told.append(f"{done.missing} were used once and are gone: patchkit verify makes them again")
-    told.append(f"use it:  PATCHKIT_STORE={done.place} patchkit verify ...")
-    settings.show({"ok": True, **fields_of(done)}, told)
+        lines.append(f"{done.missing} were used but are no longer cached; patchkit verify re-creates them")
+    lines.append(f"use it:  PATCHKIT_STORE={done.place} patchkit verify ...")
+    settings.show({"ok": True, **fields_of(done)}, lines)
 
 
 def _lines(done: Pruned, root: Path, action: Action, *, dry_run: bool) -> list[str]:
@@ -107,14 +111,15 @@ def _lines(done: Pruned, root: Path, action: Action, *, dry_run: bool) -> list[s
     if action == "prune":
         count = sum(each[0] for each in done.gone.values())
         size = sum(each[1] for each in done.gone.values())
-        lines.append(f"{'would go' if dry_run else 'gone'}: {count}, {size / 1e6:.1f} MB")
+        done_or_not = "would be removed" if dry_run else "removed"
+        lines.append(f"{done_or_not}: {count}, {size / 1e6:.1f} MB")
     return lines
 
 
 def _read(name: str, text: str, form: re.Pattern[str], units: dict[str, int], example: str) -> int:
     found = form.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"{name} {text!r} does not read", code="USAGE_SYNTAX", hint=f"as in {example}")
+        raise UsageError(f"cannot read {name} {text!r}", code="USAGE_SYNTAX", hint=f"for example {example}")
     unit = found[2].upper() if found[2].upper() in units else found[2].lower()
     return int(float(found[1]) * units[unit])
 

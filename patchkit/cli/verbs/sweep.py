@@ -28,14 +28,16 @@ from patchkit.prove.sweep import Proof, prove_rows
 )
 @ARCHS
 @WITH
-@click.option("--corpus", type=FOLDER, metavar="FILE", help="Every pin of this file, in the form of a lock.")
+@click.option(
+    "--corpus", type=FOLDER, metavar="FILE", help="File with the builds to try, in the format of a lock."
+)
 @click.option(
     "--from",
     "first",
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="The first build or release of a git remote.",
+    help="First build or release to try, from a git remote.",
 )
 @click.option(
     "--to",
@@ -43,17 +45,32 @@ from patchkit.prove.sweep import Proof, prove_rows
     type=TEXT,
     metavar="PIN",
     shell_complete=targets,
-    help="The last of them, latest or latest-release.",
+    help="Last build or release, latest or latest-release.",
 )
 @click.option(
-    "--upstream-url", type=TEXT, metavar="URL", help="The git remote of --from and --to: a mirror or a clone."
+    "--upstream-url",
+    type=TEXT,
+    metavar="URL",
+    help="Git remote for --from and --to: a mirror or a local clone.",
 )
 @click.option(
-    "--gates", is_flag=True, help="Also isolate, compile, measure and launch what is clean or moved. Slow."
+    "--gates",
+    is_flag=True,
+    help="Also run the isolation, compile, resources and launch gates on patches that apply. Slow.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes (default: one per core).")
-@click.option("--scheduler", type=TEXT, metavar="tcp://HOST:PORT", help="Use the workers of a Dask cluster.")
-@click.option("--markdown", is_flag=True, help="The matrix as a Markdown table.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of processes (default: one per core).",
+)
+@click.option(
+    "--scheduler",
+    type=TEXT,
+    metavar="tcp://HOST:PORT",
+    help="Dask scheduler whose workers to use.",
+)
+@click.option("--markdown", is_flag=True, help="Print the matrix as a Markdown table.")
 def command(
     settings: Settings,
     *,
@@ -68,21 +85,23 @@ def command(
     scheduler: str | None,
     markdown: bool,
 ) -> int:
-    """Show what becomes of every patch on many upstreams: a matrix of patches and pins.
+    """Show which patches apply to which llama.cpp builds: a matrix of patches and builds.
 
-    Reads only, but for trees that the cache lacks. Without --from and --to the pins are those of --corpus, by
-    default of patches/upstreams.toml. With them they are tags of a git remote: both ends, and
-    those that a search for the first break of each patch looks at. Exit code 3 when a patch is in conflict;
-    with --gates, 1 when a gate fails, and 10 when no patch is in on any pin: there is nothing to prove.
+    Changes nothing, except for downloading missing builds into the cache. The builds are those of --corpus,
+    by default patches/upstreams.toml. With --from and --to they are tags of a git remote: both ends, and the
+    builds tried by a binary search for the first one where each patch breaks.
+
+    Exit code 3 if a patch conflicts; with --gates, 1 if a gate fails, and 10 if no build has any patch, so
+    there was nothing to check.
     """
     workspace = settings.workspace()
     archs = choose_archs(workspace, archs)
     remote = first or last or upstream_url
     if remote and corpus is not None:
         raise UsageError(
-            "--corpus and --from, --to or --upstream-url are two kinds of sweep",
+            "--corpus cannot be combined with --from, --to or --upstream-url",
             code="SWEEP_OPTIONS_CLASH",
-            hint="leave out one of them",
+            hint="omit one of them",
         )
     if remote:
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
@@ -94,10 +113,12 @@ def command(
         for proof in prove_rows(workspace, result, with_=with_, environ=os.environ):
             proven.append(proof)
             for line in proof.lines():
-                workspace.reporter.info(line)  # hours may lie between two of them
-    told = {"gates": proven} if gates else {}
+                workspace.reporter.info(line)  # print each at once; the next may take hours
+    gate_results = {"gates": proven} if gates else {}
     lines = markdown_matrix(result) if markdown else text_matrix(result)
-    settings.show(fields_of(result) | told, [*lines, *(line for each in proven for line in each.lines())])
+    settings.show(
+        fields_of(result) | gate_results, [*lines, *(line for each in proven for line in each.lines())]
+    )
     if result.count("conflict"):
         return ExitCode.ANCHOR
     if proven and all(each.nothing for each in proven):

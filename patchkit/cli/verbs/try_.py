@@ -11,15 +11,16 @@ from functools import partial
 import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
+from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
-from patchkit.cli.request import Asked, try_options
+from patchkit.cli.request import ApplyOptions, try_options
 from patchkit.cli.settings import Settings, verb
 from patchkit.prove.gates.resources import KernelRow
 from patchkit.prove.trying import Against, Tried, run_try, series_state
 
-_LOOK_S = 0.5  # between two looks at the files, and as long as they have to be at rest
-_SHOWN = 40  # kernels
+_POLL_S = 0.5  # interval between two checks of the files, which must be unchanged for as long
+_SHOWN = 40  # kernels in the table
 
 
 @verb(
@@ -36,33 +37,38 @@ _SHOWN = 40  # kernels
     "--against",
     type=click.Choice(["candidate", "upstream"]),
     default="candidate",
-    help="What it is compared with (default: the candidate branch, upstream where there is none).",
+    help="What to compare with (default: the candidate branch; upstream if there is none).",
 )
-@click.option("--run/--no-run", default=True, help="Also emulate and model (default), or only compile.")
 @click.option(
-    "--likely", is_flag=True, help="Only units that name most of what you changed: seconds, and no proof."
+    "--run/--no-run",
+    default=True,
+    help="Run the changed operations on the emulated GPU and model their time (default), or only compile.",
 )
-@click.option("--watch", is_flag=True, help="Again on each save of a file of the series, until Ctrl-C.")
+@click.option(
+    "--likely",
+    is_flag=True,
+    help="Compile only the source files most likely affected. Takes seconds; may miss kernels.",
+)
+@click.option("--watch", is_flag=True, help="Repeat after each change to the series, until Ctrl-C.")
 def command(
-    settings: Settings, asked: Asked, *, against: Against, run: bool, likely: bool, watch: bool
+    settings: Settings, asked: ApplyOptions, *, against: Against, run: bool, likely: bool, watch: bool
 ) -> int:
-    """Show what a change to the series does to kernels: a row, a template or a profile that you just edited.
+    """Show what your edit of a patch, template or GPU profile does to the compiled kernels.
 
-    For every kernel whose code changed: registers, spills, waves. Then whether the operations are right, on
-    the emulated GPU, and what the shapes that patches name take, by the timing model: modelled, not measured.
+    For each kernel whose code changed, prints registers, spills and waves. Then checks the affected
+    operations on the emulated GPU, and predicts the time of the shapes that the patches name (modelled, not
+    measured).
 
-    Nothing is recorded and no branch moves: when it pays, go on with patchkit lock, apply and verify. The
-    first run builds upstream's programs, which takes minutes; later ones only what changed. With --onto all
-    of it is of a commit of your own clone, which is only read.
+    Records nothing and moves no branch. To keep the change, continue with patchkit lock, apply and verify.
+    The first run builds llama.cpp's test programs, which takes minutes; later runs rebuild only what changed.
+    With --onto, works on a commit of your own clone, which is only read.
     """
     if watch and settings.json:
-        raise UsageError(
-            "--watch and --json contradict each other", code="USAGE_SYNTAX", hint="leave out --watch"
-        )
+        raise UsageError("--watch cannot be combined with --json", code="USAGE_SYNTAX", hint="omit --watch")
     workspace = settings.workspace()
     onto = asked.clone()
     request = replace(asked.request(workspace), unlocked=True)
-    hear = _hearing(workspace)
+    hear = _kernel_printer(workspace)
     again = partial(
         run_try,
         workspace,
@@ -82,16 +88,16 @@ def command(
 
 
 def _watch(settings: Settings, workspace: Workspace, again: Callable[[], Tried], *, run: bool) -> None:
-    """Until Ctrl-C; what goes wrong is told, and the next save is another try."""
+    """Repeat until Ctrl-C. Errors are printed, and the next change starts another run."""
     series = workspace.series
     folders = (series.patches, series.templates, series.profiles)
     seen = None
     while True:
         state = series_state(folders)
         if state == seen:
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
             continue
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
         if series_state(folders) != state:  # an editor is still writing
             continue
         seen = state
@@ -99,17 +105,17 @@ def _watch(settings: Settings, workspace: Workspace, again: Callable[[], Tried],
             settings.terminal.data("\n".join(_lines(again(), run=run)))
         except PatchkitError as error:
             settings.terminal.complain(error)
-        workspace.reporter.info(f"waiting for the next save in {series.patches.parent}; Ctrl-C ends it")
+        workspace.reporter.info(f"waiting for a change in {series.patches.parent} (Ctrl-C to stop)")
 
 
-def _hearing(workspace: Workspace) -> Callable[[Sequence[KernelRow]], None]:
-    """Tells the kernels of a unit while the others are compiled: a second look may not be needed."""
+def _kernel_printer(workspace: Workspace) -> Callable[[Sequence[KernelRow]], None]:
+    """Return a callback that prints the changed kernels of a source file while others still compile."""
 
-    def hear(rows: Sequence[KernelRow]) -> None:
+    def show(rows: Sequence[KernelRow]) -> None:
         for line in _kernels(tuple(rows), f"{rows[0].unit.rpartition('/')[2]}: "):
             workspace.reporter.info(line)
 
-    return hear
+    return show
 
 
 def _lines(done: Tried, *, run: bool) -> Iterator[str]:
@@ -120,27 +126,28 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
         return
     looked = done.units - done.left_out
     if not done.kernels:
-        yield f"no kernel changed, of {looked} units: what changed is host code, or says the same"
+        yield f"no kernel changed in {counted(looked, 'source file')}; only host code did, or nothing at all"
     yield from _kernels(done.kernels)
     for gate in done.checked:
         yield f"{gate.gate}: {gate.verdict}: {gate.summary}"
         yield from (f"  {problem.message}" for problem in gate.problems)
     if done.shapes:
-        yield "modelled, microseconds, before -> now:"
+        yield "modelled time in microseconds, before -> now:"
     for one in done.shapes:
         times = " -> ".join("-" if us is None else f"{us:.1f}" for us in (one.before_us, one.now_us))
         change = "" if one.change is None else f"  {100 * one.change:+.1f} %"
         yield f"  {one.arch}  {one.shape}: {times}{change}"
     if done.left_out:
-        yield f"not looked at: {done.left_out} more units that read what changed (leave out --likely)"
+        more = counted(done.left_out, "source file")
+        yield f"not compiled: {more} that may also be affected (omit --likely to include them)"
     if not run:
-        yield "not run: leave out --no-run to emulate and model it"
+        yield "not run on the emulated GPU, and not modelled (omit --no-run for both)"
 
 
 def _kernels(rows: tuple[KernelRow, ...], of: str = "") -> Iterator[str]:
     if not rows:
         return
-    yield f"{of}{len(rows)} kernels changed, before -> now (by the compiler):"
+    yield f"{of}{counted(len(rows), 'kernel')} changed, before -> now (from the compiler):"
     head = ("VGPRs", "spilled", "waves", "LDS", "kernel")
     cells = [head, *(_cells(row) for row in rows[:_SHOWN])]
     widths = [max(len(line[at]) for line in cells) for at in range(len(head) - 1)]
@@ -148,17 +155,17 @@ def _kernels(rows: tuple[KernelRow, ...], of: str = "") -> Iterator[str]:
         shown = [cell.rjust(width) for cell, width in zip(line, widths, strict=False)]
         yield f"  {'  '.join(shown)}  {line[-1]}"
     if len(rows) > _SHOWN:
-        yield f"  {len(rows) - _SHOWN} more: --json has all"
+        yield f"  {len(rows) - _SHOWN} more (--json lists all)"
 
 
 def _cells(row: KernelRow) -> tuple[str, ...]:
-    def told(name: str) -> str:
+    def change(name: str) -> str:
         sides = [None if one is None else int(getattr(one, name)) for one in (row.was, row.now)]
         if sides[0] == sides[1]:
             return str(sides[0])
         return " -> ".join("-" if one is None else str(one) for one in sides)
 
     return (
-        *(told(name) for name in ("vgprs", "vgpr_spills", "waves", "lds_bytes")),
+        *(change(name) for name in ("vgprs", "vgpr_spills", "waves", "lds_bytes")),
         f"{row.variant} ({row.arch})",
     )

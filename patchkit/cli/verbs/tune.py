@@ -36,82 +36,101 @@ _COLUMNS = range(2, 9)
     ),
 )
 @click.option(
-    "--arch", required=True, metavar="GFX", shell_complete=gpus, help="The GPU to tune for, as gfx1151."
+    "--arch", required=True, metavar="GFX", shell_complete=gpus, help="GPU to tune for, for example gfx1151."
 )
 @click.option(
     "--kernel",
     type=click.Choice(kernel_names()),
     default=DEFAULT,
     show_default=True,
-    help=f"Which kernel; {kernels_help()}",
+    help=f"Kernel to tune; {kernels_help()}",
 )
 @click.option(
     "--upstream",
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="A pin of the lock: b6900 or a commit prefix.",
+    help="llama.cpp build, one of those in the lock file: b6900 or a commit prefix.",
 )
 @click.option(
     "--rocwmma",
     "headers",
     multiple=True,
     metavar="DIR",
-    help="rocWMMA's include folder, or the word stand-in; again: a setting must hold with each. By default "
-    "what the table of the profile was made with.",
+    help="rocWMMA's include folder, or 'stand-in' for patchkit's own header (default: those that "
+    "the profile's "
+    "table was made with). May be repeated; a setting must then be good with each.",
 )
 @click.option(
     "--variant",
     "variants",
     multiple=True,
     metavar="NAME",
-    help="Only this one, as 64-16-f32, 256-32 or Q4_K-128.",
+    help="Tune only this variant, for example 64-16-f32, 256-32 or Q4_K-128. May be repeated.",
 )
 @click.option(
-    "--near", type=click.IntRange(min=1), metavar="N", help="Only settings with N values unlike upstream's."
+    "--near",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Try only settings that differ from upstream's in N values.",
 )
 @click.option(
     "--exhaustive",
     is_flag=True,
-    help="Time also what another setting beats in everything by the compiler's figures. Not with --like, "
-    "--bounds and --device.",
+    help="Also model the time of settings that another setting beats in every figure of the "
+    "compiler. Not with "
+    "--like, --bounds or --device.",
 )
 @click.option(
     "--exclude",
     multiple=True,
     metavar="NAME[=WHY]",
-    help="Not this setting, as 80-32-f32:128/8=its numbers fail.",
+    help="Exclude a setting, with an optional reason: 80-32-f32:128/8=wrong results. May be repeated.",
 )
 @click.option(
-    "--like", metavar="GFX", shell_complete=gpus, help="Compile only what is first by that GPU's report."
+    "--like",
+    metavar="GFX",
+    shell_complete=gpus,
+    help="Compile only the settings that were best for that GPU.",
 )
 @click.option(
     "--shortlist",
     type=click.IntRange(min=1),
     default=3,
     show_default=True,
-    help="With --like: how many settings of each variant.",
+    help="With --like: number of settings per variant.",
 )
 @click.option(
-    "--bounds", is_flag=True, help="Try the profile's settings of wmma with a least number of waves as well."
+    "--bounds",
+    is_flag=True,
+    help="Also try the profile's wmma settings with a minimum number of waves in the launch bounds.",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="Compilers at once; one per core by default.")
-@click.option("--scheduler", metavar="URL", help="A Dask scheduler, as tcp://host:8786.")
-@click.option("--again", is_flag=True, help="Try what did not compile before once more.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), help="Compilers to run in parallel (default: one per core)."
+)
+@click.option("--scheduler", metavar="URL", help="Dask scheduler, for example tcp://host:8786.")
+@click.option("--again", is_flag=True, help="Retry settings that did not compile before.")
 @click.option(
     "--device",
     "builds",
     type=FOLDER,
     metavar="DIR",
-    help="Race builds on this machine's GPU: folders named upstream, and 128-8 and the like.",
+    help="Measure builds on this machine's GPU. DIR has one folder per build: upstream, and settings such as "
+    "128-8.",
 )
 @click.option(
-    "--model", type=FOLDER, metavar="FILE", help="With --device: a GGUF of the variant's head size."
+    "--model",
+    type=FOLDER,
+    metavar="FILE",
+    help="With --device: GGUF model with the variant's head size.",
 )
 @click.option(
-    "--gpu", default="ROCm0", show_default=True, help="With --device: llama-bench's name of the GPU."
+    "--gpu",
+    default="ROCm0",
+    show_default=True,
+    help="With --device: the GPU's name in llama-bench.",
 )
-@click.option("--write", is_flag=True, help="Put the table into the GPU's profile.")
+@click.option("--write", is_flag=True, help="Write the best settings into the GPU's profile.")
 def command(
     settings: Settings,
     builds: Path | None,
@@ -120,18 +139,19 @@ def command(
     write: bool,
     **options: Any,
 ) -> int:
-    """Find the best parameters of a kernel by what the compiler makes of all legal ones.
+    """Find the best tile sizes and launch parameters of a kernel, by compiling all legal settings.
 
-    Without --device nothing runs on a GPU: the figures are the compiler's, and the speed is an estimate.
-    What was compiled is kept, so an interrupted run goes on where it was. The report is kept in the cache
+    Without --device nothing runs on a GPU: registers, spills and waves come from the compiler, and the speed
+    is modelled. Compiled settings are cached, so an interrupted run resumes. The report is kept in the cache
     folder.
     """
     others = [name for name in ("like", "bounds") if options[name]] + (["device"] if builds else [])
     if options["exhaustive"] and others:
         raise UsageError(
-            f"--exhaustive is about what the timing model is asked, and with --{others[0]} it is not",
+            f"--exhaustive cannot be combined with --{others[0]}",
             code="USAGE_SYNTAX",
-            hint="leave one of them out",
+            why=f"--exhaustive selects settings for the timing model, which --{others[0]} does not use",
+            hint="omit one of them",
         )
     if not find_kernel(options["kernel"]).tunable:
         return _batch_limits(settings, write=write, builds=builds, options=options)
@@ -149,9 +169,9 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
     unfit = [name for name in others if options[name]]
     if builds is not None or unfit:
         raise UsageError(
-            "the limits of mmvq are modelled: there are no settings to compile or to race",
+            "these options do not apply to mmvq: its limits are modelled, not compiled or measured: "
+            f"{', '.join(['--device'] if builds is not None else unfit)}",
             code="USAGE_SYNTAX",
-            why=f"given: {', '.join(['--device'] if builds is not None else unfit)}",
             hint=f"patchkit tune --arch {options['arch']} --kernel mmvq --upstream b11549",
         )
     workspace = settings.workspace()
@@ -165,7 +185,11 @@ def _batch_limits(settings: Settings, *, write: bool, builds: Path | None, optio
 
 
 def _limit_lines(report: BatchReport, *, written: bool | None) -> Iterator[str]:
-    yield f"mul_mat_vec_q over mul_mat_q for {report.arch}, build {report.pin.build}, modelled, by columns"
+    yield (
+        f"time of mul_mat_vec_q / time of mul_mat_q for {report.arch}, build {report.pin.build}, by "
+        "number of "
+        "columns (modelled)"
+    )
     yield f"{'type':<8} {' '.join(f'{columns:>6}' for columns in _COLUMNS)}  limit  profile"
     for one in report.types:
         by_columns = {each.columns: f"{each.ratio:.2f}" for each in one.timed}
@@ -174,8 +198,8 @@ def _limit_lines(report: BatchReport, *, written: bool | None) -> Iterator[str]:
     if written is not None:
         yield f"the profile of {report.arch} {'was written' if written else 'is unchanged'}"
     yield (
-        f"Not measured on hardware. Above 1 mul_mat_q is faster; nine of ten such ratios were within "
-        f"{report.error:.0%}, and a limit is proposed only beyond that."
+        f"Not measured on hardware. Above 1, mul_mat_q is faster. The error of such ratios is below "
+        f"{report.error:.0%} in nine of ten cases; a limit is only proposed where the ratio exceeds that."
     )
 
 
@@ -190,7 +214,7 @@ def _race(
 ) -> int:
     if model is None:
         raise UsageError(
-            "--device needs a model to run", code="TUNE_MODEL_MISSING", hint="name it: --model FILE.gguf"
+            "--device requires a model to run", code="TUNE_MODEL_MISSING", hint="add --model FILE.gguf"
         )
     workspace = settings.workspace()
     request = DeviceRequest(
@@ -206,7 +230,9 @@ def _race(
 
 
 def _race_lines(result: DeviceResult) -> Iterator[str]:
-    yield f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speeds beside upstream's"
+    yield (
+        f"{result.variant} on {result.arch}, build {result.build}, {result.model}; speed relative to upstream"
+    )
     for standing in result.race.standings:
         effect, expected = standing.comparison.effect, result.expected[standing.arm]
         yield (
@@ -214,70 +240,71 @@ def _race_lines(result: DeviceResult) -> Iterator[str]:
             f"{exp(effect.high):.3f}, {standing.comparison.rounds} rounds)  "
             f"{expected.by} {expected.speed:.3f}"
         )
-    winner = "nobody wins" if result.race.winner is None else f"{_setting(result.race.winner)} wins"
+    winner = "no winner" if result.race.winner is None else f"{_setting(result.race.winner)} wins"
     yield f"{winner}: {result.race.why}"
 
 
 def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
     record, headers = report.record, " and ".join(report.headers)
     yield f"{record.kernel} for {record.arch}, build {record.build}, {record.compiler}, {headers}"
-    yield f"settings are {'/'.join(report.parameters)}; figures are registers/spilled/waves/resident waves"
+    yield f"settings: {'/'.join(report.parameters)}; figures: registers/spilled/waves/resident waves"
     if record.like is not None:
-        yield f"compiled were the settings that are the first by the figures of {record.like}"
+        yield f"compiled only the settings that were best for {record.like}"
     for verdict in report.verdicts:
         yield ""
         yield from _verdict(verdict, report.current.get(verdict.variant))
     yield ""
-    yield from (f"left out: {one.variant} {_setting(one.setting)}: {one.why}" for one in record.left_out)
+    yield from (f"excluded: {one.variant} {_setting(one.setting)}: {one.why}" for one in record.left_out)
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
-        yield f"spilled registers over all variants, {name}: upstream {before}, best {after}"
+        yield f"spilled registers, total of all variants, {name}: upstream {before}, best {after}"
     yield from _basis(report)
     if written is not None:
         yield f"the profile of {record.arch} {'was written' if written else 'is unchanged'}"
     elif report.current and find_kernel(record.kernel).keeps_record:
-        state = "unchanged, it has these settings" if report.reproduces else "it has other settings"
+        state = "it already has these settings" if report.reproduces else "it has other settings"
         yield f"the profile of {record.arch}: {state}"
     if report.untimed is not None:
-        yield f"not by modelled time: {report.untimed}"
+        yield f"not ordered by modelled time: {report.untimed}"
     if not report.is_timed:
-        yield "Not measured on hardware: the order is by the compiler's figures and an estimate."
+        yield "Not measured on hardware. Settings are ordered by the compiler's figures and an estimate."
         return
     code = f" (compiled with {report.headers[report.played]})" if len(report.headers) > 1 else ""
-    yield f"Not measured on hardware: the order is by modelled time{code}."
+    yield f"Not measured on hardware. Settings are ordered by modelled time{code}."
     timed = [one.upstream.modelled for one in report.verdicts]
     for kind, one in {str(each.error): each for each in timed if each is not None}.items():
         of = "times" if one.error.ratio_median is None else "ratios"
         yield (
-            f"Half of the measured {of} of such kernels ({kind}) were met within {one.half:.1%}, "
-            "so upstream's setting stays where another is ahead by less."
+            f"The median error of modelled {of} of such kernels ({kind}) is {one.half:.1%}, so upstream's "
+            "setting is kept where another one is faster by less than that."
         )
 
 
 def _basis(report: TuneReport) -> Iterator[str]:
-    """How much of what the table rests on was made here."""
+    """Yield how much of the table was compiled on this machine."""
     basis, own = report.basis, report.own
     if basis is not None:
         same = basis.units - len(basis.differing)
-        yield f"compiled with {' and '.join(basis.here)}: {same} of {basis.units} units as recorded"
-        yield from (f"  not as recorded: {unit}" for unit in basis.differing)
+        yield f"compiled with {' and '.join(basis.here)}: {same} of {basis.units} source files as recorded"
+        yield from (f"  differs from the record: {unit}" for unit in basis.differing)
         if basis.absent:
             yield (
-                f"not here: {' and '.join(basis.absent)}; their figures are those of {basis.made}, "
-                f"{basis.compiler} (--rocwmma DIR compiles them anew)"
+                f"not on this machine: {' and '.join(basis.absent)}; using the figures recorded on "
+                f"{basis.made} "
+                f"with {basis.compiler} (--rocwmma DIR compiles them again)"
             )
     if own is not None:
         if not own.worse:
-            yield f"every row holds with this machine's {own.name} too"
+            yield f"every setting is also good with this machine's {own.name}"
         for variant, why in own.worse.items():
-            yield f"with this machine's {own.name}, {variant} is worse than upstream's: {why}"
+            yield f"with this machine's {own.name}, the setting of {variant} is worse than upstream's: {why}"
 
 
 def _verdict(verdict: Verdict, current: tuple[int, ...] | None) -> Iterator[str]:
     best, upstream = verdict.best, verdict.upstream
     yield f"{verdict.variant:<11}upstream {_cell(upstream)}"
     yield f"{'':11}best     {'the same' if best is upstream else _cell(best)}"
-    yield from (f"{'':11}{told}" for told in (verdict.kept, verdict.margin) if told is not None)
+    yield from (f"{'':11}{note}" for note in (verdict.kept, verdict.margin) if note is not None)
     known = {each.candidate.setting: each for each in verdict.judged}
     if current in known and current != best.candidate.setting:
         yield f"{'':11}profile  {_cell(known[current])}{_refused(known[current])}"
@@ -293,12 +320,12 @@ def _cell(judged: Judged) -> str:
     costs = "  ".join(f"{one.cost:.4g} ({one.bound})" for one in judged.estimates)
     lds = judged.figures[0].lds_bytes
     if judged.modelled is not None:
-        costs = f"{costs}  modelled time {judged.modelled.ratio:.3f} of upstream's"
+        costs = f"{costs}  modelled time {judged.modelled.ratio:.3f} x upstream's"
     return f"{_setting(judged.candidate.setting):<8} {figures}  LDS {lds}  cycles per row and value {costs}"
 
 
 def _refused(judged: Judged) -> str:
-    return f"  not taken: {judged.refused}" if judged.refused is not None else ""
+    return f"  rejected: {judged.refused}" if judged.refused is not None else ""
 
 
 def _setting(setting: tuple[int, ...]) -> str:

@@ -28,7 +28,7 @@ from patchkit.prove.verify.timings import timings_table
 
 
 class PublishChoice(NamedTuple):
-    """What is to be published, as the options have it."""
+    """The options about publishing."""
 
     publish: bool
     accept_not_run: bool
@@ -37,7 +37,7 @@ class PublishChoice(NamedTuple):
     sign: bool | None
 
     def request(self, choice: CandidateChoice) -> PublishRequest | None:
-        """None for nothing. Raises PUBLISH_OPTION_ALONE, PushRemoteBad, before any work."""
+        """Return the request, or None without --publish. Raises PUBLISH_OPTION_ALONE, PushRemoteBad."""
         if not self.publish:
             given = [
                 f"--{name.replace('_', '-')}"
@@ -48,17 +48,17 @@ class PublishChoice(NamedTuple):
                 given.append("--sign" if self.sign else "--no-sign")
             if given:
                 raise UsageError(
-                    f"{', '.join(given)}: nothing is published without --publish",
+                    f"{', '.join(given)} requires --publish",
                     code="PUBLISH_OPTION_ALONE",
                     hint="add --publish",
                 )
             return None
         if choice.onto is not None:
             raise UsageError(
-                "a candidate on a commit of your clone is not published",
+                "--publish cannot be combined with --onto",
                 code="PUBLISH_OPTION_ALONE",
-                why="its branch is in your repository already, and the push is yours",
-                hint="leave out --publish, and push the branch that apply --onto made",
+                why="the branch is already in your own repository",
+                hint="omit --publish, and push the branch that apply --onto created",
             )
         request = PublishRequest(
             accept_not_run=self.accept_not_run,
@@ -74,16 +74,19 @@ class PublishChoice(NamedTuple):
 publish_options = packed(
     "publishing",
     PublishChoice,
-    click.option("--publish", is_flag=True, help="Publish the branch if the required gates passed."),
+    click.option("--publish", is_flag=True, help="Publish the branch if all required gates passed."),
     click.option(
         "--accept-not-run",
         is_flag=True,
-        help="Publish although required gates did not run: as 'unproven', naming them.",
+        help="Publish even if required gates did not run; the name then contains 'unproven' and "
+        "they are listed.",
     ),
-    click.option("--push", type=TEXT, metavar="REMOTE", help="Push what was published there."),
-    click.option("--force-push", is_flag=True, help="Replace what the remote has, exactly as listed."),
+    click.option("--push", type=TEXT, metavar="REMOTE", help="Push the published branch to this remote."),
+    click.option("--force-push", is_flag=True, help="Replace the branches on the remote; each is listed."),
     click.option(
-        "--sign/--no-sign", default=None, help="Sign a tag (default: if your git has user.signingkey)."
+        "--sign/--no-sign",
+        default=None,
+        help="Create a signed tag (default: if user.signingkey is set in your git configuration).",
     ),
 )
 
@@ -103,13 +106,13 @@ publish_options = packed(
 @publish_options
 @hardware_options
 @report_options
-@click.option("--gate", "gates", multiple=True, metavar="NAME", help="Only this gate; again for more.")
+@click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate. May be repeated.")
 @click.option(
     "--full",
     is_flag=True,
-    help="Also build the whole library, compare more device code, run all emulated cases. Slow.",
+    help="Also build the whole library, compare more device code, and run all emulated cases. Slow.",
 )
-@click.option("--timings", is_flag=True, help="Show where the time went, by gate and by kind of work.")
+@click.option("--timings", is_flag=True, help="Show how long each gate and each kind of work took.")
 def command(
     settings: Settings,
     choice: CandidateChoice,
@@ -120,22 +123,21 @@ def command(
     full: bool,
     timings: bool,
 ) -> int:
-    """Prove what can be proven of the candidate, and say what was not.
+    """Run all checks ("gates") on the candidate that this machine can run, and list those it could not.
 
-    Gates that need the GPU run on it when this machine has it, else on an emulated one, where the code for
-    the GPU is executed on the CPU: what passes there is "passed (emulated)", and has no speed. With --backend
-    cpu they run on the CPU backend, under names of their own, which shows that they work and proves nothing
-    of the GPU.
+    Gates that need a GPU run on it if this machine has it. Otherwise they run on the emulated GPU, which
+    executes the GPU code on the CPU; the result is then "passed (emulated)" and includes no speed. With
+    --backend cpu they run on the CPU backend instead, under other names; that proves nothing about the GPU.
 
-    A plain candidate is built for the CPU, as far as its patches reach, and upstream's own tests of that run.
+    For a plain candidate, the parts that its patches change are built for the CPU, and upstream's tests of
+    those parts run.
 
-    Exit code 1 when a gate fails. A candidate without a patch is upstream's own tree: no gate runs, exit code
-    10, and nothing can be published. The evidence is kept in the cache folder, one JSON file per gate. With
-    --publish the candidate becomes a branch under the name that people pull, if the gates that the series
-    requires have passed; its last commit names every gate and the evidence.
+    Exit code 1 if a gate fails. A candidate without patches equals upstream: no gate runs, the exit code is
+    10, and it cannot be published. The evidence is kept in the cache folder, one JSON file per gate. With
+    --publish, a candidate that passed the gates required by the series becomes a branch under its public
+    name; the last commit lists every gate and the evidence.
 
-    The files of reports (--summary and one option for each format) are written also when a gate fails, or
-    could not be run.
+    Reports (--summary, and one option per format) are written even if a gate fails or cannot run.
     """
     hardware.check()
     request = publishing.request(choice)

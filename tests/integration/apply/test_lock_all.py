@@ -89,7 +89,7 @@ def test_a_lock_that_is_right_is_not_touched(locked, capsys) -> None:
     where = ["--series-dir", str(locked.series), "--cache-dir", str(locked.cache)]
     assert main(["lock", "--all", *where]) == 0
     out = capsys.readouterr().out
-    assert "upstream.lock: 1 of 2 results recorded anew\n  b1 gfx1100: as it was, tree " in out
+    assert "upstream.lock: 1 of 2 results changed\n  b1 gfx1100: unchanged, tree " in out
     assert f"\n  b1 gfx1151: recorded, tree {load_lock(locked.lock).results[1].tree[:12]}, demo-" in out
     before = locked.lock.stat()
     assert main(["lock", "--all", *where, "--json"]) == 0

@@ -81,4 +81,4 @@ def test_a_word_that_is_none_is_refused_with_those_that_are(world, verb: str) ->
 
 def test_lock_all_has_no_trust_of_its_own(world) -> None:
     done = world.run("lock", "--all", "--trust", "modelled")
-    assert (done.returncode, "--all and --trust contradict each other" in done.stderr) == (2, True)
+    assert (done.returncode, "--all cannot be combined with --trust" in done.stderr) == (2, True)

@@ -102,15 +102,15 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     assert "next: patchkit verify --upstream b2" in said
     lock = load_lock(queue.folder / "patches/upstream.lock")
     assert (lock.default, [(each.build, each.archs) for each in lock.results]) == (2, [(2, ("plain",))])
-    assert "candidate/plain/b2: as it was" in queue.told("apply")
+    assert "candidate/plain/b2: unchanged" in queue.told("apply")
     assert "wanted > 512" in _shown(queue, "candidate/plain/b2", "common/tool.cpp")
     assert "carried at b2" in queue.told("status")
     # What is recorded or published says why, here as elsewhere.
     file = queue.folder / "patches/0001-higher/patch.toml"
     file.write_text(_MORE + file.read_text())
     assert queue.run("apply").returncode == 2
-    assert "1 of 1 results recorded anew" in queue.told("lock", "--all")
-    assert "as it was" in queue.told("lock")
+    assert "1 of 1 results changed" in queue.told("lock", "--all")
+    assert "unchanged" in queue.told("lock")
 
 
 def test_a_sweep_and_a_clone_need_no_gpu_either(queue: Queue) -> None:

@@ -185,7 +185,7 @@ def test_of_a_file_that_is_another_one_now_only_the_change_is_shown(desk) -> Non
 
 def test_each_way_through_it_ends_with_the_next_command(mine) -> None:
     settle(conflict(mine), MORE)
-    again = "next:  patchkit resolve mine --to b3  # begins again"
+    again = "next:  patchkit resolve mine --to b3  # to start again"
     assert mine.run("resolve", "mine", "--abort").stdout.splitlines()[-1] == again
     url = ("--upstream-url", str(mine.upstream))
     resolve(mine, "mine", "--to", "b3", *url, code=3)
@@ -432,8 +432,8 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     before = listed.snapshot()
     shown = listed.run(*words, "--resolve")
     # What it wrote stays, and the last words say so.
-    assert "BLOCKED: lock and branches are unchanged; the new edits of list are kept" in shown.stdout
-    assert "new edits of list" in shown.stderr
+    assert "BLOCKED: lock and branches are as they were; the new edits of list stay" in shown.stdout
+    assert "wrote new edits of list" in shown.stderr
     for path, data in before.items():
         Path(path).write_bytes(data)
     first = listed.run(*words, "--resolve", "--json")

@@ -78,7 +78,7 @@ def test_only_a_change_beyond_its_interval_is_coloured() -> None:
 def test_help_has_an_example(capsys, name: str) -> None:
     assert main(["bench", name, "--help"]) == 0
     text = capsys.readouterr().out
-    assert f"patchkit bench {name}" in text.partition("Example:\n")[2]
+    assert f"patchkit bench {name}" in text.partition("Examples:\n")[2]
     assert "--json" in text
 
 

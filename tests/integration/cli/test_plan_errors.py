@@ -50,7 +50,7 @@ def test_every_place_that_fails_is_shown_beside_what_holds(argv: list[str], caps
     assert "ggml_cuda_get_best_fattn_kernel_x" in err
     assert "0002-fattn-keep-gqa-tiles/patch.toml:" in err
     assert "0003-fattn-decode-tile/patch.toml:" in err
-    assert err.rstrip().endswith("the plan does not hold: 2 errors")
+    assert err.rstrip().endswith("some patches cannot be applied: 2 errors")
 
 
 def test_json_has_the_plan_and_the_errors_in_one_document(argv: list[str], capsys) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
-_SAMPLE = "A SAMPLE, not a whole run: "
+_SAMPLE = "SAMPLE ONLY: "
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_what_a_sample_leaves_out_makes_no_finding(patchkit, program):
     # The program says that its result is wrong, which is no wonder.
     done = patchkit("sanitize", "--blocks", "3", "--", program, "ran")
     assert done.returncode == 0, done.stdout
-    assert "; it ended with status 3" in done.stdout
+    assert "; it exited with status 3" in done.stdout
 
 
 def test_a_block_that_waits_for_one_that_was_left_out_ends(patchkit, program):

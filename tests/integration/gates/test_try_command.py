@@ -112,7 +112,7 @@ def test_each_save_is_tried_again_until_ctrl_c(gates_cache: Path, series: Path) 
 def test_watching_has_no_document(gates_cache: Path) -> None:
     done = run_patchkit("try", *ONLY, "--watch", "--json", "--cache-dir", gates_cache)
     assert done.returncode == ExitCode.USAGE
-    assert "--watch and --json contradict each other" in done.stderr
+    assert "--watch cannot be combined with --json" in done.stderr
 
 
 ASSEMBLY = """

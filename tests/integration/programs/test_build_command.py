@@ -80,5 +80,5 @@ def test_both_sides_are_listed_with_what_they_share(cpu_subject: Subject, cpu_ca
         assert all(Path(part["log"]).is_file() for part in document[side]["parts"])
     assert main(argv) == 0
     out = capsys.readouterr().out
-    assert "was there, one for both sides; log: " in out
-    assert "Built is not proven" in out
+    assert "already built, shared by both; log: " in out
+    assert "not checked yet" in out

@@ -85,7 +85,7 @@ def test_the_record_gives_the_profiles_table_again_on_a_machine_that_has_the_sta
     assert basis["differing"] == [] or basis["compiler"] != found["compiler"]
     assert main(argv) == 0
     text = capsys.readouterr().out
-    assert "unchanged, it has these settings" in text
+    assert "it already has these settings" in text
     assert f"their figures are those of {shipped.made}" in text
 
 

@@ -25,7 +25,7 @@ def test_the_help_has_the_first_day_on_top_and_a_line_for_each_command(capsys, m
     assert max(map(len, lines)) <= 80
     titles = [lines.index(f"{title}:") for title in GROUPS]
     assert titles == sorted(titles)
-    assert titles[-1] < lines.index("Options:")
+    assert titles[-1] < lines.index("Common options:")
     for start, members in zip(titles, GROUPS.values(), strict=True):
         shown = lines[start + 1 : start + 1 + len(members)]
         assert [line.split(maxsplit=1) for line in shown] == [list(row) for row in members.items()]

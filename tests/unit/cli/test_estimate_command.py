@@ -36,7 +36,7 @@ def test_each_test_and_depth_has_a_row_and_figures_have_their_source(capsys, mod
         assert f"\n{name}" in out
     assert "GB/s (measured, medium confidence: " in out
     assert "TFLOPS (specified, medium confidence: " in out
-    assert "A bound, no forecast" in out
+    assert "upper bound, not a forecast" in out
 
 
 def test_the_document_has_what_the_text_has(capsys, model):
@@ -63,7 +63,7 @@ def test_a_measurement_is_put_beside_the_bound(capsys, model, checkout):
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert any(one["measured"] is not None and one["measured"]["tokens_per_second"] > 0 for one in rows)
     assert main([*argv, "--kv-type", row["type_k"], "--bench", str(bench)]) == 0
-    assert "Right of 'measured'" in capsys.readouterr().out
+    assert "columns after 'measured'" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

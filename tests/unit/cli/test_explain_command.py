@@ -49,7 +49,7 @@ def _both(one: Explanation) -> Explanation:
 
 def test_both_sides_are_told_with_reason_and_geometry():
     text = "\n".join(_lines(_explanation()))
-    assert "before the patches: not supported: the CPU computes it" in text
+    assert "before the patches: not supported on the GPU; computed on the CPU" in text
     assert "after the patches: flash_attn_tile<128, 128, 1, 4, false> (TILE)" in text
     assert "307  if (wmma(cc) && a)" in text
     assert "false, by a" in text
@@ -60,15 +60,15 @@ def test_both_sides_are_told_with_reason_and_geometry():
 def test_what_changes_comes_first_with_the_branch_that_turned():
     lines = list(_lines(_explanation()))
     assert lines[3] == "not supported before the patches, TILE after"
-    assert lines[4].strip() == "the selection turns at fattn.cu:307 (before: line 343)"
+    assert lines[4].strip() == "the selection differs from fattn.cu:307 on (before: line 343)"
 
 
 def test_a_kernel_that_is_a_trap_is_called_one_in_the_first_line():
     trapped = _explanation(compiled_kernel("k", 128, is_trap=True))
     lines = list(_lines(trapped))
-    assert lines[3] == "not supported before the patches, TILE (its code is a trap) after"
-    assert any("ITS BODY IS A TRAP" in line for line in lines)
-    assert list(_lines(_both(trapped)))[3] == "TILE (its code is a trap), before and after"
+    assert lines[3] == "not supported before the patches, TILE (compiled to a trap) after"
+    assert any("COMPILED TO A TRAP" in line for line in lines)
+    assert list(_lines(_both(trapped)))[3] == "TILE (compiled to a trap), before and after"
 
 
 def test_an_unknown_gpu_is_not_called_a_missing_candidate(capsys, tmp_path):
@@ -114,16 +114,16 @@ def test_another_head_size_is_refused(text):
         (["--head-size", "64", "--kv", "256", "--type", "q3_k"], "--type"),
         (["--kv", "256"], "error[SHAPE_NOT_STATED]"),
         (["--head-size", "64"], "--kv"),
-        (["--path", "--kv", "256"], "error[SHAPE_NOT_STATED]: --path takes no shape"),
-        (["--head-size", "64", "--kv", "256", "--gpu", "gfx1100"], "--gpu goes with --path"),
+        (["--path", "--kv", "256"], "error[SHAPE_NOT_STATED]: --path cannot be combined with"),
+        (["--head-size", "64", "--kv", "256", "--gpu", "gfx1100"], "--gpu requires --path"),
         (["--head-size", "80", "--kv", "100000000"], "error[SHAPE_IMPOSSIBLE]"),
         (["--head-size", "9" * 30, "--kv", "256"], "error[SHAPE_IMPOSSIBLE]"),
-        (["--head-size", "80", "--kv", "256", "--kv-heads", "100000000"], "hint: a smaller --kv"),
-        (["--head-size", "80", "--kv", "256", "--softcap", "nan"], "must be numbers"),
-        (["--head-size", "80", "--kv", "256", "--max-bias", "inf"], "must be numbers"),
+        (["--head-size", "80", "--kv", "256", "--kv-heads", "100000000"], "hint: use a smaller --kv"),
+        (["--head-size", "80", "--kv", "256", "--softcap", "nan"], "must be finite numbers"),
+        (["--head-size", "80", "--kv", "256", "--max-bias", "inf"], "must be finite numbers"),
         (["--head-size", "80", "--kv", "256", "--type", "q8_0"], "HEAD_SIZE_NOT_IN_BLOCKS"),
-        (["--head-size", "80", "--kv", "256", "--type", "q4_0"], "hint: --head-size 96"),
-        (["--head-size", "72/40", "--kv", "256", "--type", "q4_0"], "hint: --head-size 96/64"),
+        (["--head-size", "80", "--kv", "256", "--type", "q4_0"], "hint: use --head-size 96"),
+        (["--head-size", "72/40", "--kv", "256", "--type", "q4_0"], "hint: use --head-size 96/64"),
     ],
 )
 def test_bad_options_end_with_the_code_of_usage_errors(options, says, capsys):

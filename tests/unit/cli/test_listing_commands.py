@@ -155,5 +155,5 @@ def test_the_only_gpu_is_taken_and_named(patchkit, monkeypatch: pytest.MonkeyPat
     _pretend_gpus(monkeypatch, "gfx1101")
     code, _, err = patchkit("diff")
     assert code == 5
-    assert "using the GPU of this machine, gfx1101" in err
+    assert "using the GPU of this machine: gfx1101" in err
     assert "there is no candidate/gfx1101/b11549 yet" in err

@@ -43,7 +43,7 @@ def test_help_imports_none_of_the_heavy_libraries() -> None:
 def test_any_text_can_be_shown_under_any_locale(locale: str) -> None:
     done = _run(b"caf\xc3\xa9-\xff", env={"LC_ALL": locale, "PYTHONIOENCODING": ""})
     assert done.returncode == 2
-    assert done.stderr.startswith(b"error[USAGE_COMMAND]: there is no command 'caf")
+    assert done.stderr.startswith(b"error[USAGE_COMMAND]: unknown command 'caf")
     assert b"Traceback" not in done.stderr
 
 
@@ -60,7 +60,7 @@ def test_a_path_is_the_same_characters_though_python_was_told_to_take_ascii_only
 
 
 def test_a_byte_that_is_no_text_is_shown_as_that_byte() -> None:
-    assert b"there is no command 'a\\xff\\xc3b'" in _run(b"a\xff\xc3b").stderr
+    assert b"unknown command 'a\\xff\\xc3b'" in _run(b"a\xff\xc3b").stderr
 
 
 def _at_a_terminal(columns: int, *argv: str, **environ: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_a_wide_terminal_gets_whole_lines_too(tmp_path: Path) -> None:
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:
     done = _run("caf\u00e9", env={"PYTHONIOENCODING": "ascii"})
-    assert b"there is no command 'caf\\xe9'" in done.stderr
+    assert b"unknown command 'caf\\xe9'" in done.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
@@ -197,7 +197,7 @@ def test_a_tool_ends_with_the_patchkit_that_runs_it(tmp_path: Path, sign: signal
         "start = subprocess.Popen.__init__\n"
         "subprocess.Popen.__init__ = lambda *a, **k: (start(*a, **k), time.sleep(0.5))[0]\n"
         "from patchkit.base.reporter import NullReporter\n"
-        f"boundary.answer = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
+        f"boundary.run_command = lambda argv: run_tool(['sh', '-c', {tool!r}], reporter=NullReporter())\n"
         "app.run()"
     )
     process = subprocess.Popen(

@@ -39,14 +39,14 @@ def test_an_empty_cache_has_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (("prune",), "needs --max-size or --older-than"),
-        (("prune", "--max-size", "5"), "as in 500M, 5G"),
-        (("prune", "--older-than", "30m"), "as in 12h, 30d, 4w"),
-        (("prune", "--max-size", "-1G"), "as in 500M, 5G"),
-        (("status", "--dry-run"), "takes no --dry-run"),
-        (("status", "--to", "x"), "takes no --to"),
-        (("pack", "--max-size", "1G"), "takes no --max-size"),
-        (("pack",), "needs --to FOLDER"),
+        (("prune",), "requires --max-size or --older-than"),
+        (("prune", "--max-size", "5"), "for example 500M, 5G"),
+        (("prune", "--older-than", "30m"), "for example 12h, 30d, 4w"),
+        (("prune", "--max-size", "-1G"), "for example 500M, 5G"),
+        (("status", "--dry-run"), "does not take --dry-run"),
+        (("status", "--to", "x"), "does not take --to"),
+        (("pack", "--max-size", "1G"), "does not take --max-size"),
+        (("pack",), "requires --to FOLDER"),
     ],
 )
 def test_a_mistake_is_told_before_any_work(cache: Path, words: tuple[str, ...], says: str) -> None:

@@ -54,11 +54,11 @@ def test_types_alike_share_a_block_and_a_change_shows_both_sides():
     at = lines.index("f16")
     assert lines[at + 1 : at + 5] == [
         "1  new",
-        "2  not supported: the CPU computes it",
+        "2  not supported on the GPU; computed on the CPU",
         "before the patches:",
         "1  old",
     ]
-    assert "remark: played" in lines
+    assert "note: played" in lines
     assert lines[-1] == "times"
 
 
