@@ -1,8 +1,8 @@
 """Errors as text and as JSON.
 
-What is in an error may come from anybody: the name of a file, a branch, a line of somebody's file. A person
-sees control characters as escapes, and the two ends of what is very long (:mod:`patchkit.base.text`). A
-program gets all of it as it is, in JSON, because it may look for the very value that it gave.
+An error can contain untrusted text: names of files and branches, lines of files. In text, control characters
+are escaped and very long values shortened (:mod:`patchkit.base.text`). JSON has the values unchanged, because
+a program may look for the exact value that it passed.
 """
 
 from __future__ import annotations
@@ -14,22 +14,23 @@ from patchkit.base.plain import fields_of
 from patchkit.base.text import counted, shortened, visible
 
 Paint = Callable[[str, str], str]
-"""Takes a text and its role (``error``, ``place``, ``hint``) and gives it a colour."""
+"""Colours a text by its role: ``error``, ``place``, ``hint``; on a screen ``heading``, ``good``, ``caution``,
+``bad``, ``muted``."""
 
 
 def plain(text: str, role: str) -> str:
-    """The paint of a terminal without colours."""
+    """Return the text without colour."""
     del role
     return text
 
 
 def exit_code_of(error: PatchkitError) -> ExitCode:
-    """The exit code of the error; of a group, that of its first member."""
+    """Return the exit code of the error; for a group, that of its first member."""
     return next(members_of(error), error).exit_code
 
 
 def complain(error: PatchkitError, paint: Paint = plain) -> str:
-    """The text for a person: one block per error, and for several a last line that counts them."""
+    """Format the error as text: one block per error, and a last line that counts those of a group."""
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):
         blocks.append(f"{_in_line(error.message)}: {counted(len(blocks), 'error')}")
@@ -51,7 +52,7 @@ def _shown(text: str) -> str:
 
 
 def _in_line(text: str) -> str:
-    """No name of a file with a line break in it goes on with a line that could be one of ours."""
+    """Escape line breaks, so that a file name cannot imitate a line of our own output."""
     return _shown(text.replace("\n", "\\n"))
 
 
@@ -60,7 +61,7 @@ def _indented(text: str) -> str:
 
 
 def error_as_json(error: PatchkitError) -> dict[str, object]:
-    """``{"error": {...}}``; a group carries its members under ``errors``."""
+    """Return ``{"error": {...}}``; a group has its members under ``errors``."""
     document = _one(error)
     if isinstance(error, ErrorGroup):
         document["errors"] = [_one(member) for member in members_of(error)]

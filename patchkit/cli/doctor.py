@@ -1,4 +1,4 @@
-"""Whether this machine has what patchkit needs, and what a build of llama.cpp will need."""
+"""The checks of ``doctor``: does this machine have what patchkit, and a build of llama.cpp, need?"""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ State = Literal["ok", "warn", "absent", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One finding; ``error`` is set when it failed, ``hint`` says what to do about what is not ok."""
+    """The result of one check. ``error`` is set if it failed; ``hint`` is what to do if it is not ok."""
 
     json_keys: ClassVar = "name state detail hint code=error.code"
 
@@ -55,8 +55,8 @@ class Check:
     error: PatchkitError | None = None
 
 
-class _Noted(Exception):
-    """What a check looked for is not there, or not good; ``hint`` says what to do."""
+class _NotOk(Exception):
+    """A check's result other than ok; ``hint`` is what to do."""
 
     state: State
 
@@ -66,24 +66,24 @@ class _Noted(Exception):
         self.hint = hint
 
 
-class _Absent(_Noted):
-    """What a check looked for is not there."""
+class _Absent(_NotOk):
+    """An optional part is missing."""
 
     state = "absent"
 
 
-class _Warned(_Noted):
-    """What a check looked for is there, and does harm."""
+class _Warned(_NotOk):
+    """Something is present that causes problems."""
 
     state = "warn"
 
 
 def _checked(name: str, look: Callable[[], str]) -> Check:
-    """What ``look`` found, or why it did not."""
+    """Run ``look`` and turn its return value or exception into a check."""
     try:
         return Check(name=name, state="ok", detail=look())
-    except _Noted as noted:
-        return Check(name=name, state=noted.state, detail=noted.detail, hint=noted.hint)
+    except _NotOk as found:
+        return Check(name=name, state=found.state, detail=found.detail, hint=found.hint)
     except ErrorGroup as group:
         detail = f"{group.message}: {len(group.errors)} errors"
         return Check(name=name, state="failed", detail=detail, hint=group.errors[0].hint, error=group)
@@ -98,13 +98,13 @@ _INSTALL = "patchkit sdk install"
 _OLDEST_ROCM = (6, 4)
 # ROCm/rocm-systems issue 2865, llama.cpp issue 19984; docs/records/timing-model.md compares the compilers.
 _ROCM_THAT_UNROLLS = (7, 2, 0)
-_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # of all GPUs; with _0, _1, ... of one
+_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # for all GPUs; with the suffix _0, _1, ... for one
 
 
 def check_toolchain(
     cache_root: Path, *, archs: tuple[str, ...], environ: Mapping[str, str], reporter: Reporter
 ) -> tuple[Check, ...]:
-    """The checks, for building for ``archs``."""
+    """Check ROCm, the SDK and rocWMMA, for building for ``archs``."""
     toolchains: list[Toolchain] = []
 
     def look() -> str:
@@ -123,53 +123,55 @@ def check_toolchain(
 
 
 class _Quiet(NullReporter):
-    """Hands on the commands only: what is passed over has a check of its own."""
+    """Passes on commands only: toolchains that are skipped have a check of their own."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
 
     def command(self, text: str) -> None:
-        """Echo it."""
+        """Pass it on."""
         self._reporter.command(text)
 
 
 def _rocm(found: RocmInstallation | None) -> str:
     if found is None:
         raise _Absent(
-            "no ROCm in ROCM_PATH, /opt, Python's packages or the distribution's",
-            f"a GPU needs it to run; to compile without, {_INSTALL}",
+            "no ROCm found in ROCM_PATH, /opt, Python's packages or the distribution's",
+            f"needed to run on a GPU; to compile and emulate without it: {_INSTALL}",
         )
     where = f"{found.place.root} ({found.place.origin})"
     if found.missing_parts:
         raise _Absent(
-            f"{where} lacks {' and '.join(found.missing_parts)}",
-            f"install ROCm's development packages, or {_INSTALL}",
+            f"{where} lacks {' and '.join(found.lacks)}",
+            f"install ROCm's development packages, or run {_INSTALL}",
         )
     what = f"{found.version or found.hip_version}, {where}"
     _check_build(what, found)
     if found.release == _ROCM_THAT_UNROLLS:
         raise _Warned(
-            f"{what}: its compiler unrolls the loops of mul_mat_q; prompt processing is 2 to 3 times slower",
-            "use ROCm 7.2.1 or newer; or add to cmake: "
-            '-DCMAKE_HIP_FLAGS="-mllvm --amdgpu-unroll-threshold-local=600" (patches can avoid it, too: '
-            "docs/guide/strix-halo.md)",
+            f"{what}: its compiler unrolls the loops of mul_mat_q, which makes prompt processing 2 "
+            f"to 3 times "
+            "slower",
+            "use ROCm 7.2.1 or newer, or add to cmake: "
+            '-DCMAKE_HIP_FLAGS="-mllvm --amdgpu-unroll-threshold-local=600" (the patch mmq-rolled-loops also '
+            "avoids it: docs/guide/strix-halo.md)",
         )
     return what
 
 
-def _check_build(what: str, found: RocmInstallation) -> None:
-    """Whether llama.cpp can be built with a ROCm; raises _Absent."""
+def _check_build(what: str, found: Found) -> None:
+    """Raise _Absent if llama.cpp cannot be built with this ROCm."""
     if found.release[: len(_OLDEST_ROCM)] < _OLDEST_ROCM:
         raise _Absent(
             f"{what}: too old to build llama.cpp",
-            "install ROCm {}.{} or newer".format(*_OLDEST_ROCM) + f"; to compile without ROCm, {_INSTALL}",
+            "install ROCm {}.{} or newer".format(*_OLDEST_ROCM) + f"; to compile without ROCm: {_INSTALL}",
         )
     if found.missing_packages:
         raise _Absent(
-            f"{what}: cannot build llama.cpp, which needs the CMake packages hip-lang, hip, hipblas and "
-            f"rocblas (lib/cmake/NAME/NAME-config.cmake); missing: {', '.join(found.missing_packages)}",
-            "install hip-dev, hipblas-dev and rocblas-dev of ROCm (of Debian and Ubuntu: libamdhip64-dev, "
-            f"libhipblas-dev, librocblas-dev); to compile without ROCm, {_INSTALL}",
+            f"{what}: cannot build llama.cpp, because CMake packages (lib/cmake/NAME/NAME-config.cmake) are "
+            f"missing: {', '.join(found.lacks_for_build)}",
+            "install ROCm's packages hip-dev, hipblas-dev and rocblas-dev (on Debian and Ubuntu: "
+            f"libamdhip64-dev, libhipblas-dev, librocblas-dev); to compile without ROCm: {_INSTALL}",
         )
 
 
@@ -178,7 +180,7 @@ def _sdk(cache_root: Path) -> str:
     if prefix is None:
         raise _Absent("not installed", f"to compile without ROCm: {_INSTALL}")
     hipcc = f", {prefix.hipcc}" if prefix.hipcc.exists() else ""
-    older = f"; older, it lacks {prefix.lacks}: {_INSTALL} --again" if prefix.lacks else ""
+    older = f"; outdated, lacks {prefix.lacks} (to update: {_INSTALL} --again)" if prefix.lacks else ""
     return f"{prefix.path} ({prefix.record.suite}{hipcc}){older}"
 
 
@@ -189,8 +191,8 @@ def _toolchain(
     unknown = sorted(set(archs) - known_archs(toolchain.clang, reporter))
     if unknown:
         raise _Absent(
-            f"{what}; its compiler does not know {', '.join(unknown)}",
-            f"use a newer ROCm, or without ROCM_PATH: {_INSTALL} --again",
+            f"{what}; its compiler does not support {', '.join(unknown)}",
+            f"use a newer ROCm, or unset ROCM_PATH and run {_INSTALL} --again",
         )
     if toolchain.kind == "rocm":
         _check_build(what, next(each for each in found if each.place.root == toolchain.root))
@@ -200,20 +202,20 @@ def _toolchain(
 def _rocwmma(toolchain: Toolchain, arch: str) -> str:
     own, chosen = toolchain.rocwmma, rocwmma_for(toolchain, arch)
     if own is not None and own == chosen and own.kind != "stand-in":
-        return f"{_named(own)} knows {arch}"
+        return f"{_named(own)} supports {arch}"
     if chosen is None and toolchain.kind == "sdk":
-        raise _Absent(f"{arch}: no rocWMMA here knows it")
+        raise _Absent(f"{arch}: no rocWMMA here supports it")
     if own is None:
-        why = "there is none"
+        why = "rocWMMA is not installed"
     elif own.kind == "stand-in":
-        why = "the SDK was installed without it"
+        why = "the SDK was installed without rocWMMA"
     else:
-        why = f"{_named(own)} does not know {arch}" if not knows_arch(own, arch) else _named(own)
-    with_what = f"; patchkit's stand-in header {chosen.version} is used" if chosen is not None else ""
+        why = f"{_named(own)} does not support {arch}" if not knows_arch(own, arch) else _named(own)
+    with_what = f"; using patchkit's stand-in header {chosen.version}" if chosen is not None else ""
     if toolchain.kind == "rocm":
-        hint = "install rocWMMA's development package (rocwmma-dev) of a ROCm that knows the GPU"
+        hint = "install the package rocwmma-dev from a ROCm that supports the GPU"
     else:
-        hint = f"{_INSTALL} --again, where rocWMMA's repository can be reached (or with --rocwmma-url)"
+        hint = f"run {_INSTALL} --again with access to rocWMMA's repository (or with --rocwmma-url)"
     raise _Absent(f"{arch}: {why}{with_what}", hint)
 
 
@@ -224,8 +226,8 @@ def _named(rocwmma: RocWmma) -> str:
 _DEFAULT_ARCH = "gfx1151"
 _OLDEST_PYTHON = (3, 11)  # pyproject.toml, requires-python
 
-# Measured at build 6900: the source package is 26 MB, its unpacked tree 101 MB, the repository with the
-# pin and a candidate 30 MB; the rest is room for more pins.
+# Measured at build 6900: source package 26 MB, unpacked tree 101 MB, repository with the pin and a candidate
+# 30 MB. The rest is room for more pins.
 _FREE_BYTES = 300_000_000
 _SHOWN = 5  # lines of git fsck
 
@@ -238,9 +240,9 @@ def run_doctor(
     reporter: Reporter,
     archs: tuple[str, ...] = (),
 ) -> tuple[Check, ...]:
-    """Every check, in the order in which their failures would stop a run.
+    """Run all checks, ordered by when their failure would stop a run.
 
-    ``archs`` are the GPUs to build for; by default those of this machine, else gfx1151.
+    ``archs``: the GPUs to build for, by default this machine's, else gfx1151.
     """
     archs = archs or detect_gpus() or (_DEFAULT_ARCH,)
     return (
@@ -278,10 +280,11 @@ def _cache(root: Path) -> str:
         free = shutil.disk_usage(root).free
     if free < _FREE_BYTES:
         raise CacheError(
-            f"only {free / 1e6:.0f} MB are free, a pin needs {_FREE_BYTES / 1e6:.0f} MB",
+            f"only {free / 1e6:.0f} MB of disk space are free; one llama.cpp build needs "
+            f"{_FREE_BYTES / 1e6:.0f} MB",
             code="CACHE_LOW_SPACE",
             where=Location(path=str(root)),
-            hint="free some space there, or name another folder with --cache-dir",
+            hint="free some space there, or choose another folder with --cache-dir",
         )
     return f"{root} ({free / 1e9:.1f} GB free)"
 
@@ -289,9 +292,9 @@ def _cache(root: Path) -> str:
 def _series(explicit: Path | None) -> str:
     series = find_series_dir(explicit)
     catalogue = load_catalogue(series)
-    load_proven_series(series.patches)  # what a branch must have passed is read here, and by no other check
+    load_proven_series(series.patches)  # also checks [gates], which load_catalogue does not read
     gpus = f"{len(catalogue.profiles)} GPUs, " if catalogue.profiles else ""
-    counts = f"{len(catalogue.patches)} patches, {gpus}{len(catalogue.lock.pins)} pins"
+    counts = f"{len(catalogue.patches)} patches, {gpus}{len(catalogue.lock.pins)} llama.cpp builds"
     return f"{counts} in {series.root} ({series.origin})"
 
 
@@ -302,12 +305,12 @@ def _pins(cache_root: Path, reporter: Reporter) -> str:
     if repository is not None:
         _verify(repository)
     if not refs:
-        raise _Absent("none cached", "patchkit apply fetches the pin")
-    return f"cached: {', '.join(name.removeprefix(prefix) for name in refs)}"
+        raise _Absent("no llama.cpp build downloaded yet", "patchkit apply downloads it")
+    return f"downloaded: {', '.join(name.removeprefix(prefix) for name in refs)}"
 
 
 def _verify(repository: Repository) -> None:
-    """Have git read every object (2 s at build 6900); raises ObjectDamaged with what it says."""
+    """Run git fsck (2 s at build 6900); raise ObjectDamaged with its output."""
     finished = repository.git.attempt("fsck", "--full", "--no-dangling", "--no-progress")
     if finished.status != 0:
         text = (finished.stderr + finished.stdout.decode("utf-8", "replace")).strip()
@@ -318,27 +321,28 @@ def _gpu() -> str:
     found = detect_gpus()
     if not found:
         raise _Absent(
-            "no AMD GPU on this machine",
-            "name one with --arch; the kernel driver amdgpu lists them under the kfd topology",
+            "no AMD GPU found",
+            "name your GPU with --arch; if this machine has one, the kernel driver amdgpu (kfd) "
+            "does not list it",
         )
     return ", ".join(found)
 
 
 def _override(archs: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    """Whether ROCm tells programs that a GPU is another one than it is."""
+    """Check whether HSA_OVERRIDE_GFX_VERSION makes ROCm report another GPU to programs."""
     names = [name for name in sorted(environ) if re.fullmatch(rf"{_OVERRIDE}(_[0-9]+)?", name)]
     others = [name for name in names if environ[name] and _overriding(environ[name]) not in archs]
     if others:
         named = ", ".join(f"{name}={environ[name]} ({_overriding(environ[name])})" for name in others)
         raise _Warned(
-            f"{named}: programs see this GPU, so code and patches for {' '.join(archs)} are not used",
+            f"{named}: programs see that GPU, so code and patches for {' '.join(archs)} are not used",
             f"unset {' '.join(others)}",
         )
     return ", ".join(f"{name}={environ[name]}" for name in names) or f"{_OVERRIDE} is not set"
 
 
 def _overriding(version: str) -> str:
-    """The GPU that a value stands for: ``11.5.1`` is gfx1151, ``9.0.10`` is gfx90a."""
+    """Return the GPU of a value: ``11.5.1`` is gfx1151, ``9.0.10`` is gfx90a."""
     parts = version.split(".")
     if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,2}", part) for part in parts):  # noqa: PLR2004
         return "not a GPU version"
@@ -349,5 +353,5 @@ def _overriding(version: str) -> str:
 def _cmake(environ: Mapping[str, str]) -> str:
     path = shutil.which("cmake", path=environ.get("PATH"))
     if path is None:
-        raise _Absent("no cmake on PATH", "python -m pip install cmake, or the package of your system")
+        raise _Absent("no cmake on PATH", "python -m pip install cmake, or your distribution's package")
     return path

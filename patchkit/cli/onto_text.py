@@ -1,110 +1,160 @@
-"""What ``plan`` and ``apply`` tell a person of patches on a commit of the user's own clone."""
+"""The text output of ``plan --onto`` and ``apply --onto``: patches on a commit of the user's own clone."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
-from patchkit.base.series_folder import format_archs
+from patchkit.base.series_folder import SeriesDir, arch_options, format_archs
 from patchkit.base.text import counted
 from patchkit.carry.judging.classes import GOOD
 from patchkit.carry.onto.apply import OntoReport
 from patchkit.carry.onto.plan import OntoPlan
-from patchkit.cli.request import unproven
+from patchkit.cli.patch_text import build_command, list_command, more_trust_text
+from patchkit.cli.screen import Cell, Screen
+
+# What a patch's class means for the user's commit.
+_MEANINGS = {
+    "clean": "applies",
+    "moved": "applies, moved",
+    "upstreamed": "already in it",
+    "superseded": "replaced upstream",
+    "retired": "no longer needed",
+    "conflict": "CONFLICT",
+}
+_ROLES = {"clean": "good", "moved": "caution", "conflict": "bad"}
 
 
-def class_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
-    """What became of each patch there: in full where a person may have to look, else by name."""
+def draw_classes(screen: Screen, found: OntoPlan, *, verbose: bool) -> None:
+    """Add what becomes of each patch on that commit, with details of those that need a look."""
+    titles = {each.patch.id: each.patch.title for each in found.plan.decision.selected}
     verdicts = [each for each in found.verdicts if each.id in found.in_range]
-    against = f", compared with {' and '.join(found.reference)}" if found.reference else ""
-    by_class: dict[str, list[str]] = {}
+    rows: list[tuple[Cell, Cell, Cell]] = []
     for each in verdicts:
-        by_class.setdefault(each.patch_class, []).append(each.id)
-    counts = [f"{len(names)} {name} ({', '.join(names)})" for name, names in by_class.items()]
-    lines = replaced_lines(found, verbose=verbose)
-    lines += [f"patches:   {'; '.join(counts)}{against}"] if counts else []
+        role = _ROLES.get(each.patch_class, "muted")
+        meaning = _MEANINGS.get(each.patch_class, each.patch_class)
+        rows.append(((each.id, role), (meaning, role), titles.get(each.id, "")))
+    if rows:
+        screen.blank()
+        screen.table(rows)
     changed: dict[str, list[str]] = {}
     for each in verdicts:
         for drift in each.drift if each.patch_class in GOOD else ():
             changed.setdefault(drift.entity, []).append(each.id)
+    reference = " and ".join(found.reference) or "upstream"
     for function, ids in changed.items():
-        lines.append(
-            f"look at:   {function} is not as it was there; {', '.join(ids)} edit{'s'[: len(ids) == 1]} it"
+        edits = "edits" if len(ids) == 1 else "edit"
+        screen.prose(
+            f"Please review {function}: {', '.join(ids)} {edits} it, and it differs from {reference}.",
+            role="caution",
         )
     for each in verdicts:
         if verbose or each.patch_class not in GOOD:
-            lines += [f"  {line}" for line in each.lines(found.plan.pin.name)]
-    return lines
+            lines = list(each.lines(found.plan.pin.name))
+            screen.blank()
+            for line in lines:
+                screen.prose(line.lstrip(), indent=2 + len(line) - len(line.lstrip()))
+    if found.dropped:
+        screen.prose(f"Skipped on request, because of a conflict: {', '.join(found.dropped)}", role="bad")
+    _draw_replaced(screen, found, verbose=verbose)
 
 
-def replaced_lines(found: OntoPlan, *, verbose: bool) -> list[str]:
-    """Patchkit's own commits that are there already, and what becomes of them."""
+def _draw_replaced(screen: Screen, found: OntoPlan, *, verbose: bool) -> None:
+    """Add the commits of patchkit that the user's commit already has."""
     own = found.replaced[::-1]
     if not own:
-        return []
-    lines = [f"there:     as patchkit's own commits: {', '.join(each.id for each in own)}"]
+        return
+    screen.blank()
+    screen.prose(f"Already in your commit, from patchkit: {', '.join(each.id for each in own)}")
     if verbose:
-        copy = {True: " (rebased)", False: ""}
-        lines += [f"  {each.sha[:12]}  {each.id}{copy[each.is_copy]}" for each in own]
-    if found.not_replaced:
-        gone = ", ".join(found.not_replaced)
-        lines.append(f"NO MORE:   {gone}: there now, not in the new branch (-v says why)")
-    return lines
+        screen.code(*(f"{each.sha[:12]}  {each.id}{' (rebased)' if each.is_copy else ''}" for each in own))
+    if found.no_more:
+        gone = ", ".join(found.no_more)
+        screen.prose(f"Not in the new branch any more: {gone} (-v shows why)", role="caution")
 
 
-def onto_lines(applied: OntoReport, options: Sequence[str], *, verbose: bool) -> list[str]:
-    """The result of ``apply --onto``, in a few lines; ``options`` name its GPUs."""
+def draw_onto(screen: Screen, applied: OntoReport, series: SeriesDir, *, verbose: bool) -> None:
+    """Add the result of ``apply --onto``."""
     found, plan = applied.onto, applied.onto.plan
-    clone = found.clone
-    on = f"{found.commit.sha[:12]} (upstream {found.build.known_by})"
-    left_out = [patch for patch in plan.patches if patch.state != "apply"]
-    told = [f"  left out {patch.id}: {patch.reason}" for patch in left_out] if verbose else []
-    classes = class_lines(found, verbose=verbose)
-    dropped = (
-        [f"DROPPED:   {', '.join(found.dropped)}: in conflict, left out on request"] if found.dropped else []
-    )
+    options = arch_options(applied.candidate.archs, series.profiles)
+    _draw_headline(screen, applied)
+    draw_classes(screen, found, verbose=verbose)
+    screen.blank()
+    if verbose:
+        skipped = [patch for patch in plan.patches if patch.state != "apply"]
+        screen.table([(f"skipped {patch.id}:", patch.reason) for patch in skipped])
+    elif plan.skipped:
+        are = counted(len(plan.skipped), "patch is", "patches are")
+        screen.prose(f"{are} optional or not for this build ({list_command(plan.archs, series)}).")
     if applied.is_current:
-        names = counted(len(found.replaced), "patch is", "patches are")
-        head = f"already applied and current: {names} in {on}"
-        verify = " ".join(["patchkit verify", *options, "--onto", found.commit.sha[:12], "--repo"])
-        verify += f" {shlex.quote(str(clone.top))}"
-        return [
-            f"{head}; no branch was made in {clone.top}",
-            *classes,
-            *dropped,
-            *told,
-            f"next:      {verify}  # {unproven(plan.archs)}",
-        ]
-    if applied.branch is None:
-        offered = found.opt_in_here
-        more = f" Opt-in there: {', '.join(offered)}; --with-opt-in adds them." if offered else ""
+        _draw_check(screen, [*options, "--onto", found.commit.sha[:12], "--repo", str(found.clone.top)])
+    elif applied.branch is not None:
+        _draw_branch(screen, applied, verbose=verbose)
+        _draw_check(screen, [*options, *shlex.split(plan.pin.option)])
+        _draw_undo(screen, found, applied.branch)
+
+
+def _draw_headline(screen: Screen, applied: OntoReport) -> None:
+    found, top = applied.onto, applied.onto.clone.top
+    on = f"{found.commit.sha[:12]} (upstream {found.build.told})"
+    if applied.is_current:
+        are = counted(len(found.replaced), "patch is", "patches are")
+        head = f"already applied and current: {are} in {on}; no branch was created in {top}"
+    elif applied.branch is None:
         there = [each.id for each in found.verdicts if each.patch_class == "upstreamed"]
         why = (
-            f"{', '.join(there)}: in it already"
+            f"{', '.join(there)}: already in {on}"
             if there
-            else f"No patch is for {format_archs(plan.archs)} on {on}"
+            else f"no patch is for {format_archs(found.plan.archs)} on {on}"
         )
-        head = f"{why}; no branch was made in {clone.top}.{more if not there else ''}"
-        return [head, *classes, *dropped, *told]
-    many = counted(len(applied.candidate.commits), "patch", "patches")
-    moved = f", was at {applied.before[:12]}" if applied.before and not applied.unchanged else ""
-    state = "as it was" if applied.unchanged else f"made{moved}"
-    lines = [f"{applied.branch}: {state}, {many} on {on}, in {clone.top}", *classes, *dropped]
-    if verbose:
-        lines += [f"  {plan.base[:12]}  takes out patchkit's commits below it"] if found.replaced else []
-        lines += [f"  {made.commit[:12]}  {made.subject}" for made in applied.candidate.commits]
-        lines += told
+        head = f"{why}; no branch was created in {top}"
+        if found.opt_in_here and not there:
+            head += f". Optional patches: {', '.join(found.opt_in_here)}; --with-opt-in adds them"
+    else:
+        many = counted(len(applied.candidate.commits), "patch", "patches")
+        moved = f" (was at {applied.before[:12]})" if applied.before and not applied.unchanged else ""
+        state = "unchanged" if applied.unchanged else f"created{moved}"
+        head = f"{applied.branch}: {state}, {many} on {on}, in {top}"
+    screen.prose(head, role="heading")
+
+
+def _draw_branch(screen: Screen, applied: OntoReport, *, verbose: bool) -> None:
+    """Add what more could be in the branch, and how to use and build it."""
+    found, plan = applied.onto, applied.onto.plan
     if found.opt_in:
-        named = ", ".join(found.opt_in)
-        lines.append(f"opt-in:    {named}: what they bring on this build is not measured (patchkit show ID)")
-    beyond = plan.decision.more_trust
-    if beyond is not None:
-        lines.append(f"trust:     {beyond.sentence()}")
-    take = "log --oneline" if clone.is_bare else "merge --ff-only" if found.is_head else "switch"
-    verify = " ".join(["patchkit verify", *options, plan.pin.option])
-    return [
-        *lines,
-        f"take it:   {clone.command} {take} {applied.branch}",
-        f"build it:  {shlex.join(applied.cmake)}",
-        f"next:      {verify}  # {unproven(plan.archs)}",
-    ]
+        names = ", ".join(found.opt_in)
+        screen.prose(
+            f"Optional patches included on your request: {names}; their gain on this build is not measured "
+            "(patchkit show ID)."
+        )
+    if plan.decision.more_trust is not None:
+        screen.prose(more_trust_text(plan.decision.more_trust))
+    if verbose:
+        screen.heading("Commits")
+        if found.replaced:
+            screen.code(f"{plan.base[:12]}  removes patchkit's earlier commits")
+        screen.code(*(f"{made.commit[:12]}  {made.subject}" for made in applied.candidate.commits))
+    screen.heading("Use it")
+    screen.code(f"{found.clone.command} {_take(found)} {applied.branch}")
+    screen.heading("Build it")
+    screen.code(shlex.join(applied.cmake), build_command(applied.cmake))
+
+
+def _take(found: OntoPlan) -> str:
+    """Return the git command that takes the new branch in the clone."""
+    if found.clone.is_bare:
+        return "log --oneline"
+    return "merge --ff-only" if found.is_head else "switch"
+
+
+def _draw_check(screen: Screen, options: list[str]) -> None:
+    screen.heading("Check it (the patches are placed and parsed, but not compiled or run yet)")
+    screen.code(shlex.join(["patchkit", "verify", *options]))
+
+
+def _draw_undo(screen: Screen, found: OntoPlan, branch: str) -> None:
+    screen.heading("Undo")
+    if found.is_head and not found.clone.is_bare:
+        screen.code(f"{found.clone.command} reset --keep {found.commit.sha[:12]}  # if you merged it")
+    elif not found.clone.is_bare:
+        screen.code(f"{found.clone.command} switch -  # if you switched to it")
+    screen.code(f"{found.clone.command} branch -D {branch}")

@@ -1,6 +1,6 @@
-"""The reporter of the terminal: a log of plain lines, or lines with a progress bar.
+"""Progress on stderr: plain lines, or lines with a progress bar on a terminal.
 
-Everything goes to stderr. rich is imported only when stderr is a terminal.
+rich is imported only if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import ProgressColumn
 
-_SILENCE_S = 60.0  # after which whoever reads a log begins to wonder
+_SILENCE_S = 60.0  # longest time without a line in a log
 
 
 def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter:
-    """Silence when ``quiet`` or stderr is closed; a bar when stderr is a terminal; else plain lines."""
+    """Return a silent reporter if ``quiet`` or stderr is closed, bars on a terminal, else plain lines."""
     if quiet or not sys.stderr:
         return NullReporter()
     if not sys.stderr.isatty():
         return LineReporter(verbose=verbose)
     from rich.console import Console
 
-    return BarReporter(Console(stderr=True, no_color=not wants_color(color)), verbose=verbose)
+    return BarReporter(Console(stderr=True, no_color=not wants_color(color, sys.stderr)), verbose=verbose)
 
 
 class LineReporter:
-    """One line per event, for logs and pipes; a bar becomes a line per quarter, or per minute."""
+    """Writes a line per event, for logs and pipes; progress is a line per quarter or minute."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -45,28 +45,28 @@ class LineReporter:
         talk(visible(text))
 
     def step(self, text: str) -> None:
-        """A new unit of work."""
+        """Show the start of a unit of work."""
         self._line(f"* {text}", "bold")
 
     def info(self, text: str) -> None:
-        """Something worth reading."""
+        """Show information."""
         self._line(f"  {text}")
 
     def warn(self, text: str) -> None:
-        """Something that changes what the result is worth."""
+        """Show a warning: something that limits the value of the result."""
         self._line(f"warning: {text}", "yellow")
 
     def command(self, text: str) -> None:
-        """An outside command; shown when verbose."""
+        """Show an external command, if verbose."""
         if self._verbose:
             self._line(f"+ {text}", "dim")
 
     def used(self, work: Work, cpu_s: float) -> None:
-        """Not shown; --timings adds it up."""
+        """Ignore the time; --timings sums it up."""
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """A line at each quarter of a known total, and after a minute without one."""
+        """Show a line at each quarter of a known total, and after a minute without one."""
         quarter_shown, last = 0, time.monotonic()
 
         def advance(done: int, total: int | None = None) -> None:
@@ -84,7 +84,7 @@ class LineReporter:
 
 
 class BarReporter(LineReporter):
-    """Lines on a terminal, and a bar that goes away when its work is done."""
+    """Writes lines to a terminal, and a bar that disappears when its work is done."""
 
     def __init__(self, console: Console, *, verbose: bool) -> None:
         super().__init__(verbose=verbose)
@@ -92,13 +92,13 @@ class BarReporter(LineReporter):
         self._is_free = threading.Lock()
 
     def _line(self, text: str, style: str | None = None) -> None:
-        with suppress(OSError):  # the terminal may be gone; the work is not its affair
+        with suppress(OSError):  # the terminal may be gone; the work continues
             self._console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """A bar with speed for bytes, with a count for everything else; one at a time."""
-        if not self._is_free.acquire(blocking=False):  # work beside work that is shown
+        """Show a bar, with speed for bytes and a count for everything else; one at a time."""
+        if not self._is_free.acquire(blocking=False):  # parallel work; only the first gets a bar
             yield lambda _done, _total=None: None
             return
         try:

@@ -299,11 +299,6 @@ def backend_for(archs: tuple[str, ...], named: BackendName | None) -> BackendNam
     return "cpu"
 
 
-def unproven(archs: tuple[str, ...]) -> str:
-    """Describe what is not yet checked of a candidate that was just made."""
-    return "not built yet" if archs == (PLAIN,) else "placed and parsed, not run on a GPU"
-
-
 def choose_archs(workspace: Workspace, named: tuple[str, ...]) -> tuple[str, ...]:
     """Return the named GPUs, else the only one of this machine; ``plain`` in a plain series.
 

@@ -28,6 +28,7 @@ def version_of(distribution: str) -> str:
 
 if TYPE_CHECKING:
     from patchkit.base.workspace import Workspace
+    from patchkit.cli.screen import Screen
 
 
 class _Text(click.types.StringParamType):
@@ -100,6 +101,15 @@ class Settings:
             self.terminal.document(document)
         else:
             self.terminal.data("\n".join(lines), fit=fit)
+
+    def show_screen(self, document: object, draw: Callable[[Screen], None]) -> None:
+        """Write a result: ``document`` with ``--json``, else what ``draw`` puts on the screen."""
+        if self.json:
+            self.terminal.document(document)
+            return
+        screen = self.terminal.screen()
+        draw(screen)
+        self.terminal.data("\n".join(screen.lines), as_is=True)
 
     def reporter(self) -> Reporter:
         """Make the reporter of progress on stderr: none, plain lines, or lines and a bar."""

@@ -1,4 +1,4 @@
-"""The two streams of the process: data on stdout, talk on stderr."""
+"""The output streams of the process: results on stdout; progress, warnings and errors on stderr."""
 
 from __future__ import annotations
 
@@ -18,19 +18,28 @@ from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain as as_json
 from patchkit.base.text import visible, whole_characters
 from patchkit.cli.complaint import Paint, complain, plain
+from patchkit.cli.screen import Screen
 
 ColorChoice = Literal["auto", "always", "never"]
 
-# SGR sequences, ECMA-48 section 8.3.117: 1 bold, 31 red, 34 blue, 36 cyan.
-_STYLES = {"error": "1;31", "place": "1;34", "hint": "1;36"}
+# SGR sequences, ECMA-48 section 8.3.117: 1 bold, 2 faint, 31 red, 32 green, 33 yellow, 34 blue, 36 cyan.
+_STYLES = {
+    "error": "1;31",
+    "place": "1;34",
+    "hint": "1;36",
+    "heading": "1",
+    "good": "32",
+    "caution": "33",
+    "bad": "31",
+    "muted": "2",
+}
 
 
 def make_streams_total() -> None:
-    """Lets both streams take every character: what the locale cannot show is written as an escape.
+    """Make both streams accept every character: one that the locale lacks is written as an escape.
 
-    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), under a Latin-1 locale and with
-    ``PYTHONUTF8=0`` it does not. File names that reach us as lone surrogates then, or because they are
-    not UTF-8, are the work of :mod:`patchkit.base.text`.
+    Under ``LC_ALL=C`` Python switches to UTF-8 by itself (PEP 540), but not under a Latin-1 locale or with
+    ``PYTHONUTF8=0``. :mod:`patchkit.base.text` handles file names that are not valid text.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -38,7 +47,7 @@ def make_streams_total() -> None:
 
 
 class OutputFailed(CacheError):
-    """stdout refused: closed, or the disk behind it is full."""
+    """Writing to stdout failed: it is closed, or its disk is full."""
 
     code = "OUTPUT"
 
@@ -53,14 +62,15 @@ _LIMITS = {
 
 
 def system_refusal(error: OSError) -> CacheError | UsageError | None:
-    """The error for a disk that is full, read-only or broken, and for a limit of the system that is met.
-
-    ``None`` for any other OSError.
-    """
+    """Return the error for a full, read-only or broken disk or a system limit; ``None`` for other errors."""
     where = Location(path=_spelled(error.filename)) if error.filename else None
     if error.errno in _DISK:
         return CacheError(
-            "the disk refused a write", code="WRITE_REFUSED", where=where, why=error.strerror, hint="df -h"
+            "writing to disk failed",
+            code="WRITE_REFUSED",
+            where=where,
+            why=error.strerror,
+            hint="df -h shows the free space",
         )
     if error.errno == errno.ENAMETOOLONG:
         return UsageError(
@@ -68,11 +78,11 @@ def system_refusal(error: OSError) -> CacheError | UsageError | None:
             code="NAME_TOO_LONG",
             where=where,
             why=error.strerror,
-            hint="name a shorter one",
+            hint="use a shorter path",
         )
     if error.errno in _LIMITS:
         return CacheError(
-            f"the system refused: {error.strerror}",
+            f"a system limit was reached: {error.strerror}",
             code="SYSTEM_REFUSED",
             where=where,
             hint=_LIMITS[error.errno],
@@ -86,18 +96,17 @@ def _spelled(name: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """How to speak, in colours or without.
+    """Writes results to stdout and errors to stderr.
 
-    What goes to stdout raises OutputFailed when stdout refuses it, and BrokenPipeError when its reader
-    went away.
+    Methods that write to stdout raise OutputFailed if that fails, and BrokenPipeError for a closed pipe.
     """
 
     color: ColorChoice = "auto"
 
     def data(self, text: str, *, as_is: bool = False, fit: bool = False) -> None:
-        """Writes a result for a person; only ``as_is`` it may give orders to the terminal.
+        """Write a text result. Control characters are escaped, unless ``as_is``.
 
-        ``fit``: a line that is longer than the terminal is wide goes on in others; a pipe gets it whole.
+        ``fit``: fold lines to the terminal's width; a pipe gets them whole.
         """
         if not as_is:
             text = visible(text)
@@ -107,13 +116,13 @@ class Terminal:
             stream.write(text if text.endswith("\n") else text + "\n")
 
     def raw(self, content: bytes) -> None:
-        """Writes a result that is bytes, such as a diff, without touching it."""
+        """Write a result that is bytes, such as a diff, unchanged."""
         with _stdout() as stream:
             stream.flush()
             stream.buffer.write(content)
 
     def document(self, value: object) -> None:
-        """Writes the value as a JSON document; ASCII only, so that no locale can break it."""
+        """Write the value as a JSON document, in ASCII, so that it works under every locale."""
         value = as_json(value)
         text = json.dumps(value, ensure_ascii=False)
         if text != (whole := whole_characters(text)):
@@ -121,23 +130,30 @@ class Terminal:
         self.data(json.dumps(value, indent=2), as_is=True)
 
     def finish(self) -> None:
-        """Hands everything written to the operating system, so that a failure is seen."""
+        """Flush stdout, so that a failure is noticed."""
         if sys.stdout:
             with _stdout() as stream:
                 stream.flush()
 
     def complain(self, error: PatchkitError) -> None:
-        """Writes an error to stderr, each of a group."""
+        """Write an error, or each error of a group, to stderr."""
         talk(complain(error, self.paint))
 
     @property
     def paint(self) -> Paint:
         """Colours for stderr, or none."""
-        return _colored if wants_color(self.color) else plain
+        return _colored if wants_color(self.color, sys.stderr) else plain
+
+    def screen(self) -> Screen:
+        """Start a laid-out result for stdout: coloured and folded on a terminal, plain in a pipe."""
+        columns = _columns()
+        return Screen(
+            columns=columns, paint=_colored if columns and wants_color(self.color, sys.stdout) else plain
+        )
 
 
 def talk(text: str) -> None:
-    """Writes a line to stderr; a stderr that refuses, or is closed, is nobody's to tell."""
+    """Write a line to stderr; failures are ignored, because there is no place to report them."""
     if not sys.stderr:  # None when the process was started with file descriptor 2 closed
         return
     try:
@@ -153,7 +169,7 @@ def _stdout() -> Iterator[TextIO]:
         raise OutputFailed(
             "the result cannot be written",
             why="standard output is closed",
-            hint="give it a place: run the command again with '> FILE'",
+            hint="redirect it: run the command again with '> FILE'",
         )
     try:
         yield sys.stdout
@@ -164,17 +180,17 @@ def _stdout() -> Iterator[TextIO]:
         raise OutputFailed(
             "the result cannot be written",
             why=f"standard output: {error.strerror}",
-            hint="run the command again with '> FILE' on a disk that has room; df -h shows it",
+            hint="run the command again with '> FILE' on a disk with free space (df -h)",
         ) from error
 
 
 def _columns() -> int:
-    """How wide the terminal is that stdout is; 0: it is none, or does not know."""
+    """Return the terminal's width if stdout is one, else 0."""
     return shutil.get_terminal_size(fallback=(0, 0)).columns if sys.stdout and sys.stdout.isatty() else 0
 
 
 def _fitted(line: str, columns: int) -> str:
-    """The line in lines, broken at blanks only: a path or a command is copied in one piece."""
+    """Fold the line at blanks only, so that paths stay in one piece."""
     if len(line) <= columns:
         return line
     indent = line[: len(line) - len(line.lstrip())] + "    "
@@ -184,20 +200,20 @@ def _fitted(line: str, columns: int) -> str:
 
 
 def _give_up(descriptor: int) -> None:
-    """Send the rest nowhere: what is still in the buffer would fail again at exit."""
+    """Redirect the stream to /dev/null; flushing its buffer would fail again at exit."""
     with contextlib.suppress(OSError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, descriptor)
         os.close(nowhere)
 
 
-def wants_color(choice: ColorChoice) -> bool:
-    """Whether stderr gets colours; ``auto``: a terminal that is not dumb, and no NO_COLOR."""
+def wants_color(choice: ColorChoice, stream: TextIO | None) -> bool:
+    """Whether to colour a stream; ``auto``: if it is a terminal that is not dumb and NO_COLOR is not set."""
     if choice != "auto":
         return choice == "always"
     return (
-        bool(sys.stderr)
-        and sys.stderr.isatty()
+        stream is not None
+        and stream.isatty()
         and not os.environ.get("NO_COLOR")
         and os.environ.get("TERM") != "dumb"
     )

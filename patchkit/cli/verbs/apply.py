@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +19,10 @@ from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.picked import PickedFile, load_picked
-from patchkit.cli.onto_text import onto_lines
-from patchkit.cli.request import ApplyOptions, request_options, unproven
+from patchkit.cli.onto_text import draw_onto
+from patchkit.cli.patch_text import add_titles, build_command, list_command, more_trust_text
+from patchkit.cli.request import ApplyOptions, request_options
+from patchkit.cli.screen import Screen
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 
@@ -89,33 +91,36 @@ def command(
     if onto is not None:
         if checkout is not None:
             raise UsageError(
-                "--checkout cannot go with --onto",
+                "--checkout cannot be combined with --onto",
                 code="OPTIONS_CONTRADICT",
-                hint="git worktree add in your clone",
+                hint="use git worktree add in your clone",
             )
         return _apply_onto(settings, asked, onto, branch, replaces=replaces)
     if branch is not None or replaces:
         raise UsageError(
-            f"{'--branch' if branch is not None else '--replace'} goes with --onto",
+            f"{'--branch' if branch is not None else '--replace'} requires --onto",
             code="OPTIONS_CONTRADICT",
-            why="it is about a branch of your own clone",
+            why="it names a branch of your own clone",
             hint="add --onto REV",
         )
     workspace = settings.workspace()
     applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
     if chosen is not None and applied.candidate.pin == chosen.upstream and applied.tree != chosen.tree:
         settings.reporter().warn(
-            f"this is tree {applied.tree[:12]}, and picked was {chosen.tree[:12]}: the series or the file "
-            "was changed since, and nobody measured this one; patchkit pick again"
+            f"this result (tree {applied.tree[:12]}) is not the one that pick measured "
+            f"({chosen.tree[:12]}); the "
+            "series or the file has changed since. Run patchkit pick again to measure it"
         )
     repository = workspace.cache_root / "upstream.git"
-    options = arch_options(applied.candidate.archs, workspace.series.profiles)
-    settings.show(applied, _lines(applied, repository, options, verbose=settings.verbose))
+    settings.show_screen(
+        applied,
+        lambda screen: _draw(screen, applied, workspace.series, repository, verbose=settings.verbose),
+    )
     return ExitCode.OK
 
 
 def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) -> None:
-    """Say at its line what the series in use does not have. Raises UNKNOWN_PATCH, PICKED_OTHER."""
+    """Raise UNKNOWN_PATCH or PICKED_OTHER if the series lacks a picked patch, GPU or build."""
     known = [patch.id for patch in load_series(series.patches).patches]
     for one in picked.patch:
         if one.verdict == "keep" and one.id not in known:
@@ -123,56 +128,59 @@ def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) 
                 f"the series has no patch '{one.id}'",
                 code="UNKNOWN_PATCH",
                 where=one.where,
-                why="it was picked from another series, or the patch went since",
-                hint=near_miss(one.id, known) or "name that series with --series-dir; or patchkit pick again",
+                why="it was picked from another series, or the patch was removed or renamed since",
+                hint=near_miss(one.id, known)
+                or "name that series with --series-dir, or run patchkit pick again",
             )
     lacking = [arch for arch in picked.archs if arch not in (PLAIN, *list_profiles(series.profiles))]
     pins = load_lock(series.lock).pins
-    told = f"'{lacking[0]}', which it has no profile of" if lacking else ""
+    missing = f"no profile of '{lacking[0]}'" if lacking else ""
     if not lacking and on_its_pin and not any(pin.is_called(picked.upstream) for pin in pins):
-        told = f"'{picked.upstream}', which its lock does not have"
-    if told:
+        missing = f"no build '{picked.upstream}' in its lock file"
+    if missing:
         raise UsageError(
-            f"those patches were picked for another series than the one in use: for {told}",
+            f"the patches were picked for another series; the one in use has {missing}",
             code="PICKED_OTHER",
             where=picked.where,
-            hint="name that series with --series-dir; or patchkit pick again",
+            hint="name that series with --series-dir, or run patchkit pick again",
         )
 
 
 def _as_picked(settings: Settings, asked: ApplyOptions, path: Path) -> tuple[ApplyOptions, PickedFile]:
-    """The request for the patches of a file of ``pick``, with its GPUs where none are named; and the file."""
+    """Load a file of ``pick``, and return the request for its patches, and the file."""
     wanted = asked.wanted
     named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
     named += [f"--trust {wanted.trust}"] if wanted.trust is not None else []
     if named:
         raise UsageError(
-            "--picked says which patches, and so do other options",
+            "--picked cannot be combined with other options that select patches",
             code="OPTIONS_CONTRADICT",
-            why=f"also named: {', '.join(named)}",
-            hint="leave out one of them",
+            why=f"also given: {', '.join(named)}",
+            hint="omit one of them",
         )
     picked = load_picked(path)
     archs = wanted.archs or picked.archs
     if set(archs) != set(picked.archs):
         raise UsageError(
-            f"those patches were picked for {format_archs(picked.archs)}, not for {format_archs(archs)}",
+            f"the patches were picked for {format_archs(picked.archs)}, not for {format_archs(archs)}",
             code="PICKED_OTHER",
             where=picked.where,
-            why="what pays on one GPU may not on another",
-            hint="patchkit pick on that GPU; or name the patches with --only",
+            why="a patch that helps on one GPU may not help on another",
+            hint="run patchkit pick on that GPU, or name the patches with --only",
         )
     if asked.onto is None and picked.upstream.startswith("onto-"):
         raise UsageError(
-            f"those patches were picked on a commit of a clone, {picked.upstream.removeprefix('onto-')}",
+            f"the patches were picked on a commit of a clone, {picked.upstream.removeprefix('onto-')}",
             code="PICKED_OTHER",
             where=picked.where,
-            hint="say --onto REV, and --repo DIR where you are not in that clone",
+            hint="add --onto REV, and --repo DIR unless you are in that clone",
         )
     on_its_pin = asked.onto is None and wanted.upstream is None
     _refuse_strange(picked, settings.workspace().series, on_its_pin=on_its_pin)
     if asked.onto is None and wanted.upstream not in (None, picked.upstream):
-        settings.reporter().warn(f"picked on {picked.upstream}: on another upstream nobody measured them")
+        settings.reporter().warn(
+            f"the patches were picked on {picked.upstream}; on another build they are not measured"
+        )
     upstream = picked.upstream if on_its_pin else wanted.upstream
     of_it = replace(wanted, archs=archs, upstream=upstream, only=picked.kept, with_=picked.kept)
     return replace(asked, wanted=of_it), picked
@@ -191,43 +199,89 @@ def _apply_onto(
         replace_branch=replaces,
         drop_conflicts=asked.drop_conflicts,
     )
-    options = arch_options(applied.candidate.archs, workspace.series.profiles)
-    settings.show(applied, onto_lines(applied, options, verbose=settings.verbose))
+    settings.show_screen(
+        applied, lambda screen: draw_onto(screen, applied, workspace.series, verbose=settings.verbose)
+    )
     is_done = applied.branch is not None or applied.is_current
     return ExitCode.OK if is_done else ExitCode.NOTHING
 
 
-def _lines(applied: ApplyReport, repository: Path, options: list[str], *, verbose: bool) -> Iterator[str]:
-    candidate, skipped = applied.candidate, applied.skipped
-    left_out = [f"  left out {patch}: {reason}" for patch, reason in skipped.items()] if verbose else []
+def _draw(
+    screen: Screen, applied: ApplyReport, series: SeriesDir, repository: Path, *, verbose: bool
+) -> None:
+    candidate, decision = applied.candidate, applied.decision
+    pin, skipped = decision.pin, applied.skipped
+    gpus = "" if candidate.archs == (PLAIN,) else f" for {told_archs(candidate.archs)}"
     if applied.available is not None:
-        head = f"No patch is for {format_archs(candidate.archs)} on {applied.decision.pin.title}"
-        yield f"{head}: {candidate.branch} is upstream's own tree. {applied.available.sentence}"
-        yield from left_out
+        screen.prose(f"{candidate.branch}: no patches{gpus}, the branch equals llama.cpp {pin.title}")
+        screen.prose(applied.available.sentence)
+        _draw_skipped(screen, skipped, verbose=verbose)
         return
     many = counted(len(candidate.commits), "patch", "patches")
-    state = "as it was" if applied.unchanged else "made"
-    others = f"; {len(skipped)} left out (-v says why)" if skipped and not verbose else ""
-    pin = applied.decision.pin
-    called = f", {pin.title}" if pin.releases else ""
-    yield f"{candidate.branch}: {state}, {many} on {candidate.base[:12]}{called}"
-    yield f"patches:   {', '.join(candidate.ids)}{others}"
-    if verbose:
-        yield from (f"  {made.commit[:12]}  {made.subject}" for made in candidate.commits)
-        yield from left_out
-        yield f"tree {applied.tree} ({applied.lock_state})"
-        yield f"in   {repository}"
+    state = "unchanged" if applied.unchanged else "created"
+    screen.prose(f"{candidate.branch}: {state}, llama.cpp {pin.title} with {many}{gpus}", role="heading")
+    screen.blank()
+    titles = {each.patch.id: each.patch.title for each in decision.selected}
+    add_titles(screen, ((each.id, titles[each.id]) for each in candidate.commits))
+    screen.blank()
+    if skipped:
+        upstream = None if decision.pin.build == load_lock(series.lock).default else pin.name
+        command = list_command(candidate.archs, series, upstream)
+        are = counted(len(skipped), "patch is", "patches are")
+        screen.prose(f"{are} optional or not for this build ({command}).")
+    _draw_skipped(screen, skipped, verbose=verbose)
     if applied.opt_in:
-        yield f"opt-in:    {', '.join(applied.opt_in)}: see patchkit show ID for what was measured, and where"
-    beyond = applied.decision.more_trust
-    if beyond is not None:
-        yield f"trust:     {beyond.sentence()}"
+        names = ", ".join(applied.opt_in)
+        screen.prose(f"Optional patches included on your request: {names} (patchkit show ID for their gain).")
+    if decision.more_trust is not None:
+        screen.prose(more_trust_text(decision.more_trust))
+    if verbose:
+        screen.heading("Commits")
+        screen.code(*(f"{made.commit[:12]}  {made.subject}" for made in candidate.commits))
+        screen.code(f"base {candidate.base}", f"tree {applied.tree} ({applied.lock_state})")
+        screen.code(f"in   {repository}")
+    _draw_source(screen, applied)
+    screen.heading("Build it" if applied.checkout else "Build it, in the folder above that clone")
+    screen.code(shlex.join(applied.cmake), build_command(applied.cmake))
+    screen.heading("Check it (the patches are placed and parsed, but not compiled or run yet)")
+    options = arch_options(candidate.archs, series.profiles)
+    screen.code(shlex.join(["patchkit", "verify", *options, "--upstream", candidate.pin]))
+    _draw_undo(screen, applied)
+
+
+def _draw_skipped(screen: Screen, skipped: Mapping[str, str], *, verbose: bool) -> None:
+    if verbose:
+        screen.table([(f"skipped {patch}:", reason) for patch, reason in skipped.items()])
+
+
+def _draw_source(screen: Screen, applied: ApplyReport) -> None:
+    """Add how to get the branch."""
+    handover = applied.handover
     if applied.checkout is not None:
-        yield f"files:     {applied.checkout}"
+        screen.heading("The sources are in")
+        screen.code(str(applied.checkout))
+    elif handover is not None:
+        screen.heading("Get it: run this again with --checkout DIR, or in your clone of llama.cpp")
+        if handover.kind == "am":
+            screen.code(
+                f"git switch -c {_own_branch(applied)} {applied.decision.pin.name}", *handover.commands
+            )
+        else:
+            screen.code(*handover.commands, f"git switch -c {_own_branch(applied)} FETCH_HEAD")
+            if handover.first:
+                screen.prose(f"If your clone lacks {handover.needs}, first run")
+                screen.code(*handover.first)
+
+
+def _draw_undo(screen: Screen, applied: ApplyReport) -> None:
+    """Add how to undo what `_draw_source` shows; apply itself changes only the cache."""
+    if applied.checkout is not None:
+        screen.heading("Undo: delete the folder of the sources")
     elif applied.handover is not None:
-        first, *more = applied.handover.lines()
-        yield f"fetch it:  {first}"
-        yield from (f"{'':11}{line}" for line in more if verbose)
-    yield f"build it:  {shlex.join(applied.cmake)}"
-    verify = shlex.join(["patchkit", "verify", *options, "--upstream", candidate.pin])
-    yield f"next:      {verify}  # {unproven(candidate.archs)}"
+        screen.heading("Undo, in your clone (apply itself changed nothing there)")
+        screen.code(f"git switch - && git branch -D {_own_branch(applied)}")
+
+
+def _own_branch(applied: ApplyReport) -> str:
+    """Return a name for the branch in the user's clone, the same as that of ``apply --onto``."""
+    return f"patchkit/{'+'.join(applied.candidate.archs)}"

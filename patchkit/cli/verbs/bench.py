@@ -77,8 +77,8 @@ def _rendered(settings: Settings, section: Section) -> str:
         file=out,
         # rich drops columns that do not fit. Let a narrow terminal wrap the lines instead.
         width=max(shutil.get_terminal_size().columns, needed) if on_screen else _WIDE,
-        force_terminal=on_screen and wants_color(settings.color),
-        color_system="standard" if on_screen and wants_color(settings.color) else None,
+        force_terminal=on_screen and wants_color(settings.color, sys.stdout),
+        color_system="standard" if on_screen and wants_color(settings.color, sys.stdout) else None,
     )
     console.print(shown)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"

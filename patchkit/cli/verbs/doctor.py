@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping, Sequence
 
 import click
 
+from patchkit.base.text import counted
 from patchkit.cli.complaint import exit_code_of
 from patchkit.cli.completing import gpus
-from patchkit.cli.doctor import Check, run_doctor
+from patchkit.cli.doctor import Check, State, run_doctor
+from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
+
+_ROLES: Mapping[State, str] = {"ok": "good", "warn": "caution", "absent": "muted", "failed": "bad"}
 
 
 @verb("doctor", example=("patchkit doctor",))
@@ -36,15 +40,27 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
         archs=archs,
     )
     errors = [check.error for check in checks if check.error is not None]
-    settings.show({"ok": not errors, "checks": checks}, _lines(checks))
+    settings.show_screen({"ok": not errors, "checks": checks}, lambda screen: _draw(screen, checks))
     if not settings.json:
         for error in errors:
             settings.terminal.complain(error)
     return exit_code_of(errors[0]) if errors else 0
 
 
-def _lines(checks: Iterable[Check]) -> Iterator[str]:
+def _draw(screen: Screen, checks: Sequence[Check]) -> None:
+    rows: list[tuple[Cell, ...]] = []
     for check in checks:
-        yield f"{check.state:<6}  {check.name:<13}  {check.detail}"
+        rows.append(((check.state, _ROLES[check.state]), check.name, check.detail))
         if check.hint and check.error is None:
-            yield f"{'':23}{check.hint}"
+            rows.append(("", "", (f"-> {check.hint}", "hint")))
+    screen.table(rows, indent=0)
+    failed = sum(check.state == "failed" for check in checks)
+    screen.blank()
+    if failed:
+        screen.prose(
+            f"{counted(failed, 'check')} failed; patchkit does not work until that is fixed.", role="bad"
+        )
+    else:
+        screen.prose(
+            "patchkit works here. What is marked absent is optional; its line describes when you need it."
+        )

@@ -11,13 +11,14 @@ from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import format_archs
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.candidate.target import with_target
-from patchkit.carry.onto.plan import plan_onto
+from patchkit.carry.onto.plan import OntoPlan, plan_onto
 from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.cli.complaint import error_as_json, exit_code_of
-from patchkit.cli.onto_text import class_lines
+from patchkit.cli.onto_text import draw_classes
 from patchkit.cli.request import ApplyOptions, request_options
+from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
 
 
@@ -40,7 +41,7 @@ def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
     onto = asked.clone()
     workspace = settings.workspace()
     request = asked.request(workspace)
-    classes: list[str] = []
+    found: OntoPlan | None = None
     where: dict[str, object] = {}
     if onto is None:
         plan = make_plan(with_target(request, workspace), workspace)
@@ -48,52 +49,59 @@ def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
     else:
         cache = open_cache(workspace.cache_root)
         found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
-        plan, classes = found.plan, class_lines(found, verbose=settings.verbose)
+        plan = found.plan
         where = {"onto": found, "classes": found.verdicts}
     problems = ErrorGroup("some patches cannot be applied", plan.errors)
     errors = error_as_json(problems) if plan.errors else {}
-    settings.show(
-        {**fields_of(plan), **where, **errors},
-        _lines(plan, classes, request.accept_faults, show_text=show_text),
-    )
+
+    def draw(screen: Screen) -> None:
+        screen.prose(f"{plan.pin.title_with_id} for {told_archs(plan.archs)}", role="heading")
+        if found is not None:
+            draw_classes(screen, found, verbose=settings.verbose)
+        _draw(screen, plan, request.accept_faults, show_text=show_text)
+
+    settings.show_screen({**fields_of(plan), **where, **errors}, draw)
     if not plan.errors:
         return 0
     settings.terminal.complain(problems)
     return exit_code_of(problems)
 
 
-def _lines(plan: Plan, classes: list[str], accepted: tuple[str, ...], *, show_text: bool) -> Iterator[str]:
-    yield f"{plan.pin.title_with_id} for {format_archs(plan.archs)}"
-    yield from classes
+def _draw(screen: Screen, plan: Plan, accepted: tuple[str, ...], *, show_text: bool) -> None:
     for found in () if plan.decision.is_plain else refused_faults(plan.faults, accepted):
-        yield f"apply refuses this: {found.sentence()}"
+        screen.prose(f"apply would stop here: {found.sentence()}", role="bad")
+    applied = [patch for patch in plan.patches if patch.state == "apply"]
+    failed = [patch for patch in plan.patches if patch.state not in ("apply", "skipped")]
+    for patch in applied:
+        screen.heading(f"{patch.id}: {patch.selected.patch.title}")
+        for line in _edits(patch, show_text=show_text):
+            screen.code(line)
+    for patch in failed:
+        screen.heading(f"{patch.id}: {patch.selected.patch.title}")
+        screen.prose(f"{patch.state}{': ' if patch.reason else ''}{patch.reason}", indent=2, role="bad")
+    skipped = [patch for patch in plan.patches if patch.state == "skipped" and patch.reason != LEFT_OUT]
+    if skipped:
+        screen.heading("Skipped")
+        rows: list[tuple[Cell, Cell]] = [((patch.id, "muted"), patch.reason) for patch in skipped]
+        screen.table(rows)
     left_out = [patch.id for patch in plan.patches if patch.reason == LEFT_OUT]
-    for patch in plan.patches:
-        if patch.id in left_out:
-            continue
-        yield ""
-        yield f"{patch.id}: {patch.selected.patch.title}"
-        if patch.state != "apply":
-            yield f"  {patch.state}{': ' if patch.reason else ''}{patch.reason}"
-        else:
-            yield from _edits(patch, show_text=show_text)
     if left_out:
-        yield ""
-        yield f"{LEFT_OUT}: {', '.join(left_out)}"
+        screen.heading("Excluded on request")
+        screen.prose(", ".join(left_out), indent=2)
 
 
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
-    whom = "for every build"
-    if not patch.selected.patch.is_plain:
-        whom = f"live on {', '.join(patch.targets)}; elsewhere upstream's code"
-    yield f"  {whom}"
+    if patch.selected.patch.is_plain:
+        yield "for every build"
+    else:
+        yield f"active on {', '.join(patch.targets)}; other GPUs run upstream's code"
     for edit in patch.edits:
-        yield f"  {edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
-        yield from (f"    {place}" for place in edit.locations)
+        yield f"{edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
+        yield from (f"  {place}" for place in edit.locations)
         if show_text:
-            by = f"by {edit.at}" if edit.at is not None else "said"
-            yield f"    {by} in {edit.where}"
+            by = f"selected by {edit.at}" if edit.at is not None else "written"
+            yield f"  {by} in {edit.where}"
             if edit.parameters is not None:
-                yield f"    of its twins the one with the parameters {edit.parameters}"
-            yield from (f"    | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
-    yield from (f"  {line}" for line in patch.format_files)
+                yield f"  of several functions of that name, the one with the parameters {edit.parameters}"
+            yield from (f"  | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
+    yield from patch.told_files

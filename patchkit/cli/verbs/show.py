@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import SeriesDir, arch_options
 from patchkit.base.text import near_miss
 from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.listing import Catalogue, load_catalogue
@@ -14,30 +17,55 @@ from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.selection import Terms
 from patchkit.cli.completing import patches_and_gpus
+from patchkit.cli.patch_text import ROLES, STATES, describe_level
+from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
 from patchkit.prove.gates.speed import kept_doubts
 
-_NOT_SAID = "not said yet"
+_NOT_WRITTEN = "(not written yet)"
+_KINDS = {
+    "hardware": "measured on",
+    "modelled": "modelled for",
+    "emulated": "emulated",
+    "concluded": "concluded for",
+}
+_SAYS = {
+    "gain": "a gain",
+    "mends": "a fix",
+    "same": "no change",
+    "mixed": "gains and losses",
+    "loss": "a loss",
+}
 
 
 @verb("show", example=("patchkit show fattn-keep-gqa-tiles", "patchkit show gfx1151"))
 @click.argument("name", metavar="PATCH|ARCH", shell_complete=patches_and_gpus)
 def command(settings: Settings, name: str) -> None:
-    """Show one patch or one GPU in full: why, expected effect, facts, and the source of each figure."""
+    """Show one patch or one GPU in detail.
+
+    For a patch: what it does, what it gains and who measured that, its risks, and how to try it. For a GPU:
+    its patches, and the facts in its profile. Each figure has its source.
+    """
     catalogue = load_catalogue(settings.workspace().series)
     for patch in catalogue.patches:
         if name in {patch.id, patch.folder, f"{patch.number:04d}"}:
             doubts = _doubts(settings, patch, catalogue)
             document = {**_patch_document(patch, catalogue), "doubts": list(doubts)}
-            settings.show(document, _patch_lines(patch, catalogue, doubts))
+            series = settings.workspace().series
+            settings.show_screen(
+                document, partial(_draw_patch, patch=patch, catalogue=catalogue, series=series, doubts=doubts)
+            )
             return
     for profile in catalogue.profiles:
         if name == profile.arch:
-            settings.show(_arch_document(profile, catalogue), _arch_lines(profile, catalogue))
+            settings.show_screen(
+                _arch_document(profile, catalogue),
+                partial(_draw_arch, profile=profile, catalogue=catalogue),
+            )
             return
     known = [*(patch.id for patch in catalogue.patches), *(profile.arch for profile in catalogue.profiles)]
     raise UsageError(
-        f"there is no patch{' and no GPU' if catalogue.profiles else ''} '{name}'",
+        f"unknown patch{' or GPU' if catalogue.profiles else ''} '{name}'",
         code="SHOW_UNKNOWN",
         hint=near_miss(name, known, most=3) or "patchkit list",
     )
@@ -85,7 +113,7 @@ def _standings(patch: Patch, catalogue: Catalogue) -> dict[str, str]:
 
 
 def _levels(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
-    """By GPU: the level, the trust that it takes, and one sentence; of the build that it is told for."""
+    """Return by GPU the level, the trust that it needs and a sentence, for the build that is described."""
     found: dict[str, object] = {}
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
@@ -100,77 +128,148 @@ def _levels(patch: Patch, catalogue: Catalogue) -> dict[str, object]:
     return found
 
 
-def _claim_lines(patch: Patch, catalogue: Catalogue) -> Iterator[str]:
-    """What is known, by whom, on what: per GPU what it comes to, then each claim."""
-    if not patch.claims:
-        return
-    yield f"trust at {build_name(catalogue.label_build(patch))}:"
-    for profile in catalogue.profiles:
-        terms = catalogue.terms(patch, profile)
-        if terms.assessment.claims:
-            yield f"  {profile.arch} {terms.default}: {terms.assessment.sentence()}"
-    yield "claims:"
-    for claim in patch.claims:
-        told = [" ".join(claim.archs), claim.kind + (", indirect" if claim.indirect else ""), claim.says]
-        told += [build_name(claim.build)] if claim.build is not None else []
-        told += [f"up to {build_name(claim.last_build)}"] if claim.last_build is not None else []
-        told += [claim.on.isoformat()] if claim.on is not None else []
-        yield f"  {claim.who} ({', '.join(told)}): {claim.figure}"
-        yield from (f"    {line}" for line in (claim.note, claim.link) if line is not None)
-
-
 def _doubts(settings: Settings, patch: Patch, catalogue: Catalogue) -> tuple[str, ...]:
-    """Where machines measured something else than the timing model says, by gate speed's last word."""
+    """Return where measurements contradict the timing model, from the last run of the speed gate."""
     if patch.speed is None or not any(claim.link.startswith("evidence/") for claim in patch.claims):
         return ()
     workspace = settings.workspace()
     return kept_doubts(patch, workspace.series, catalogue.lock, workspace.cache_root)
 
 
-def _patch_lines(patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) -> Iterator[str]:
-    last = patch.builds.last if patch.builds.last is not None else "..."
-    standings = ", ".join(f"{arch} {standing}" for arch, standing in _standings(patch, catalogue).items())
-    yield f"{patch.number:04d} {patch.id}: {patch.title}"
-    yield f"  {patch.where}"
-    yield ""
-    yield from _paragraph("why", patch.why or _NOT_SAID)
-    yield from _paragraph("without it", patch.without or _NOT_SAID)
-    expected = f"{patch.expected.effect} (source: {patch.expected.source})"
-    yield from _paragraph("expected", expected if patch.expected.effect else _NOT_SAID)
-    builds = f"builds {patch.builds.first} to {last}: {patch.builds.why}"
-    yield from _paragraph("upstream", f"{patch.upstream_text}; {builds}")
-    for need in patch.requires:
-        yield from _paragraph("needs", f"{need.patch}: {need.why}")
-    if catalogue.profiles:
-        told = catalogue.label_build(patch)
-        at = f"at {build_name(told)}: " if standings and told != catalogue.lock.default else ""
-        yield from _paragraph("GPUs", f"{at}{standings}" or "none")
-    yield from _claim_lines(patch, catalogue)
-    yield from (f"the timing model is doubted: {doubt}" for doubt in doubts)
-    yield "edits:"
+def _draw_patch(
+    screen: Screen, *, patch: Patch, catalogue: Catalogue, series: SeriesDir, doubts: tuple[str, ...]
+) -> None:
+    screen.prose(f"{patch.id}: {patch.title}", role="heading")
+    screen.heading("What it does")
+    screen.paragraphs(patch.why.strip() or _NOT_WRITTEN, indent=2)
+    _draw_gain(screen, patch, catalogue)
+    _draw_risks(screen, patch, catalogue, doubts)
+    _draw_trial(screen, patch, catalogue, series)
+    _draw_details(screen, patch)
+
+
+def _draw_gain(screen: Screen, patch: Patch, catalogue: Catalogue) -> None:
+    """Add the expected effect, then each claim with its source."""
+    screen.heading("What it gains, and who measured it")
+    expected = patch.expected
+    if expected.effect:
+        screen.prose(f"{expected.effect}.", indent=2)
+        screen.prose(f"Source: {expected.source}.", indent=2, role="muted")
+    elif not patch.claims:
+        screen.prose(_NOT_WRITTEN, indent=2)
+    build = build_name(catalogue.told_build(patch))
+    for profile in catalogue.profiles:
+        terms = catalogue.terms(patch, profile)
+        if terms.standing.claims:
+            state = f"{profile.arch} on {build}: {STATES[terms.default]}, {describe_level(terms.standing)}"
+            screen.prose(state, indent=2, role=ROLES[terms.default])
+    for claim in patch.claims:
+        facts = [claim.on.isoformat()] if claim.on is not None else []
+        facts += [build_name(claim.build)] if claim.build is not None else []
+        facts += [f"up to {build_name(claim.last_build)}"] if claim.last_build is not None else []
+        facts += ["a similar change"] if claim.indirect else []
+        head = ", ".join([claim.who, f"{_KINDS[claim.kind]} {' '.join(claim.archs)}", *facts])
+        says = "" if claim.says == "gain" else f" ({_SAYS[claim.says]})"
+        screen.prose(f"- {head}{says}: {claim.figure}", indent=2, hang=2)
+        if claim.note is not None:
+            screen.prose(claim.note, indent=4)
+        screen.prose(claim.link, indent=4, role="muted")
+
+
+def _draw_risks(screen: Screen, patch: Patch, catalogue: Catalogue, doubts: tuple[str, ...]) -> None:
+    screen.heading("Risks")
+    risks = [f"The timing model is contradicted by measurements: {doubt}" for doubt in doubts]
+    risks += [
+        f"{claim.who} saw {_SAYS[claim.says]} on {' '.join(claim.archs)}: {claim.figure}"
+        for claim in patch.claims
+        if claim.says in ("loss", "mixed")
+    ]
+    levels = {catalogue.terms(patch, profile).standing.level for profile in catalogue.profiles}
+    if "modelled" in levels:
+        risks.append("The gain is predicted by a timing model; no one has measured this patch on a GPU.")
+    elif any(claim.indirect for claim in patch.claims):
+        risks.append("Some of the measurements are of a similar change, not of this patch.")
+    risks += [f"It needs the patch {need.patch}: {need.why}" for need in patch.requires]
+    for risk in risks or ["No source reports a loss overall."]:
+        screen.prose(f"- {risk}", indent=2, hang=2)
+
+
+def _draw_trial(screen: Screen, patch: Patch, catalogue: Catalogue, series: SeriesDir) -> None:
+    """Add the commands that include or exclude the patch, for the first GPU that is offered it."""
+    standings = _standings(patch, catalogue)
+    if not standings:
+        return
+    arch, state = min(standings.items(), key=lambda one: one[1] != "on")
+    needed = [*_required(patch, catalogue), patch.id]
+    build = catalogue.told_build(patch)
+    words = ["patchkit", "apply", *arch_options([arch], series.profiles)]
+    words += ["--upstream", build_name(build)] if build != catalogue.lock.default else []
+    where = arch if build == catalogue.lock.default else f"{arch} on llama.cpp {build_name(build)}"
+    screen.heading("How to try it")
+    if state == "on":
+        without = [other.id for other in catalogue.patches if patch.id in _required(other, catalogue)]
+        without = [name for name in without if catalogue.standing(name, arch) == "on"]
+        screen.prose(f"It is on by default for {where}. To exclude it:", indent=2)
+        screen.code("  " + shlex.join([*words, *_repeated("--without", [*without, patch.id])]))
+    else:
+        screen.prose(f"It is optional for {where}. To add it:", indent=2)
+        with_ = [name for name in needed if catalogue.standing(name, arch) != "on"]
+        screen.code("  " + shlex.join([*words, *_repeated("--with", with_)]))
+    words[1] = "pick"
+    screen.prose("To measure it on your machine:", indent=2)
+    screen.code("  " + shlex.join([*words, *_repeated("--only", needed), "--model", "MODEL.gguf"]))
+
+
+def _required(patch: Patch, catalogue: Catalogue) -> list[str]:
+    """Return the patches that it needs, directly or not, in the order of the series."""
+    found: set[str] = set()
+    waiting = [patch]
+    while waiting:
+        for need in waiting.pop().requires:
+            other = catalogue.series.patch(need.patch)
+            if other is not None and other.id not in found:
+                found.add(other.id)
+                waiting.append(other)
+    return [each.id for each in catalogue.patches if each.id in found and each.id != patch.id]
+
+
+def _repeated(option: str, names: list[str]) -> list[str]:
+    return [word for name in names for word in (option, name)]
+
+
+def _draw_details(screen: Screen, patch: Patch) -> None:
+    screen.heading("Details")
+    last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
+    screen.table(
+        [
+            *([("without it", patch.without)] if patch.without else []),
+            ("upstream", patch.standing),
+            ("builds", f"{build_name(patch.builds.first)} to {last}: {patch.builds.why}"),
+            ("file", str(patch.where)),
+        ]
+    )
+    screen.heading("Edits")
+    rows: list[tuple[Cell, ...]] = []
     for edit in patch.edits:
         where = f"{edit.function or 'the file'}, {edit.file}"
-        yield f"  {edit.id}: {edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"
-    yield from (f"  {line}" for line in patch.format_files)
+        rows.append((edit.id, f"{edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"))
+    screen.table(rows)
+    screen.code(*patch.told_files)
     if patch.links:
-        yield "links:"
-    yield from (f"  {link}" for link in patch.links)
+        screen.heading("Links")
+        screen.code(*patch.links)
 
 
 def _builds(part: Edit | NewFile) -> str:
-    """The builds of a part that is not for all those of its patch."""
+    """Return the builds of a part that is not for all builds of its patch."""
     if part.first_build is None and part.last_build is None:
         return ""
     first = build_name(part.first_build) if part.first_build is not None else "the first build"
     return f", {first} to {build_name(part.last_build) if part.last_build is not None else 'the newest'}"
 
 
-def _paragraph(name: str, text: str) -> list[str]:
-    return [f"{name}:", *(f"  {line}" for line in text.split("\n"))]
-
-
 def _offered(profile: ArchProfile, catalogue: Catalogue) -> Iterator[tuple[Patch, Terms]]:
-    """The patches that the GPU is offered, or that its profile speaks of."""
+    """Yield the patches that are offered to the GPU or mentioned in its profile, with their terms."""
     for patch in catalogue.patches:
         terms = catalogue.terms(patch, profile)
         if (terms.is_offered and not patch.is_plain) or patch.id in profile.patches:
@@ -201,30 +300,46 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
     }
 
 
-def _arch_lines(profile: ArchProfile, catalogue: Catalogue) -> Iterator[str]:
-    yield f"{profile.arch} ({' < '.join(profile.families)})"
-    yield f"  {profile.where}"
-    yield from ("", profile.note.strip(), "", "facts:")
-    for name, fact in profile.facts.by_name.items():
-        yield f"  {name:<24} {fact.value!s:<14} {fact.confidence:<6}  {fact.source}"
+def _draw_arch(screen: Screen, *, profile: ArchProfile, catalogue: Catalogue) -> None:
+    part = profile.facts.report("part")
+    name = f"{profile.arch}{f' ({part.value})' if part else ''}"
+    screen.prose(f"{name}, of the families {', '.join(profile.families)}", role="heading")
+    screen.prose(profile.note.strip())
     build = catalogue.lock.default
     offered = list(_offered(profile, catalogue))
     here = [(patch, terms) for patch, terms in offered if patch.builds.covers(build)]
     others = [(patch, terms) for patch, terms in offered if not patch.builds.covers(build)]
-    yield from ("", f"patches at {build_name(build)}, the default:")
-    for patch, terms in here:
-        yield f"  {patch.id:<23} {terms.default:<6}  {terms.why}"
-    if not here:
-        yield "  none"
+    screen.heading(f"Patches on llama.cpp {build_name(build)}, the default build")
+    rows: list[tuple[Cell, ...]] = []
+    for patch, terms in sorted(here, key=lambda one: list(ROLES).index(one[1].default)):
+        role = ROLES[terms.default]
+        rows.append(((patch.id, role), (STATES[terms.default], role), describe_level(terms.standing)))
+    screen.table(rows)
+    if not rows:
+        screen.code("none")
+    else:
+        screen.prose(f"patchkit list --arch {profile.arch} also shows their titles and gains.")
     if others:
-        yield from ("", "patches for other builds only:")
-    for patch, terms in others:
-        last = build_name(patch.builds.last) if patch.builds.last is not None else ""
-        builds = f"{build_name(patch.builds.first)}-{last}"
-        yield f"  {patch.id:<23} {builds:<13} {terms.default:<6}  {terms.why}"
-    yield from ("", f"cmake: {_definitions(profile.build.cmake)}")
+        screen.heading("Patches for other builds only")
+        rows = []
+        for patch, terms in others:
+            last = build_name(patch.builds.last) if patch.builds.last is not None else ""
+            builds = f"{build_name(patch.builds.first)}-{last}"
+            rows.append((patch.id, builds, STATES[terms.default], patch.title))
+        screen.table(rows)
+    screen.heading("CMake options")
+    screen.code(_definitions(profile.build.cmake))
     if profile.build.cmake_with_series:
-        yield f"with patches whose guard needs it: {_definitions(profile.build.cmake_with_series)}"
+        screen.prose("with patches whose guard needs it:")
+        screen.code(_definitions(profile.build.cmake_with_series))
+    screen.heading("Facts, with their source")
+    rows = [
+        (name, str(fact.value), f"{fact.source} (confidence: {fact.confidence})")
+        for name, fact in profile.facts.by_name.items()
+    ]
+    screen.table(rows)
+    screen.blank()
+    screen.prose(f"profile: {profile.where}", role="muted")
 
 
 def _definitions(options: Mapping[str, str]) -> str:

@@ -3,37 +3,42 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from collections.abc import Iterator
 
 import click
 
-from patchkit.base.series_folder import arch_options, format_archs
+from patchkit.base.series_folder import PLAIN, arch_options, format_archs
 from patchkit.base.text import counted
-from patchkit.carry.status import Queue, Status, read_status
+from patchkit.base.upstreams import build_name
+from patchkit.carry.candidate.listing import archs_with_patches
+from patchkit.carry.series.lock import Pin
+from patchkit.carry.status import MadeCandidate, Queue, Status, read_status
+from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import talk
 
-_STANDING = {
-    "recorded": "as the lock records",
-    "differs": "not as the lock records: patchkit apply makes it anew",
-    "not recorded": "not in the lock",
-    "on a clone": "on a commit of your clone",
+_STATES: dict[str, tuple[str, str]] = {
+    "recorded": ("current", "good"),
+    "differs": ("outdated", "caution"),
+    "not recorded": ("custom", ""),
+    "on a clone": ("in a clone", ""),
 }
 
 
 @verb("status", example=("patchkit status", "patchkit status --fetch"))
-@click.option(
-    "--fetch", is_flag=True, help="Ask remotes for the pull requests of patches and for watched forks."
-)
+@click.option("--fetch", is_flag=True, help="Look up the pull requests of the patches and the watched forks.")
 def command(settings: Settings, *, fetch: bool) -> None:
-    """Show the pins of the lock, what is cached, the candidates made so far, and what is followed.
+    """Show your branches, whether they are current, and what to do next.
 
-    Pull requests that patches name, and the forks of [[watch]], are shown as they were when somebody asked
-    last: status --fetch or a bump. Without --fetch it reads only.
+    Changes nothing. With a series of your own, or with -v, also shows the carried patches, their pull
+    requests and the forks of [[watch]], as they were at the last status --fetch or bump.
     """
-    status = read_status(settings.workspace(), dt.datetime.now(tz=dt.UTC), fetch=fetch)
+    now = dt.datetime.now(tz=dt.UTC)
+    status = read_status(settings.workspace(), now, fetch=fetch)
     terminal = settings.terminal
-    settings.show(status, _lines(status), fit=True)
+    shows_patches = settings.verbose or fetch or status.series.origin == "named"
+    settings.show_screen(status, lambda screen: _draw(screen, status, now, shows_patches=shows_patches))
     if settings.json:
         return
     for patch in status.queue.patches:
@@ -47,37 +52,101 @@ def command(settings: Settings, *, fetch: bool) -> None:
         terminal.complain(error)
 
 
-def _lines(status: Status) -> Iterator[str]:
-    yield f"series      {status.series.root} ({status.series.origin})"
-    yield f"repository  {status.repository}"
-    yield ""
+def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bool) -> None:
+    default = status.lock.pin(None)
+    screen.heading("Your branches")
+    rows: list[tuple[Cell, ...]] = []
+    for one in status.candidates:
+        many = counted(len(one.made.commits), "patch", "patches")
+        rows.append((one.made.branch, _state(one, default), f"{many} on {_base(one, status, now)}"))
+    screen.table(rows)
+    if not rows:
+        screen.prose("none yet", indent=2)
+    screen.heading("What you can do")
+    screen.table([(command, why) for command, why in _steps(status)])
+    screen.heading("llama.cpp builds in the lock file")
+    pins: list[tuple[Cell, ...]] = []
     for pin in status.lock.pins:
-        cached = "cached" if pin.build in status.cached else "not cached"
-        default = "  (default)" if pin.build == status.lock.default else ""
-        yield f"pin  {pin.title}  {(pin.commit or pin.tree)[:12]}  {cached}{default}"
+        cached = "downloaded" if pin.build in status.cached else "not downloaded"
+        is_default = ("default", "good") if pin.build == default.build else ""
+        pins.append((pin.title, (pin.commit or pin.tree)[:12], _age(pin, now), cached, is_default))
+    screen.table(pins)
+    for pin in status.lock.pins:
         for row in pin.left_out:
-            yield f"     left out for {format_archs(row.archs)}: {row.patch}: {row.why}"
-    yield ""
-    for made, standing in ((one.made, one.standing) for one in status.candidates):
-        many = counted(len(made.commits), "patch", "patches")
-        how = _STANDING[standing]
-        if made.record is not None and made.record.clone is not None:
-            how = f"{made.record.branch or 'no branch'} in {made.record.clone}"
-        yield f"{made.branch}  {made.tip[:12]}  {many}  {how}"
+            screen.prose(
+                f"{pin.title}: skipped for {format_archs(row.archs)}: {row.patch}: {row.why}", indent=2
+            )
+    if shows_patches:
+        _draw_queue(screen, status.queue, default.title)
+        for line in status.following.lines(default.name):
+            screen.prose(line.lstrip(), indent=len(line) - len(line.lstrip()))
+    screen.blank()
+    screen.table(
+        [("series", f"{status.series.root} ({status.series.origin})"), ("cache", str(status.repository))],
+        indent=0,
+    )
+
+
+def _base(one: MadeCandidate, status: Status, now: dt.datetime) -> str:
+    pin = next((pin for pin in status.lock.pins if pin.build == one.made.build), None)
+    record = one.made.record
+    if record is not None and record.clone is not None:
+        branch = f"branch {record.branch}" if record.branch else "no branch"
+        return f"llama.cpp {build_name(one.made.build)}, {branch} in {record.clone}"
+    if pin is None:
+        return f"llama.cpp {build_name(one.made.build)}"
+    return f"llama.cpp {pin.title}, {_age(pin, now)}"
+
+
+def _age(pin: Pin, now: dt.datetime) -> str:
+    committed = dt.datetime.fromisoformat(pin.committed)
+    days = max((now - committed).days, 0)
+    return f"{committed.date().isoformat()} ({counted(days, 'day')} old)"
+
+
+def _state(one: MadeCandidate, default: Pin) -> Cell:
+    if one.standing == "recorded" and one.made.build < default.build:
+        return ("older build", "caution")
+    text, role = _STATES[one.standing]
+    return (text, role) if role else text
+
+
+def _steps(status: Status) -> Iterator[tuple[str, str]]:
+    """Yield commands with the reason to run them."""
+    profiles = status.series.profiles
+    default = status.lock.default
+    own = [one for one in status.candidates if one.standing != "on a clone"]
     if not status.candidates:
-        options = arch_options(["gfx1151"], status.series.profiles)
-        yield f"no candidate yet: {' '.join(['patchkit apply', *options])}"
-    yield from _queue(status.queue, status.lock.pin(None).title)
-    yield from status.following.lines(status.lock.pin(None).name)
+        archs = archs_with_patches(status.series)[:1] or (PLAIN,)
+        yield shlex.join(["patchkit", "apply", *arch_options(archs, profiles)]), "creates a branch"
+        return
+    done = {(one.made.archs, one.made.build) for one in own}
+    for one in own:
+        words = ["patchkit", "apply", *arch_options(one.made.archs, profiles)]
+        if one.standing == "differs":
+            again = [*words, "--upstream", build_name(one.made.build)]
+            yield shlex.join(again), f"updates {one.made.branch}"
+        elif one.made.build < default and (one.made.archs, default) not in done:
+            done.add((one.made.archs, default))
+            yield shlex.join(words), f"creates a branch on {build_name(default)}"
+    current = [one for one in own if one.standing == "recorded" and one.made.build == default]
+    for one in current[:1]:
+        words = ["patchkit", "verify", *arch_options(one.made.archs, profiles)]
+        yield shlex.join(words), f"checks {one.made.branch}"
+    if status.series.origin != "installed":
+        yield "patchkit bump --to latest", f"moves to a llama.cpp build newer than {build_name(default)}"
 
 
-def _queue(queue: Queue, pin: str) -> Iterator[str]:
+def _draw_queue(screen: Screen, queue: Queue, pin: str) -> None:
     if not queue.patches:
         return
-    yield ""
-    yield f"carried at {pin}: {len(queue.patches)} patches, {queue.edits} edits"
+    screen.heading(f"Carried patches on {pin}: {len(queue.patches)}, with {queue.edits} edits")
+    rows: list[tuple[Cell, ...]] = []
     for patch in queue.patches:
-        age = f"{patch.age_days} days" if patch.age_days is not None else "age not written down"
-        yield f"  {patch.id}  {patch.edits} edits  {age}, {patch.builds} builds  {patch.upstream}"
+        age = f"{counted(patch.age_days, 'day')} old" if patch.age_days is not None else "age unknown"
+        rows.append(
+            (patch.id, counted(patch.edits, "edit"), age, f"for {patch.builds} builds", patch.upstream)
+        )
+    screen.table(rows)
     if queue.bumps:
-        yield f"conflicts: {queue.conflicts} in {queue.bumps} bumps"
+        screen.prose(f"Conflicts so far: {queue.conflicts} in {counted(queue.bumps, 'bump')}", indent=2)

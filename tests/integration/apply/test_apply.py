@@ -251,8 +251,8 @@ def test_with_opt_in_adds_all_that_is_opt_in_and_says_so(world):
     assert ([each["id"] for each in told["commits"]], told["opt_in"]) == (["demo-launch-bounds"], [])
     done = world.run("apply", "--arch", "gfx1151", "--with-opt-in")
     assert done.returncode == 0, done.stderr
-    assert "patches:   demo-launch-bounds, demo-twin" in done.stdout
-    assert "opt-in:    demo-twin: see patchkit show" in done.stdout
+    assert "\n  demo-twin " in done.stdout
+    assert "included on your request: demo-twin" in done.stdout
     assert "was made with --with demo-twin" in world.run("diff", "--arch", "gfx1151").stderr
 
 

@@ -89,8 +89,8 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     said = queue.told("plan", "--upstream", "b1")
     assert "for every build" in said
     said = queue.told("apply")
-    assert "candidate/plain/b1: made, 1 patch on" in said
-    assert "next:      patchkit verify --upstream b1" in said
+    assert "candidate/plain/b1: created, llama.cpp b1 with 1 patch" in said
+    assert "  patchkit verify --upstream b1\n" in said
     assert "wanted > 512" in _shown(queue, "candidate/plain/b1", "common/tool.cpp")
     message = desk.git("log", "-1", "--format=%B", "candidate/plain/b1")
     assert re.findall("^Patchkit-(?:Id|Profile):.*", message, re.MULTILINE) == ["Patchkit-Id: higher"]
@@ -104,7 +104,7 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     assert (lock.default, [(each.build, each.archs) for each in lock.results]) == (2, [(2, ("plain",))])
     assert "candidate/plain/b2: unchanged" in queue.told("apply")
     assert "wanted > 512" in _shown(queue, "candidate/plain/b2", "common/tool.cpp")
-    assert "carried at b2" in queue.told("status")
+    assert "Carried patches on b2: " in queue.told("status")
     # What is recorded or published says why, here as elsewhere.
     file = queue.folder / "patches/0001-higher/patch.toml"
     file.write_text(_MORE + file.read_text())
@@ -121,7 +121,7 @@ def test_a_sweep_and_a_clone_need_no_gpu_either(queue: Queue) -> None:
     done = queue.run("apply", "--onto", "HEAD", "--as-build", "b2", cwd=desk.clone)
     assert done.returncode == 0, done.stderr
     assert not _GPU.search(done.stdout + done.stderr)
-    assert "patchkit/plain: made, 1 patch" in done.stdout
+    assert "patchkit/plain: created, 1 patch" in done.stdout
     assert "wanted > 512" in _shown(queue, "patchkit/plain", "common/tool.cpp", at=desk.clone)
 
 
@@ -306,8 +306,8 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
 
     code, said = apply("--arch", "plain")
     assert (code, "bad" in said) == (0, False), said
-    assert "candidate/plain/b1: made, 1 patch on" in said
-    assert "next:      patchkit verify --arch plain --upstream b1" in said
+    assert "candidate/plain/b1: created, llama.cpp b1 with 1 patch" in said
+    assert "  patchkit verify --arch plain --upstream b1\n" in said
     done = desk.run("verify", "--arch", "plain", "--gate", "anchors")
     assert done.returncode == 0, done.stderr
     assert "Proven: anchors." in done.stdout

@@ -260,7 +260,7 @@ def test_what_is_left_out_stays_out_at_that_pin_until_it_is_mended(river, broken
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
     assert "demo-twin: left out at b6 until its files change: conflict" in done.stderr
     assert river.run("lock", "--all").returncode == 0
-    assert "left out for gfx1151: demo-twin: conflict: " in river.run("status").stdout
+    assert "skipped for gfx1151: demo-twin: conflict: " in river.run("status").stdout
     # Who names it sees why; at the pin before it is in, as ever.
     assert river.run("plan", "--arch", "gfx1151", "--with", "demo-twin").returncode == 3
     earlier = json.loads(river.run("plan", "--arch", "gfx1151", "--upstream", "b1", "--json").stdout)

@@ -54,7 +54,7 @@ def test_patches_that_are_there_as_they_would_be_made_are_current(owner, how, la
     before = state(owner)
     done = owner.apply("--replace")
     assert done.stdout.startswith("already applied and current: 2 patches are in ")
-    assert "no branch was made" in done.stdout
+    assert "no branch was created" in done.stdout
     told = json.loads(owner.apply("--json").stdout)
     assert (told["branch"], told["current"]) == (None, True)
     assert [each["id"] for each in told["onto"]["replaced"]] == IDS[::-1]
@@ -74,7 +74,7 @@ def test_patches_that_changed_since_are_replaced_on_top_of_the_owners_work(owner
     assert planned.returncode == 0, planned.stderr
     done = owner.apply("--replace")
     for text in (planned.stdout, done.stdout):
-        assert "as patchkit's own commits" in text
+        assert "Already in your commit, from patchkit" in text
     assert f"2 patches on {work[:12]}" in done.stdout
     assert owner.git("rev-parse", f"{BRANCH}~3") == work
     assert owner.git("log", "-1", "--format=%s %ce", f"{BRANCH}~2") == (
@@ -113,7 +113,7 @@ def test_a_patch_that_is_not_chosen_any_more_is_named_and_taken_out(owner):
     owner.apply()
     take_in(owner, "ff")
     done = owner.apply("--without", "demo-twin", "--branch", "fewer")
-    assert "NO MORE:   demo-twin" in done.stdout
+    assert "Not in the new branch any more: demo-twin" in done.stdout
     assert "scale = 3" not in demo(owner, "fewer")
     assert "128 : 64" in demo(owner, "fewer")
 

@@ -108,7 +108,7 @@ def test_a_library_that_could_not_be_loaded_for_that_reason_is_none_either(as_do
 
     as_doctor(body)
     assert app.main(["doctor"]) == 8
-    assert "error[SYSTEM_REFUSED]: the system refused: Too many open files" in capsys.readouterr().err
+    assert "error[SYSTEM_REFUSED]: a system limit was reached: Too many open files" in capsys.readouterr().err
 
 
 def test_help_and_version_are_text_even_under_json(capsys) -> None:

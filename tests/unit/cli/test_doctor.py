@@ -53,7 +53,7 @@ def test_a_machine_that_can_run_the_tests_can_run_patchkit(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("repository")
 def test_a_cached_pin_is_seen(tmp_path: Path) -> None:
-    assert _look(tmp_path)["pins"].detail == "cached: b6900"
+    assert _look(tmp_path)["pins"].detail == "downloaded: b6900"
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_a_whole_rocm_is_named_with_version_and_rocwmma(look, rocm: Path) -> Non
     found = look(ROCM_PATH=str(rocm))
     assert found["rocm"].detail == f"7.1.0, {rocm} (ROCM_PATH)"
     assert found["hip toolchain"].detail.startswith("rocm: clang 20.0.0, HIP 7.1.5")
-    assert found["rocwmma rocm 2.0.1 knows gfx1151"].state == "ok"
+    assert found["rocwmma rocm 2.0.1 supports gfx1151"].state == "ok"
 
 
 @pytest.mark.parametrize("package", ["hip-lang", "hip", "hipblas", "rocblas"])
@@ -247,14 +247,14 @@ def test_a_rocwmma_that_does_not_know_the_gpu_is_said(look, rocm: Path) -> None:
         one for name, one in look("gfx1201", ROCM_PATH=str(rocm)).items() if name.startswith("rocwmma")
     )
     assert check.state == "absent"
-    assert check.detail.startswith("gfx1201: rocm 2.0.1 does not know gfx1201")
+    assert check.detail.startswith("gfx1201: rocm 2.0.1 does not support gfx1201")
     assert "rocwmma-dev" in (check.hint or "")
 
 
 def test_a_compiler_that_does_not_know_the_gpu_is_said(look, rocm: Path) -> None:
     check = look("gfx1151", "gfx1250", ROCM_PATH=str(rocm))["hip toolchain"]
     assert check.state == "absent"
-    assert check.detail.endswith("its compiler does not know gfx1250")
+    assert check.detail.endswith("its compiler does not support gfx1250")
 
 
 def test_a_named_rocm_without_device_libs_is_a_failure(look, rocm: Path) -> None:

@@ -82,7 +82,7 @@ def _at_a_terminal(columns: int, *argv: str, **environ: str) -> list[str]:
 def test_a_narrow_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(command: str, tmp_path: Path) -> None:
     argv = (command, "--cache-dir", str(tmp_path / "cache"))
     piped = run_patchkit(*argv, env={"COLUMNS": "40"}).stdout
-    narrow = _at_a_terminal(40, *argv)
+    narrow = _at_a_terminal(40, *argv, NO_COLOR="1")
     assert max(map(len, piped.splitlines())) > 60
     assert [line for line in narrow if len(line) > 40 and " " in line.strip()] == []
     assert " ".join(narrow).split() == piped.split()  # nothing is lost, nothing is cut
@@ -91,8 +91,15 @@ def test_a_narrow_terminal_gets_lines_that_fit_and_a_pipe_whole_ones(command: st
 def test_a_wide_terminal_gets_whole_lines_too(tmp_path: Path) -> None:
     argv = ("status", "--cache-dir", str(tmp_path / "cache"))
     piped = run_patchkit(*argv).stdout.splitlines()
-    assert _at_a_terminal(1000, *argv) == piped
-    assert _at_a_terminal(40, *argv, COLUMNS="1000") == piped
+    assert _at_a_terminal(1000, *argv, NO_COLOR="1") == piped
+    assert _at_a_terminal(40, *argv, COLUMNS="1000", NO_COLOR="1") == piped
+
+
+def test_a_terminal_gets_colours_and_a_pipe_none(tmp_path: Path) -> None:
+    argv = ("status", "--cache-dir", str(tmp_path / "cache"))
+    assert any("\x1b[" in line for line in _at_a_terminal(80, *argv, TERM="xterm"))
+    assert not any("\x1b[" in line for line in _at_a_terminal(80, *argv, "--color", "never"))
+    assert "\x1b[" not in run_patchkit(*argv, "--color", "always").stdout
 
 
 def test_a_stream_that_takes_only_ascii_gets_escapes() -> None:

@@ -1,0 +1,90 @@
+"""How the screens describe a patch: its state on a GPU, its gain, and who measured it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options
+from patchkit.base.text import counted
+from patchkit.carry.candidate.decision import MoreTrust
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.selection import Terms
+from patchkit.carry.series.trust import Standing
+from patchkit.cli.screen import Cell, Screen
+
+# Roles (colours) of the states of a patch: applied by default, only on request, not at all.
+ROLES = {"on": "good", "opt-in": "caution", "off": "muted"}
+STATES = {"on": "on", "opt-in": "optional", "off": "not for it"}
+
+_GAIN_LENGTH = 130  # characters of a gain in a list; `show ID` has all of it
+
+
+def add_titles(screen: Screen, titles: Iterable[tuple[str, str]]) -> None:
+    """Add the patches with their titles, aligned."""
+    rows: list[tuple[Cell, Cell]] = [((name, "good"), title) for name, title in titles]
+    screen.table(rows)
+
+
+def describe_level(standing: Standing) -> str:
+    """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
+    if standing.loses:
+        return f"slower, measured by {_names(standing.losses)}"
+    against = f"; slower for {_names(standing.losses)}" if standing.losses else ""
+    if standing.level in ("measured", "published"):
+        similar = {*standing.indirect} == {*standing.gains}
+        what = "a similar change measured" if similar else "measured"
+        doubt = "; the timing model predicts a loss" if standing.model == "disagrees" else ""
+        return f"{what} by {_names(standing.gains)}{doubt}{against}"
+    if standing.level == "modelled":
+        return f"modelled, not measured{against}"
+    if standing.level == "faults":
+        return f"fixes a fault, speed not measured{against}"
+    if standing.model == "disagrees":
+        return f"not measured; the timing model predicts a loss{against}"
+    return f"no gain measured on this GPU{against}"
+
+
+def _names(sources: Sequence[str]) -> str:
+    shown = sources if len(sources) <= 3 else [*sources[:2], f"{len(sources) - 2} others"]  # noqa: PLR2004
+    return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)
+
+
+def gain_text(patch: Patch, terms: Terms) -> str:
+    """Return the gain to expect, shortened to a few clauses; empty if nothing is known."""
+    claims = [claim for claim in terms.standing.claims if claim.says in ("gain", "mends")]
+    text = patch.expected.effect or next((claim.figure for claim in claims), "")
+    text = " ".join(text.split())
+    if len(text) <= _GAIN_LENGTH:
+        return text
+    cut = max(text.rfind("; ", 0, _GAIN_LENGTH), text.rfind(", ", 0, _GAIN_LENGTH))
+    return f"{text[: cut if cut > 0 else _GAIN_LENGTH]}, ..."
+
+
+def more_trust_text(more: MoreTrust) -> str:
+    """Describe what the next level of trust would add: how many patches, on what evidence."""
+    count = counted(len(more.patches), "optional patch", "optional patches")
+    what = {
+        "measured": "with a gain that several people measured on this GPU",
+        "published": "with a gain that one person measured on this GPU and the timing model confirms",
+        "modelled": f"with a gain predicted by the timing model; {_measured_by(more.sources)}",
+        "faults": "against faults that no one has reported on this GPU; their cost was not measured",
+    }[more.level]
+    return f"--trust {more.level} would add {count} {what}."
+
+
+def _measured_by(sources: Sequence[str]) -> str:
+    return f"measured by {_names(sources)}" if sources else "no one has measured them yet"
+
+
+def list_command(archs: Sequence[str], series: SeriesDir, upstream: str | None = None) -> str:
+    """Return the command that lists the patches of the first of these GPUs."""
+    words = ["patchkit", "list"]
+    if archs and archs[0] != PLAIN:
+        words += [*arch_options(archs[:1], series.profiles), *(["--upstream", upstream] if upstream else [])]
+    return shlex.join(words)
+
+
+def build_command(cmake: Sequence[str]) -> str:
+    """Return the command that builds what the cmake command configures."""
+    return shlex.join(["cmake", "--build", cmake[cmake.index("-B") + 1], "-j"])
