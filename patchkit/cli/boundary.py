@@ -19,7 +19,7 @@ from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, 
 from patchkit.cli.commands import COMMANDS, CommonOption, Verbs, from_click
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
-from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal, talk
+from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal, write_stderr
 
 _HELP_COLUMNS = 120  # the widest help text; narrower terminals fold it further
 _LIBRARIES = ("click", "GitPython", "jinja2", "libclang", "pydantic", "pypi-simple", "rich")
@@ -136,7 +136,7 @@ def _invoke(argv: list[str], settings: Settings) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
-        talk(error.format_message())
+        write_stderr(error.format_message())
         return ExitCode.USAGE
     except click.exceptions.Abort as error:
         # click raises it for a KeyboardInterrupt and for an end of input.
@@ -155,11 +155,11 @@ def _fail(error: PatchkitError, settings: Settings) -> int:
         if settings.json and not isinstance(error, OutputFailed):
             terminal.document(error_as_json(error))
             terminal.finish()
-        terminal.complain(error)
+        terminal.write_error(error)
     except BrokenPipeError:
         return _end_of_closed_pipe()
     except OutputFailed as worse:
-        terminal.complain(ErrorGroup("the error could not be written", [error, worse]))
+        terminal.write_error(ErrorGroup("the error could not be written", [error, worse]))
     return exit_code_of(error)
 
 

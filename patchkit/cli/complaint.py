@@ -18,7 +18,7 @@ Paint = Callable[[str, str], str]
 ``bad``, ``muted``."""
 
 
-def plain(text: str, role: str) -> str:
+def uncolored(text: str, role: str) -> str:
     """Return the text without colour."""
     del role
     return text
@@ -29,7 +29,7 @@ def exit_code_of(error: PatchkitError) -> ExitCode:
     return next(members_of(error), error).exit_code
 
 
-def complain(error: PatchkitError, paint: Paint = plain) -> str:
+def format_error(error: PatchkitError, paint: Paint = uncolored) -> str:
     """Format the error as text: one block per error, and a last line that counts those of a group."""
     blocks = [_block(member, paint) for member in members_of(error)]
     if isinstance(error, ErrorGroup):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from patchkit.base.reporter import Advance, NullReporter, Reporter, Work
 from patchkit.base.text import visible
-from patchkit.cli.terminal import ColorChoice, talk, wants_color
+from patchkit.cli.terminal import ColorChoice, wants_color, write_stderr
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ class LineReporter:
 
     def _line(self, text: str, style: str | None = None) -> None:
         del style
-        talk(visible(text))
+        write_stderr(visible(text))
 
     def step(self, text: str) -> None:
         """Show the start of a unit of work."""

@@ -1,4 +1,4 @@
-"""What ``import`` tells a person of a queue: a table with what became of each change, and what is next."""
+"""The text output of ``import`` for a queue: a table of the changes, and the next commands."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from patchkit.base.text import counted, shortened
 from patchkit.base.upstreams import build_name
 from patchkit.carry.importing.queue import QueuedPatch, QueueReport
 
-_MOST = 4  # removals, renames and the like that are shown
-_NAME = 56  # characters of a name in the table
+_MOST = 4  # removals, renames and mode changes shown per change
+_NAME = 56  # longest name in the table
 
 
 def queue_lines(
     done: QueueReport, guards: Sequence[str], lacking: Sequence[Sequence[str]], *, in_plain: bool
 ) -> Iterator[str]:
-    """The table, counts, and the next commands; ``in_plain``: the series is for no GPU.
+    """Yield the table, the counts and the next commands; ``in_plain``: the series is plain.
 
-    ``lacking``: of each patch that was written, the keys that it lacks until it is recorded.
+    ``lacking``: for each written patch, the keys that patch.toml still needs before it can be recorded.
     """
     width = min(_NAME, max(len(each.name) for each in done.patches))
     for each in done.patches:
@@ -51,14 +51,14 @@ def queue_lines(
         at = [*whom, "--upstream", build_name(done.build)]
         yield f"next:  {shlex.join(['patchkit', 'plan', *at])}"
         yield f"       {shlex.join(['patchkit', 'apply', *at])}"
-    # In a new plain series nothing is recorded yet that --all could renew.
+    # A new plain series has no recorded result that --all could renew.
     lock = "patchkit lock" if in_plain else "patchkit lock --all"
     keys = list(dict.fromkeys(key for each in lacking for key in each))
     if keys:
         count = counted(sum(map(bool, lacking)), "patch.toml", "patch.toml")
-        yield f"       {lock} and verify --publish ask {count} for {', '.join(keys)} first; bump does not"
+        yield f"       {lock} and verify --publish need {', '.join(keys)} in {count} first; bump does not"
     else:
-        yield f"       {lock}  # records the result that the series gives now"
+        yield f"       {lock}  # records the new result of the series"
 
 
 def _cut(name: str) -> str:
@@ -72,7 +72,7 @@ def _result(each: QueuedPatch) -> str:
         return each.note
     parts = []
     if each.edits:
-        hunks = f", {each.hunks} of them text" if 0 < each.hunks < each.edits else ""
+        hunks = f", {each.hunks} of them by text" if 0 < each.hunks < each.edits else ""
         parts.append(
             counted(each.edits, "edit") + hunks if each.state == "lifted" else counted(each.hunks, "hunk")
         )

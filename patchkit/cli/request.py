@@ -99,7 +99,7 @@ _PATCHES = options(
         multiple=True,
         metavar="ID",
         shell_complete=patches,
-        help="Apply only this patch. May be repeated.",
+        help="Use only this patch. May be repeated.",
     ),
     click.option(
         "--without",
@@ -260,9 +260,9 @@ _ALL_PATCHES = options(
 # For lock, which works on pins only.
 lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, _SOURCE, _ALL_PATCHES)
 # For try and pick, which make no branch, so options that accept or drop something for one do not apply.
-try_options = packed("asked", _make_apply_options, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
+try_options = packed("given", _make_apply_options, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
 request_options = packed(
-    "asked",
+    "given",
     _make_apply_options,
     _WHICH,
     _AS_BUILD,

@@ -1,7 +1,7 @@
-"""JSON schemas of the files people write, for their editors.
+"""JSON schemas of the files that people write, for editors.
 
-The schemas are made from the models, committed beside the files, and compared by a test.
-``python -m patchkit.cli.schema FOLDER`` writes them anew below a series folder.
+The schemas are generated from the models and committed next to the files; a test compares them.
+``python -m patchkit.cli.schema FOLDER`` rewrites them below a series folder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.trust import ClaimFile
 from patchkit.prove.verify.policy import SeriesWithPolicy
 
-# By its path below the series folder: the title of a schema, and the models that a file may be.
+# By path below the series folder: the title of a schema, and the models that a file may have.
 _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
     "arch_profiles/schema.json": ("patchkit GPU profile or family", (ArchProfile, Family)),
     "patches/evidence.schema.json": ("patchkit evidence of a patch", (ClaimFile,)),
@@ -34,7 +34,7 @@ _SCHEMAS: Mapping[str, tuple[str, tuple[type[TomlTable], ...]]] = {
 
 
 def make_schemas() -> dict[str, str]:
-    """The text of every schema by its path below the series folder; the same on every run."""
+    """Return the text of every schema by its path below the series folder; the same on every run."""
     return {path: _schema_text(title, kinds) for path, (title, kinds) in _SCHEMAS.items()}
 
 
@@ -47,7 +47,7 @@ def _schema_text(title: str, kinds: Sequence[type[TomlTable]]) -> str:
 
 
 def write_schemas(folder: Path) -> tuple[Path, ...]:
-    """Write every schema below a series folder; the paths written."""
+    """Write every schema below a series folder, and return the paths."""
     written = []
     for name, text in make_schemas().items():
         path = folder / name

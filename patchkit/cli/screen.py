@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from patchkit.base.text import visible
-from patchkit.cli.complaint import Paint, plain
+from patchkit.cli.complaint import Paint, uncolored
 
 # A text, or a text with its role: how `Paint` colours it.
 Cell: TypeAlias = str | tuple[str, str]
@@ -26,7 +26,7 @@ class Screen:
     """The lines of one result. ``columns``: width of the terminal, 0 in a pipe."""
 
     columns: int = 0
-    paint: Paint = plain
+    paint: Paint = uncolored
     lines: list[str] = field(default_factory=list)
 
     def blank(self) -> None:

@@ -17,7 +17,7 @@ from typing import Literal, TextIO
 from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain as as_json
 from patchkit.base.text import visible, whole_characters
-from patchkit.cli.complaint import Paint, complain, plain
+from patchkit.cli.complaint import Paint, format_error, uncolored
 from patchkit.cli.screen import Screen
 
 ColorChoice = Literal["auto", "always", "never"]
@@ -135,24 +135,24 @@ class Terminal:
             with _stdout() as stream:
                 stream.flush()
 
-    def complain(self, error: PatchkitError) -> None:
+    def write_error(self, error: PatchkitError) -> None:
         """Write an error, or each error of a group, to stderr."""
-        talk(complain(error, self.paint))
+        write_stderr(format_error(error, self.paint))
 
     @property
     def paint(self) -> Paint:
         """Colours for stderr, or none."""
-        return _colored if wants_color(self.color, sys.stderr) else plain
+        return _colored if wants_color(self.color, sys.stderr) else uncolored
 
     def screen(self) -> Screen:
         """Start a laid-out result for stdout: coloured and folded on a terminal, plain in a pipe."""
         columns = _columns()
         return Screen(
-            columns=columns, paint=_colored if columns and wants_color(self.color, sys.stdout) else plain
+            columns=columns, paint=_colored if columns and wants_color(self.color, sys.stdout) else uncolored
         )
 
 
-def talk(text: str) -> None:
+def write_stderr(text: str) -> None:
     """Write a line to stderr; failures are ignored, because there is no place to report them."""
     if not sys.stderr:  # None when the process was started with file descriptor 2 closed
         return

@@ -34,7 +34,7 @@ class TimelineRequest:
 
 
 def model_timelines(
-    timings: Timings, profile: GpuProfile, recorders: Mapping[str, Recorder], asked: TimelineRequest
+    timings: Timings, profile: GpuProfile, recorders: Mapping[str, Recorder], request: TimelineRequest
 ) -> tuple[str, dict[str, dict[str, Timeline]]]:
     """Return the model's name, and the timeline of each test by side.
 
@@ -42,10 +42,10 @@ def model_timelines(
         NOTHING_TO_ESTIMATE: no test was requested.
         The errors of reading the model, recording it and timing it.
     """
-    if asked.gguf is not None:
-        whole = whole_of_header(load_gguf_parts(asked.gguf), asked.gguf)
-    elif asked.shape is not None:
-        whole = whole_of_shape(asked.shape)
+    if request.gguf is not None:
+        whole = whole_of_header(load_gguf_parts(request.gguf), request.gguf)
+    elif request.shape is not None:
+        whole = whole_of_shape(request.shape)
     else:
         raise UsageError(
             "--timeline requires --gguf or --shape",
@@ -57,16 +57,16 @@ def model_timelines(
     def add(name: str, test: BatchTest, *parts: BatchTest) -> None:
         tests[name] = (test, list(parts) or [test])
 
-    at = f"@ d{asked.depth}"
-    if asked.prompt:
-        whole_prompt, *parts = _prompt(asked.prompt, asked.depth)
-        add(f"pp{asked.prompt} {at}", whole_prompt, *parts)
-    middle = asked.depth + asked.generated // 2  # the token in the middle stands for all of them
-    if asked.generated:
-        add(f"tg{asked.generated} {at}", BatchTest(name="tg", depth=middle, tokens=1))
-    for sequences in asked.parallel:
+    at = f"@ d{request.depth}"
+    if request.prompt:
+        whole_prompt, *parts = _prompt(request.prompt, request.depth)
+        add(f"pp{request.prompt} {at}", whole_prompt, *parts)
+    middle = request.depth + request.generated // 2  # the token in the middle stands for all of them
+    if request.generated:
+        add(f"tg{request.generated} {at}", BatchTest(name="tg", depth=middle, tokens=1))
+    for sequences in request.parallel:
         test = BatchTest(name=f"x{sequences}", depth=middle, tokens=1, sequences=sequences)
-        add(f"tg{asked.generated} x{sequences} {at}", test)
+        add(f"tg{request.generated} x{sequences} {at}", test)
     if not tests:
         raise UsageError(
             "nothing to model: --pp and --tg are both 0", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128"
@@ -76,7 +76,7 @@ def model_timelines(
     batches = list({part.name: part for _, parts in tests.values() for part in parts}.values())
     found: dict[str, dict[str, Timeline]] = {name: {} for name in tests}
     for side, recorder in recorders.items():
-        recorded = record_batches(recorder, file, batches, asked.kv_type)
+        recorded = record_batches(recorder, file, batches, request.kv_type)
         times = time_batches(timings.machine, model, recorded, batches, peaks_of(profile), timings.compiler)
         for name, (test, parts) in tests.items():
             found[name][side] = mean_of(test, [times[part.name] for part in parts])

@@ -63,7 +63,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 )
 def command(
     settings: Settings,
-    asked: ApplyOptions,
+    given: ApplyOptions,
     checkout: Path | None,
     branch: str | None,
     picked: Path | None,
@@ -86,8 +86,8 @@ def command(
     """
     chosen: PickedFile | None = None
     if picked is not None:
-        asked, chosen = _as_picked(settings, asked, picked)
-    onto = asked.clone()
+        given, chosen = _as_picked(settings, given, picked)
+    onto = given.clone()
     if onto is not None:
         if checkout is not None:
             raise UsageError(
@@ -95,7 +95,7 @@ def command(
                 code="OPTIONS_CONTRADICT",
                 hint="use git worktree add in your clone",
             )
-        return _apply_onto(settings, asked, onto, branch, replaces=replaces)
+        return _apply_onto(settings, given, onto, branch, replaces=replaces)
     if branch is not None or replaces:
         raise UsageError(
             f"{'--branch' if branch is not None else '--replace'} requires --onto",
@@ -104,7 +104,7 @@ def command(
             hint="add --onto REV",
         )
     workspace = settings.workspace()
-    applied = run_apply(asked.request(workspace), workspace, checkout=checkout)
+    applied = run_apply(given.request(workspace), workspace, checkout=checkout)
     if chosen is not None and applied.candidate.pin == chosen.upstream and applied.tree != chosen.tree:
         settings.reporter().warn(
             f"this result (tree {applied.tree[:12]}) is not the one that pick measured "
@@ -146,9 +146,9 @@ def _refuse_strange(picked: PickedFile, series: SeriesDir, *, on_its_pin: bool) 
         )
 
 
-def _as_picked(settings: Settings, asked: ApplyOptions, path: Path) -> tuple[ApplyOptions, PickedFile]:
+def _as_picked(settings: Settings, given: ApplyOptions, path: Path) -> tuple[ApplyOptions, PickedFile]:
     """Load a file of ``pick``, and return the request for its patches, and the file."""
-    wanted = asked.wanted
+    wanted = given.wanted
     named = [*wanted.only, *wanted.without, *wanted.with_, *(["--with-opt-in"] if wanted.with_opt_in else [])]
     named += [f"--trust {wanted.trust}"] if wanted.trust is not None else []
     if named:
@@ -168,36 +168,36 @@ def _as_picked(settings: Settings, asked: ApplyOptions, path: Path) -> tuple[App
             why="a patch that helps on one GPU may not help on another",
             hint="run patchkit pick on that GPU, or name the patches with --only",
         )
-    if asked.onto is None and picked.upstream.startswith("onto-"):
+    if given.onto is None and picked.upstream.startswith("onto-"):
         raise UsageError(
             f"the patches were picked on a commit of a clone, {picked.upstream.removeprefix('onto-')}",
             code="PICKED_OTHER",
             where=picked.where,
             hint="add --onto REV, and --repo DIR unless you are in that clone",
         )
-    on_its_pin = asked.onto is None and wanted.upstream is None
+    on_its_pin = given.onto is None and wanted.upstream is None
     _refuse_strange(picked, settings.workspace().series, on_its_pin=on_its_pin)
-    if asked.onto is None and wanted.upstream not in (None, picked.upstream):
+    if given.onto is None and wanted.upstream not in (None, picked.upstream):
         settings.reporter().warn(
             f"the patches were picked on {picked.upstream}; on another build they are not measured"
         )
     upstream = picked.upstream if on_its_pin else wanted.upstream
     of_it = replace(wanted, archs=archs, upstream=upstream, only=picked.kept, with_=picked.kept)
-    return replace(asked, wanted=of_it), picked
+    return replace(given, wanted=of_it), picked
 
 
 def _apply_onto(
-    settings: Settings, asked: ApplyOptions, onto: Onto, branch: str | None, *, replaces: bool
+    settings: Settings, given: ApplyOptions, onto: Onto, branch: str | None, *, replaces: bool
 ) -> int:
     workspace = settings.workspace()
-    request = asked.request(workspace)
+    request = given.request(workspace)
     applied = run_onto(
         request,
         onto,
         workspace,
         branch=branch or f"patchkit/{'+'.join(sorted(set(request.archs)))}",
         replace_branch=replaces,
-        drop_conflicts=asked.drop_conflicts,
+        drop_conflicts=given.drop_conflicts,
     )
     settings.show_screen(
         applied, lambda screen: draw_onto(screen, applied, workspace.series, verbose=settings.verbose)

@@ -132,11 +132,11 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
         document |= error_as_json(bump.drifted)
     settings.show(document, [*first, *format_bump(bump), *format_ending(bump, written), f"report: {kept}"])
     if bump.drifted is not None:
-        settings.terminal.complain(bump.drifted)
+        settings.terminal.write_error(bump.drifted)
     reports = [each.report for each in bump.successors if each.report is not None]
     problems = [problem for report in reports for gate in report.gates for problem in gate.problems]
     if problems and not settings.json:
-        settings.terminal.complain(ErrorGroup("the new candidate failed its checks", problems))
+        settings.terminal.write_error(ErrorGroup("the new candidate failed its checks", problems))
     return _exit_code(bump)
 
 

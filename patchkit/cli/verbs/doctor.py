@@ -43,7 +43,7 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
     settings.show_screen({"ok": not errors, "checks": checks}, lambda screen: _draw(screen, checks))
     if not settings.json:
         for error in errors:
-            settings.terminal.complain(error)
+            settings.terminal.write_error(error)
     return exit_code_of(errors[0]) if errors else 0
 
 

@@ -160,10 +160,10 @@ def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], Measured
     runner = LocalRunner(reporter=workspace.reporter)
     token = machine_token(workspace.cache_root, runner)
 
-    def ask(arch: str, backend: BackendName) -> MeasuredMachine:
+    def read(arch: str, backend: BackendName) -> MeasuredMachine:
         return read_machine(runner, token, arch=arch, backend=backend)
 
-    return ask
+    return read
 
 
 def _maker(workspace: Workspace) -> Made:
@@ -250,7 +250,7 @@ def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checke
     if not found:
         raise refused
     settings.show({"ok": False, "files": documents, **error_as_json(refused)}, lines)
-    settings.terminal.complain(refused)
+    settings.terminal.write_error(refused)
     return exit_code_of(refused)
 
 

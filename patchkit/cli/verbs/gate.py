@@ -111,7 +111,7 @@ def command(
     settings.show(verdict, gate_lines(verdict))
     if verdict.findings and not settings.json:
         problems = [finding.problem for finding in verdict.findings]
-        settings.terminal.complain(ErrorGroup(f"the pull request is {verdict.word}", problems))
+        settings.terminal.write_error(ErrorGroup(f"the pull request is {verdict.word}", problems))
     return verdict.exit_code
 
 

@@ -137,7 +137,7 @@ _plan_options = packed(
 )
 def command(
     settings: Settings,
-    asked: ApplyOptions,
+    given: ApplyOptions,
     models: tuple[Path, ...],
     tests: str,
     least: float,
@@ -177,9 +177,9 @@ def command(
         raise UsageError(
             "the same model was given twice", code="OPTIONS_CONTRADICT", hint="give each --model once"
         )
-    onto = asked.clone()
+    onto = given.clone()
     workspace = settings.workspace()
-    patches = asked.request(workspace)
+    patches = given.request(workspace)
     if not patches.only:
         patches = replace(patches, with_opt_in=True)
     request = PickRequest(

@@ -32,15 +32,15 @@ from patchkit.cli.settings import Settings, verb
 )
 @request_options
 @click.option("--show-text", is_flag=True, help="Also print the selector and the new text of each edit.")
-def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
+def command(settings: Settings, given: ApplyOptions, *, show_text: bool) -> int:
     """Show what apply would do: every patch, its edits, and the line where each edit goes.
 
     Changes nothing. All errors are reported, not only the first. --upstream may also name a build that is not
     in the lock file yet; this shows which patches would keep bump from moving there.
     """
-    onto = asked.clone()
+    onto = given.clone()
     workspace = settings.workspace()
-    request = asked.request(workspace)
+    request = given.request(workspace)
     found: OntoPlan | None = None
     where: dict[str, object] = {}
     if onto is None:
@@ -48,7 +48,7 @@ def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
         plan.decision.warn_of_faults(workspace.reporter)
     else:
         cache = open_cache(workspace.cache_root)
-        found = plan_onto(request, onto, workspace, cache, drop_conflicts=asked.drop_conflicts)
+        found = plan_onto(request, onto, workspace, cache, drop_conflicts=given.drop_conflicts)
         plan = found.plan
         where = {"onto": found, "classes": found.verdicts}
     problems = ErrorGroup("some patches cannot be applied", plan.errors)
@@ -63,7 +63,7 @@ def command(settings: Settings, asked: ApplyOptions, *, show_text: bool) -> int:
     settings.show_screen({**fields_of(plan), **where, **errors}, draw)
     if not plan.errors:
         return 0
-    settings.terminal.complain(problems)
+    settings.terminal.write_error(problems)
     return exit_code_of(problems)
 
 

@@ -58,11 +58,11 @@ class _Files:
 
     def check(self) -> None:
         """Check the files before the program runs. Raises USAGE_SYNTAX, CacheError."""
-        asked = {"--report": self.report, "--sarif": self.sarif, "--html": self.html}
-        for (one, path), (other, same) in itertools.combinations(asked.items(), 2):
+        outputs = {"--report": self.report, "--sarif": self.sarif, "--html": self.html}
+        for (one, path), (other, same) in itertools.combinations(outputs.items(), 2):
             if path is not None and path == same:
                 raise UsageError(f"{one} and {other} name the same file", code="USAGE_SYNTAX")
-        for wanted in asked.values():
+        for wanted in outputs.values():
             if wanted is not None:
                 check_output(wanted, "preparing the report")
 

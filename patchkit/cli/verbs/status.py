@@ -16,7 +16,7 @@ from patchkit.carry.series.lock import Pin
 from patchkit.carry.status import MadeCandidate, Queue, Status, read_status
 from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
-from patchkit.cli.terminal import talk
+from patchkit.cli.terminal import write_stderr
 
 _STATES: dict[str, tuple[str, str]] = {
     "recorded": ("current", "good"),
@@ -43,13 +43,13 @@ def command(settings: Settings, *, fetch: bool) -> None:
         return
     for patch in status.queue.patches:
         for warning in patch.warnings:
-            talk(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
+            write_stderr(f"{terminal.paint('warning', 'error')}: {patch.id}: {warning}")
     for made, found in ((one.made, one.fault) for one in status.faults):
         if found.archs and found.fault.is_harmful:
             where = f"known fault of {made.branch}"
-            talk(f"{terminal.paint('warning', 'error')}: {where}: {found.sentence()}")
+            write_stderr(f"{terminal.paint('warning', 'error')}: {where}: {found.sentence()}")
     for error in status.broken:
-        terminal.complain(error)
+        terminal.write_error(error)
 
 
 def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bool) -> None:

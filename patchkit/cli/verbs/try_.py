@@ -51,7 +51,7 @@ _SHOWN = 40  # kernels in the table
 )
 @click.option("--watch", is_flag=True, help="Repeat after each change to the series, until Ctrl-C.")
 def command(
-    settings: Settings, asked: ApplyOptions, *, against: Against, run: bool, likely: bool, watch: bool
+    settings: Settings, given: ApplyOptions, *, against: Against, run: bool, likely: bool, watch: bool
 ) -> int:
     """Show what your edit of a patch, template or GPU profile does to the compiled kernels.
 
@@ -66,9 +66,9 @@ def command(
     if watch and settings.json:
         raise UsageError("--watch cannot be combined with --json", code="USAGE_SYNTAX", hint="omit --watch")
     workspace = settings.workspace()
-    onto = asked.clone()
-    request = replace(asked.request(workspace), unlocked=True)
-    hear = _kernel_printer(workspace)
+    onto = given.clone()
+    request = replace(given.request(workspace), unlocked=True)
+    on_kernels = _kernel_printer(workspace)
     again = partial(
         run_try,
         workspace,
@@ -78,7 +78,7 @@ def command(
         run=run,
         environ=os.environ,
         likely=likely,
-        on_kernels=hear,
+        hear=on_kernels,
     )
     if watch:
         _watch(settings, workspace, again, run=run)
@@ -104,7 +104,7 @@ def _watch(settings: Settings, workspace: Workspace, again: Callable[[], Tried],
         try:
             settings.terminal.data("\n".join(_lines(again(), run=run)))
         except PatchkitError as error:
-            settings.terminal.complain(error)
+            settings.terminal.write_error(error)
         workspace.reporter.info(f"waiting for a change in {series.patches.parent} (Ctrl-C to stop)")
 
 

@@ -123,7 +123,10 @@ def command(
     full: bool,
     timings: bool,
 ) -> int:
-    """Run all checks ("gates") on the candidate that this machine can run, and list those it could not.
+    """Check the candidate, the branch that apply created: run all gates that are possible on this machine.
+
+    A gate is one check, for example that the code compiles, or that results equal upstream's. Gates that
+    could not run are listed.
 
     Gates that need a GPU run on it if this machine has it. Otherwise they run on the emulated GPU, which
     executes the GPU code on the CPU; the result is then "passed (emulated)" and includes no speed. With
@@ -163,14 +166,14 @@ def command(
     if request is not None and not report.failed:
         published = run_publish(workspace, report, request, environ=os.environ)
     if settings.json:
-        told = {"published": published} if published is not None else {}
-        terminal.document({**fields_of(report), **told})
+        extra = {"published": published} if published is not None else {}
+        terminal.document({**fields_of(report), **extra})
     else:
         if published is not None:
             terminal.data("\n".join(published_lines(published)))
         problems = failures(report)
         if problems:
-            terminal.complain(ErrorGroup("the candidate does not hold", problems))
+            terminal.write_error(ErrorGroup("the candidate does not hold", problems))
     if report.nothing is not None:
         return ExitCode.NOTHING
     return ExitCode.GATE_FAILED if report.failed else ExitCode.OK

@@ -124,8 +124,8 @@ def chosen_checks(words: Collection[str]) -> tuple[CheckName, ...]:
 
 
 def checks_help() -> str:
-    """What each check finds, as sentences for a help text."""
+    """What each check finds, a paragraph each, for the help text of a command."""
     texts = (
         f"{check.name}{' (not by default)' if check.on_request else ''}: {check.help}." for check in CHECKS
     )
-    return " ".join(texts)
+    return "\n\n    ".join(texts)

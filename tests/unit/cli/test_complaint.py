@@ -9,7 +9,7 @@ import pytest
 
 from patchkit.base.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
 from patchkit.base.text import visible
-from patchkit.cli.complaint import complain, error_as_json, exit_code_of
+from patchkit.cli.complaint import error_as_json, exit_code_of, format_error
 from patchkit.cli.terminal import Terminal
 
 _ANCHOR = AnchorError(
@@ -24,7 +24,7 @@ _ANCHOR = AnchorError(
 
 
 def test_one_error_reads_like_a_compilers() -> None:
-    assert complain(_ANCHOR).split("\n") == [
+    assert format_error(_ANCHOR).split("\n") == [
         "error[ANCHOR]: 2 matches for function 'mul'",
         " --> ggml/mul.cu:412:1: first match",
         " --> patches/0007/patch.toml:18",
@@ -35,12 +35,12 @@ def test_one_error_reads_like_a_compilers() -> None:
 
 
 def test_an_error_without_details_is_one_line() -> None:
-    assert complain(ConfigError("no such profile")) == "error[CONFIG]: no such profile"
+    assert format_error(ConfigError("no such profile")) == "error[CONFIG]: no such profile"
 
 
 def test_a_group_shows_every_member_and_the_count() -> None:
     inner = ErrorGroup("one patch", [RenderError("a"), RenderError("b")])
-    text = complain(ErrorGroup("the plan does not hold", [_ANCHOR, inner]))
+    text = format_error(ErrorGroup("the plan does not hold", [_ANCHOR, inner]))
     assert text.count("error[") == 3
     assert text.endswith("\n\nthe plan does not hold: 3 errors")
 
@@ -56,7 +56,7 @@ def test_an_empty_group_is_still_an_error() -> None:
 
 
 def test_paint_touches_only_the_labels() -> None:
-    painted = complain(_ANCHOR, lambda text, role: f"<{role}>{text}</>")
+    painted = format_error(_ANCHOR, lambda text, role: f"<{role}>{text}</>")
     assert painted.startswith("<error>error[ANCHOR]</>: 2 matches")
     assert "\n <place>--></> ggml/mul.cu:412:1: first match" in painted
     assert "\n<hint>hint</>: add" in painted
@@ -93,7 +93,7 @@ _SHOWN = "a\\x1b]0;title\\x07\\x1b[2Jb\\x0dc\\u202ed\\x9be"
 
 def test_nothing_in_an_error_gives_orders_to_the_terminal() -> None:
     error = AnchorError(_EVIL, where=Location(path=_EVIL, label=_EVIL), why=_EVIL, hint=_EVIL)
-    told = complain(ErrorGroup(_EVIL, [error]))
+    told = format_error(ErrorGroup(_EVIL, [error]))
     assert told.count(_SHOWN) == 6
     assert visible(told) == told
     assert error_as_json(error)["error"]["message"] == _EVIL  # a program reads what it was
@@ -101,7 +101,7 @@ def test_nothing_in_an_error_gives_orders_to_the_terminal() -> None:
 
 def test_a_name_with_a_line_break_has_no_line_of_its_own() -> None:
     name = "a\n::add-mask::error[FAKE]: it is all well"
-    told = complain(ErrorGroup(name, [AnchorError(f"{name} is not read", where=Location(path=name))]))
+    told = format_error(ErrorGroup(name, [AnchorError(f"{name} is not read", where=Location(path=name))]))
     assert [line.split()[0] for line in told.splitlines() if line] == [
         "error[ANCHOR]:",
         "-->",
@@ -120,7 +120,7 @@ def test_a_result_gives_no_orders_and_a_document_stays_one(capsys) -> None:
 def test_a_very_long_value_is_told_by_its_ends_and_its_size(value: str) -> None:
     text = f"the value '{value}' is none"
     error = AnchorError(text, where=Location(path=value), why=text, hint=text)
-    told = complain(ErrorGroup(text, [error]))
+    told = format_error(ErrorGroup(text, [error]))
     assert len(told) < 50_000
     assert told.startswith("error[ANCHOR]: the value '" + visible(value[:20]).replace("\n", "\\n"))
     assert told.endswith("' is none: 1 error")
@@ -129,7 +129,7 @@ def test_a_very_long_value_is_told_by_its_ends_and_its_size(value: str) -> None:
 
 
 def test_what_was_left_out_is_counted() -> None:
-    told = complain(AnchorError(f"<{'A' * 5000}>"))
+    told = format_error(AnchorError(f"<{'A' * 5000}>"))
     head, count, tail = re.fullmatch(
         r"error.ANCHOR.: <(A+)\[\.\.\. (\d+) characters \.\.\.\](A+)>", told
     ).groups()
@@ -138,4 +138,4 @@ def test_what_was_left_out_is_counted() -> None:
 
 def test_a_command_to_run_again_is_whole() -> None:
     hint = "the command was: clang++ " + " ".join(["-I/a/folder/of/some/depth"] * 200)
-    assert complain(AnchorError("no", hint=hint)).endswith(hint)
+    assert format_error(AnchorError("no", hint=hint)).endswith(hint)
