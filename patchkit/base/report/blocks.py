@@ -1,4 +1,4 @@
-"""A report as data: sections of tables, changes, curves and findings, which every format renders."""
+"""A report as data: a short summary, then sections of tables, charts and findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from patchkit.base.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column that is ``numeric`` is aligned to the right; one of ``prose`` may be broken into lines."""
+    """A column of a table: ``numeric`` is aligned to the right, ``prose`` may wrap."""
 
     title: str
     numeric: bool = False
@@ -21,15 +21,19 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One text per column; a reader can filter rows by their ``state``."""
+    """One text per column. The HTML page can filter rows by ``state``.
+
+    ``symbol`` is the full C++ name where a cell has a kernel's short one; the HTML page shows it on hover.
+    """
 
     cells: tuple[str, ...]
     state: str = ""
+    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """One order of a table's rows: ``label`` says what comes first, ``rows`` has the index of each."""
+    """An order in which the HTML page can show a table: its label, and the rows by index."""
 
     label: str
     rows: tuple[int, ...]
@@ -37,9 +41,10 @@ class Order:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of texts; ``name`` is unique in a report and fit for an address, ``note`` a sentence below.
+    """Rows of texts with a ``note`` below them. ``name`` is unique in a report and can be part of a URL.
 
-    ``is_detail``: a reader asks for it; the short formats leave it out.
+    ``is_detail``: only the HTML page has this table, folded. ``is_unchanged``: its rows are the same before
+    and after, so the page counts them and refers to the evidence.
     """
 
     name: str
@@ -49,6 +54,7 @@ class Table:
     note: str = ""
     orders: tuple[Order, ...] = ()
     is_detail: bool = False
+    is_unchanged: bool = False
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -58,7 +64,10 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """How much one test changed, as a fraction, with its interval and that of the baseline against itself."""
+    """Measured change of one benchmark test, as a fraction.
+
+    ``low`` and ``high`` are its confidence interval, ``noise`` that of the baseline compared with itself.
+    """
 
     test: str
     change: float
@@ -71,7 +80,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """Tokens per second at a depth; ``low`` and ``high`` of all rounds, None where there was one."""
+    """Tokens per second at one depth; ``low`` and ``high`` over all rounds, None with a single round."""
 
     depth: int
     speed: float
@@ -81,7 +90,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curve:
-    """Speed by depth of one side, ``arm``; ``setting`` is what else the tests of ``title`` have in common."""
+    """Speed by depth of one build (``arm``). ``setting`` lists what else the tests of ``title`` share."""
 
     title: str
     arm: str
@@ -90,11 +99,42 @@ class Curve:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place(Location):
-    """A place in a report; ``root`` names the folder that its path is relative to.
+class SpeedBar:
+    """How much faster one operation or test is, as a fraction: a bar of the speed chart.
 
-    ``root`` is None for the user's own repository. Not every place ``is_file``: one may be a byte of a
-    function, or a file outside of all roots.
+    ``low`` and ``high``: its confidence interval if it was measured, the error of the timing model for such
+    kernels if it was modelled; None where no error is known. ``source`` says who measured it, or that it was
+    modelled.
+    """
+
+    label: str
+    change: float
+    low: float | None
+    high: float | None
+    is_modelled: bool
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelUsage:
+    """Registers and LDS of one kernel before and after: a row of the resources chart.
+
+    VGPRs per lane and bytes of LDS per block, of the kernel variant whose use changed most; None on the side
+    where the kernel does not exist. ``variants`` counts the variants of this kernel that changed.
+    """
+
+    kernel: str
+    variant: str
+    vgprs: tuple[int | None, int | None]
+    lds_bytes: tuple[int | None, int | None]
+    variants: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place(Location):
+    """A place that a finding names. Its path is relative to ``root``, None for the user's own repository.
+
+    A place that is not ``is_file`` is a byte of a function, for example, or a file outside of all roots.
     """
 
     root: str | None = None
@@ -103,9 +143,9 @@ class Place(Location):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fault, or a note: its places, the most important first, the reason and the next command.
+    """An error or a note: its places, the most important first, the reason, and what to do next.
 
-    ``fingerprint`` is the same for the same fault after lines moved.
+    ``fingerprint`` stays the same when lines move.
     """
 
     code: str
@@ -118,18 +158,69 @@ class Finding:
 
     @property
     def files(self) -> list[Place]:
-        """Its places in files that a viewer can open."""
+        """The places that a viewer can open."""
         return [place for place in self.places if place.is_file]
 
 
-Block = Table | Change | Curve | Finding
+Block = Table | Change | Curve | Finding | SpeedBar | KernelUsage
+
+AnswerState = Literal["yes", "partly", "no", "unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One of the first lines of a report: a question that every reader has, and the answer in one line.
+
+    ``partly``: as far as it was checked, or checked on no hardware; ``unknown``: nothing was checked.
+    """
+
+    question: str
+    text: str
+    state: AnswerState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unproven:
+    """Things that were not proven for the same reason.
+
+    ``command`` would prove them; empty where patchkit cannot. ``details`` are (gate, text) pairs, one per
+    thing.
+    """
+
+    what: str
+    command: str
+    details: tuple[tuple[str, str], ...]
+
+    @property
+    def listed(self) -> tuple[tuple[str, str], ...]:
+        """The details to list below ``what``: none if ``what`` already has the only one."""
+        is_repeated = len(self.details) == 1 and self.details[0][1].removeprefix("not run: ") in self.what
+        return () if is_repeated else self.details
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """Something to do next, and the command for it."""
+
+    what: str
+    command: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchSummary:
+    """One patch of the candidate. ``gain`` says what is known of its speed on these GPUs, and from whom."""
+
+    name: str
+    title: str
+    gain: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A part of a report; that of a gate has a ``verdict``.
+    """A part of a report. The section of a gate has a ``verdict``.
 
-    ``open`` is what it did not prove, ``lines`` what the gate printed.
+    ``open`` lists what the gate did not prove, ``lines`` its output. ``is_skipped``: the gate was not
+    selected, or an earlier gate failed.
     """
 
     title: str
@@ -139,6 +230,12 @@ class Section:
     seconds: float = 0.0
     open: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
+    is_skipped: bool = False
+
+    @property
+    def state(self) -> str:
+        """The verdict in words, ``skipped`` for a gate that was not to run; empty if this is no gate."""
+        return "skipped" if self.is_skipped else self.verdict or ""
 
     @property
     def findings(self) -> list[Finding]:
@@ -147,12 +244,12 @@ class Section:
 
     @property
     def tables(self) -> list[Table]:
-        """Its tables, but for empty ones."""
+        """Its tables that have rows."""
         return [block for block in self.blocks if isinstance(block, Table) and block.rows]
 
     @property
     def has_broken(self) -> bool:
-        """Whether a gate could not be run, which is neither a failure nor a choice."""
+        """Whether the gate ended with an error of its own (no compiler, disk full), so it did not run."""
         return self.verdict == "not run" and bool(self.findings)
 
 
@@ -160,11 +257,15 @@ class Section:
 class Report:
     """A whole report of one ``command``.
 
-    ``headline`` is one sentence, ``notes`` are further ones. ``open`` is everything that was not proven, each
-    with the name of its gate; None where the command proves nothing. ``provenance`` is what the figures rest
-    on, by name. ``is_complete``: the command reached its end. ``roots`` describes the folders that places
-    name, ``rules`` the codes of findings that are known beforehand. ``folder`` is where the evidence lies on
-    this machine, which only the terminal shows.
+    A renderer shows, in this order: ``title``, ``headline`` and ``notes`` (one sentence each), ``answers``,
+    ``unproven``, the gates, then the rest.
+
+    ``open`` is everything that was not proven, as (gate, text); None where the command proves nothing.
+    ``unproven`` has the same, grouped by what would prove it. ``steps``: what to do now. ``provenance``:
+    commits, tools, machines and settings that the figures depend on, by name. ``is_complete``: the command
+    reached its end. ``roots`` describes the folders that paths of findings are relative to, ``rules`` the
+    finding codes known in advance. ``folder`` is where the evidence is on this machine; only the terminal
+    shows it. ``data`` says where the full tables are.
     """
 
     command: str
@@ -173,18 +274,23 @@ class Report:
     sections: tuple[Section, ...]
     notes: tuple[str, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    answers: tuple[Answer, ...] = ()
+    patches: tuple[PatchSummary, ...] = ()
     open: tuple[tuple[str, str], ...] | None = None
+    unproven: tuple[Unproven, ...] = ()
+    steps: tuple[Step, ...] = ()
     provenance: tuple[tuple[str, str], ...] = ()
     is_complete: bool = True
     roots: Mapping[str, str] = field(default_factory=dict)
     rules: Mapping[str, str] = field(default_factory=dict)
     footer: str = ""
     folder: str = ""
+    data: str = ""
     version: str = ""
 
     @property
     def gates(self) -> list[Section]:
-        """The sections of gates."""
+        """The sections that are gates."""
         return [section for section in self.sections if section.verdict is not None]
 
     @property
@@ -196,7 +302,7 @@ class Report:
 
     @property
     def state(self) -> str:
-        """What a reader sees first: the least that any part of it deserves."""
+        """The overall state, the worst of all gates: failed, not-run, passed-emulated or passed."""
         verdicts = {section.verdict for section in self.gates}
         if "failed" in verdicts or not self.is_complete:
             return "failed"
@@ -208,7 +314,7 @@ class Report:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Columns by title; one that ends with ``#`` is numeric, with ``~`` prose."""
+    """Make columns from titles: a trailing ``#`` makes a column numeric, ``~`` prose."""
     return tuple(
         Column(title=title.rstrip("#~ "), numeric=title.endswith("#"), prose=title.endswith("~"))
         for title in titles
@@ -216,23 +322,23 @@ def columns(*titles: str) -> tuple[Column, ...]:
 
 
 def was_is(before: object, after: object) -> str:
-    """``245 -> 187``, or one value when nothing changed."""
+    """``245 -> 187``, or the one value if nothing changed."""
     return str(before) if before == after else f"{before} -> {after}"
 
 
 def percent(fraction: float, digits: int = 1) -> str:
-    """``+12.3 %``; the sign is always there."""
+    """Format a fraction as ``+12.3 %``, always with its sign."""
     return f"{fraction * 100:+.{digits}f} %"
 
 
 def figure(value: float) -> str:
-    """A measured value with the digits that a table wants: three significant ones below 100."""
-    if value == 0 or abs(value) >= 100:  # noqa: PLR2004 - as said
+    """Format a measured value: three significant digits below 100, else one decimal."""
+    if value == 0 or abs(value) >= 100:  # noqa: PLR2004 - see above
         return f"{value:.1f}"
     return f"{value:.3g}"
 
 
 def group(items: Sequence[str], most: int = 8) -> str:
-    """Texts in one cell, the rest counted."""
+    """Join texts for one cell; those beyond ``most`` are only counted."""
     more = f" and {len(items) - most} more" if len(items) > most else ""
     return ", ".join(items[:most]) + more

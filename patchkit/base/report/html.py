@@ -1,40 +1,47 @@
-"""A report as one HTML page that needs nothing but itself: no network, no script, no other file.
+"""A report as one self-contained HTML page: no network, no scripts, no other files.
 
-What is in evidence can only ever be text there: the environment escapes it, and the page forbids scripts,
-pictures, forms and connections to itself (Content-Security-Policy). Sorting and filtering tables is done with
-radio buttons and check boxes that the style sheet looks at, so it works by keyboard and without scripts; a
-browser that lacks ``:has()`` shows all rows in the first order.
+Evidence may come from strangers. The template environment escapes every text of it, and the page's own
+Content-Security-Policy forbids scripts, pictures, forms and connections. Tables are sorted and filtered by
+radio buttons and check boxes that the style sheet reads, so this works by keyboard and without scripts;
+browsers without ``:has()`` show all rows in the first order.
+
+The page shows what changed, and at most some rows of each table, so that it stays small enough to send; the
+evidence has all rows.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import jinja2
 import markupsafe
 
 from patchkit.base.document import printable
+from patchkit.base.report.bars import WIDTH, speed_chart, usage_charts
 from patchkit.base.report.blocks import (
     Change,
     Curve,
+    KernelUsage,
     Order,
     Point,
     Report,
     Row,
     Section,
+    SpeedBar,
     Table,
+    Unproven,
     figure,
     percent,
 )
 
 
 def render_page(folder: Path, name: str, context: Mapping[str, object]) -> str:
-    """Fill the template ``name`` of ``folder``; a name that the context lacks is an error, never empty.
+    """Render the template ``name`` of ``folder``; a name missing from ``context`` is an error.
 
-    Every text becomes printable, but for what templates themselves made.
+    Control characters of all texts are escaped, except in what a template macro has rendered already.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folder),
@@ -52,7 +59,7 @@ def _printable(value: object) -> object:
     return printable(value) if isinstance(value, str) and not isinstance(value, markupsafe.Markup) else value
 
 
-_WIDTH = 352  # a window of 390 pixels has room for 356
+_WIDTH = WIDTH
 _LABEL = 112  # room for the names of tests
 _ROW = 34
 _TOP = 30
@@ -66,7 +73,7 @@ _Height = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A line of the scale and what stands at it."""
+    """A line of the scale and its label."""
 
     at: float
     label: str
@@ -74,7 +81,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripLine:
-    """One test: the bar of noise, the interval, the point."""
+    """One test: the noise of the baseline, the interval and the measured change."""
 
     label: str
     y: float
@@ -89,7 +96,7 @@ class StripLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StripChart:
-    """All tests below each other, with one scale of changes."""
+    """All tests in rows, on one scale of changes."""
 
     width: int
     height: int
@@ -101,7 +108,7 @@ class StripChart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """One value; ``low`` and ``high`` of all rounds, None where there was one."""
+    """One value; ``low`` and ``high`` over all rounds, None with a single round."""
 
     x: float
     y: float
@@ -112,7 +119,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveLine:
-    """One side; ``path`` is that of an SVG."""
+    """One build; ``path`` is in SVG's syntax."""
 
     arm: str
     path: str
@@ -121,7 +128,7 @@ class CurveLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurveChart:
-    """Tokens per second against depth, both sides."""
+    """Tokens per second by depth, of both builds."""
 
     title: str
     setting: str
@@ -135,7 +142,7 @@ class CurveChart:
 
 
 def strip_chart(strips: Sequence[Change]) -> StripChart | None:
-    """The changes of all tests; None without any."""
+    """Lay out the changes of all tests; None without any."""
     if not strips:
         return None
     ends = [abs(end) for one in strips for end in (one.low, one.high, one.change, *one.noise)]
@@ -165,7 +172,7 @@ def strip_chart(strips: Sequence[Change]) -> StripChart | None:
                 high=at(one.high),
                 noise_low=at(one.noise[0]),
                 noise_high=at(one.noise[1]),
-                text=_told(one),
+                text=_change_text(one),
                 judgement=one.judgement,
             )
             for number, one in enumerate(strips)
@@ -173,12 +180,12 @@ def strip_chart(strips: Sequence[Change]) -> StripChart | None:
     )
 
 
-def _told(one: Change) -> str:
+def _change_text(one: Change) -> str:
     return f"{one.test}: {percent(one.change)}, {percent(one.low)} to {percent(one.high)}, {one.verdict}"
 
 
 def curve_charts(curves: Sequence[Curve]) -> Iterator[CurveChart]:
-    """One chart per kind of test and setting."""
+    """Lay out one chart per kind of test and setting."""
     groups: dict[tuple[str, str], list[Curve]] = {}
     for curve in curves:
         groups.setdefault((curve.title, curve.setting), []).append(curve)
@@ -219,15 +226,15 @@ def _line(curve: Curve, places: dict[int, float], height: _Height) -> CurveLine:
 
 
 def _mark(point: Point, x: float, height: _Height, arm: str) -> Mark:
-    told = "one round"
+    rounds = "one round"
     if point.low is not None and point.high is not None:
-        told = f"{figure(point.low)} to {figure(point.high)}"
+        rounds = f"{figure(point.low)} to {figure(point.high)}"
     return Mark(
         x=round(x, 1),
         y=height(point.speed),
         low=None if point.low is None else height(point.low),
         high=None if point.high is None else height(point.high),
-        text=f"{arm} at depth {point.depth}: {figure(point.speed)} tokens per second, {told}",
+        text=f"{arm} at depth {point.depth}: {figure(point.speed)} tokens per second, {rounds}",
     )
 
 
@@ -238,52 +245,76 @@ def _step(about: float) -> float:
 
 
 _FOLDER = Path(__file__).parent / "page"
-_ROWS = 2000  # of one table; the largest of build 6900 has 559
-_MOST = 1000  # problems, and points that were not proven
-_MARKS = {"passed": "✓", "passed (emulated)": "≈", "passed (modelled)": "≈", "failed": "✗", "not run": "-"}
+_ROWS = 120  # of one table: some 50 kB of the widest
+_DETAIL_ROWS = 40  # of a table that is only looked up
+_SORTED_ROWS = 60  # a table is sorted by having its rows once per order
+_MOST = 200  # problems, patches, and things that were not proven
+_MARKS = {
+    "passed": "✓",
+    "passed (emulated)": "≈",
+    "passed (modelled)": "≈",
+    "failed": "✗",
+    "not run": "-",
+    "skipped": "-",
+}
 _MOST_STATES = 8  # as page/style.css has rules for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shown:
-    """A table as the page draws it: ``key`` is its address; ``bodies`` are the same rows in each order."""
+    """A table of the page: ``key`` is its id, ``bodies`` are its rows once per order."""
 
     key: str
     table: Table
     head: int
     states: tuple[str, ...]
     bodies: tuple[tuple[str, tuple[Row, ...]], ...]
-    left_out: int
+    omitted: int
 
     def state_number(self, row: Row) -> int:
-        """Which filter hides the row; beyond the last there is none."""
+        """The number of the filter that hides the row; ``_MOST_STATES`` if none does."""
         return self.states.index(row.state) if row.state in self.states else _MOST_STATES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawn:
-    """A section as the page draws it: ``key`` is its address."""
+    """A section of the page: ``key`` is its id. Of ``unchanged`` tables only the rows are counted."""
 
     key: str
     section: Section
     tables: tuple[_Shown, ...]
+    unchanged: tuple[Table, ...]
     strips: StripChart | None
     curves: tuple[CurveChart, ...]
 
 
 def html_report(report: Report) -> str:
     """The page as text."""
-    still_open, findings = report.open or (), list(report.findings)
+    findings = list(report.findings)
+    blocks = [block for section in report.sections for block in section.blocks]
     context = {
         "report": report,
-        "open": still_open[:_MOST],
-        "open_left_out": max(0, len(still_open) - _MOST),
+        "unproven": _unproven(report),
+        "patches": report.patches[:_MOST],
+        "speeds": speed_chart([block for block in blocks if isinstance(block, SpeedBar)]),
+        "usages": usage_charts([block for block in blocks if isinstance(block, KernelUsage)]),
         "findings": findings[:_MOST],
-        "findings_left_out": max(0, len(findings) - _MOST),
+        "findings_omitted": max(0, len(findings) - _MOST),
         "drawn": [_draw(number, section) for number, section in enumerate(report.sections)],
         "marks": _MARKS,
     }
     return render_page(_FOLDER, "report.html", context)
+
+
+def _unproven(report: Report) -> list[tuple[Unproven, int]]:
+    """The groups with at most ``_MOST`` details each, and how many more there are."""
+    groups = report.unproven or tuple(
+        Unproven(what=f"{gate}: {text}", command="", details=()) for gate, text in report.open or ()
+    )
+    return [
+        (replace(group, details=group.details[:_MOST]), max(0, len(group.details) - _MOST))
+        for group in groups[:_MOST]
+    ]
 
 
 def _draw(number: int, section: Section) -> _Drawn:
@@ -291,20 +322,25 @@ def _draw(number: int, section: Section) -> _Drawn:
     return _Drawn(
         key=key,
         section=section,
-        tables=tuple(_shown(f"{key}-{at}", table) for at, table in enumerate(section.tables)),
+        tables=tuple(
+            _shown(f"{key}-{at}", table) for at, table in enumerate(section.tables) if not table.is_unchanged
+        ),
+        unchanged=tuple(table for table in section.tables if table.is_unchanged),
         strips=strip_chart([block for block in section.blocks if isinstance(block, Change)]),
         curves=tuple(curve_charts([block for block in section.blocks if isinstance(block, Curve)])),
     )
 
 
 def _shown(key: str, table: Table) -> _Shown:
-    orders = table.orders or (Order(label="", rows=tuple(range(len(table.rows)))),)
+    most = _DETAIL_ROWS if table.is_detail else _ROWS
+    given = Order(label="", rows=tuple(range(len(table.rows))))
+    orders = table.orders if 0 < len(table.rows) <= _SORTED_ROWS and table.orders else (given,)
     states = table.states if len(table.states) > 1 else ()
     return _Shown(
         key=key,
         table=table,
         head=1 if table.columns[0].title in {"state", "result"} else 0,
         states=states[:_MOST_STATES],
-        bodies=tuple((order.label, tuple(table.rows[at] for at in order.rows[:_ROWS])) for order in orders),
-        left_out=max(0, len(table.rows) - _ROWS),
+        bodies=tuple((order.label, tuple(table.rows[at] for at in order.rows[:most])) for order in orders),
+        omitted=max(0, len(table.rows) - most),
     )

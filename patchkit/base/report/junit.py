@@ -1,9 +1,9 @@
 """A report as JUnit XML: one test case per gate.
 
-A gate that failed is a failure with every finding in its text; one that could not be run, or that ended the
-run, is an error; one that did not run is skipped, which no reader takes for passed. What a gate that passed
-did not prove is in its ``system-out``, with its verdict where it passed without hardware. The form is that of
-Ant's task, as Jenkins, GitLab and GitHub's actions read it.
+A failed gate is a failure with every finding in its text. A gate that could not run, or that ended the run,
+is an error. A gate that did not run is skipped, so that nothing counts it as passed. The ``system-out`` of a
+gate that passed lists what it did not prove, and its verdict if it passed without hardware. The format is
+that of Ant's JUnit task, which Jenkins, GitLab and GitHub actions read.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A report as Markdown, for the summary of a step of GitHub Actions.
+"""A report as Markdown, for pull requests and the step summary of GitHub Actions.
 
-No text of a report becomes markup: every text is escaped, findings are in fences that are longer than any
-run of backticks in them. GitHub takes one megabyte per step (its documentation, "Adding a job summary"), so
-tables are cut, and the report states that.
+No text of a report becomes markup: every text is escaped, and findings are in fences longer than any run of
+backticks in them. GitHub accepts 1 MiB per step (its documentation, "Adding a job summary"), so tables are
+cut and the number of missing rows is given.
 """
 
 from __future__ import annotations
@@ -11,50 +11,56 @@ import html
 import re
 from collections.abc import Iterator
 
-from patchkit.base.report.blocks import Finding, Report, Section, Table
+from patchkit.base.report.blocks import Finding, Report, Row, Section, Table, columns
 from patchkit.base.report.terminal import finding_lines
 from patchkit.base.text import one_line
 
+_ANSWERS = {"yes": "✅", "partly": "☑️", "no": "❌", "unknown": "⚪"}
 _MARKS = {
     "passed": "✅ passed",
     "passed (emulated)": "☑️ passed (emulated)",
     "passed (modelled)": "☑️ passed (modelled)",
     "failed": "❌ failed",
     "not run": "⚪ not run",
+    "skipped": "⚪ skipped",
 }
 _ROWS = 50
 _CELL = 300
-_OPEN = 200
+_MOST_OPEN = 200
 _PROBLEMS = 100
 _ALL = 900_000  # characters; most of ours are one byte each
-_SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")  # what starts a line is never evidence's
-_NOBODY = "@<!-- -->"
+_SPECIAL = re.compile(r"([\\`*_\[\]#|~$])")  # marks at line starts need no escape: no text begins one
+_NO_MENTION = "@<!-- -->"
 _TICKS = re.compile(r"`+")
 
 
 def markdown_report(report: Report) -> str:
-    """The report in Markdown of GitHub's kind."""
+    """The report in GitHub's Markdown."""
     text = "\n".join(_lines(report)) + "\n"
     if len(text.encode("utf-8", "replace")) > _ALL:
         cut = text.encode("utf-8", "replace")[:_ALL].decode("utf-8", "ignore")
-        # Whatever was open is closed, so that what others write below reads as theirs.
+        # Close fence and details, so that what other steps append is not part of them.
         return f"{cut}\n\n````````\n\n</details>\n\nThe rest was cut: the HTML report has all of it.\n"
     return text
 
 
 def _lines(report: Report) -> Iterator[str]:
     yield f"## {escaped(report.title)}: {escaped(report.headline)}"
+    if report.answers:
+        yield ""
+        yield from (
+            f"- {_ANSWERS[each.state]} **{escaped(each.question)}** {escaped(each.text)}"
+            for each in report.answers
+        )
     for text in (", ".join(f"{name} {value}" for name, value in report.facts), *report.notes):
         yield ""
         yield escaped(text)
-    if report.gates:
-        yield ""
-        yield "| gate | verdict | seconds | what it found |"
-        yield "|---|---|--:|---|"
-        yield from map(_gate_row, report.gates)
-    if report.open is not None:
-        yield from _open(report.open)
     yield from _findings(report)
+    if report.open is not None:
+        yield from _unproven(report)
+    yield from _gates_and_steps(report)
+    if report.patches:
+        yield from _folded(f"Patches ({len(report.patches)})", _patches(report))
     for section in report.sections:
         name = f"{section.title}: " if section.verdict is not None else ""
         for table in section.tables:
@@ -64,25 +70,67 @@ def _lines(report: Report) -> Iterator[str]:
         yield ""
         yield "<details><summary>Provenance</summary>"
         yield ""
-        yield "| what | which |"
+        yield "| name | value |"
         yield "|---|---|"
         yield from (f"| {cell(name)} | {cell(value)} |" for name, value in report.provenance)
         yield ""
         yield "</details>"
 
 
+def _gates_and_steps(report: Report) -> Iterator[str]:
+    if report.gates:
+        yield ""
+        yield "### Gates"
+        yield ""
+        yield "| gate | result | seconds | details |"
+        yield "|---|---|--:|---|"
+        yield from map(_gate_row, report.gates)
+    if report.steps:
+        yield ""
+        yield "### What to do now"
+        yield ""
+        yield from (f"- {escaped(step.what)}: {_command(step.command)}" for step in report.steps)
+
+
 def _gate_row(gate: Section) -> str:
-    verdict = _MARKS[gate.verdict] if gate.verdict is not None else ""
-    return f"| {' | '.join(map(cell, (gate.title, verdict, f'{gate.seconds:.1f}', gate.summary)))} |"
+    result = _MARKS.get(gate.state, gate.state)
+    return f"| {' | '.join(map(cell, (gate.title, result, f'{gate.seconds:.1f}', gate.summary)))} |"
 
 
-def _open(open_: tuple[tuple[str, str], ...]) -> Iterator[str]:
+def _unproven(report: Report) -> Iterator[str]:
     yield ""
     yield "### Not proven"
     yield ""
-    yield from (f"- **{escaped(gate)}**: {cell(text)}" for gate, text in open_[:_OPEN])
-    if len(open_) > _OPEN:
-        yield f"- and {len(open_) - _OPEN} more"
+    for group in report.unproven[:_MOST_OPEN]:
+        yield f"- {cell(group.what)}{f': {_command(group.command)}' if group.command else ''}"
+    points = report.open or ()
+    listed = [f"- **{escaped(gate)}**: {cell(text)}" for gate, text in points[:_MOST_OPEN]]
+    if len(points) > _MOST_OPEN:
+        listed.append(f"- and {len(points) - _MOST_OPEN} more")
+    if report.unproven:
+        yield ""
+        yield f"<details><summary>All {len(points)} points</summary>"
+        yield ""
+        yield from listed
+        yield ""
+        yield "</details>"
+    else:
+        yield from listed
+
+
+def _command(text: str) -> str:
+    """A command as code, or as escaped text if it has backticks or line breaks of a hostile name."""
+    plain = " ".join(text.split())
+    return f"`{plain}`" if plain == text and "`" not in text else escaped(text)
+
+
+def _patches(report: Report) -> Table:
+    return Table(
+        name="patches",
+        caption="Patches",
+        columns=columns("patch", "title", "gain ~"),
+        rows=tuple(Row(cells=(each.name, each.title, each.gain)) for each in report.patches),
+    )
 
 
 def _findings(report: Report) -> Iterator[str]:
@@ -109,7 +157,7 @@ def _fenced(finding: Finding) -> str:
 
 def _folded(summary: str, table: Table) -> Iterator[str]:
     yield ""
-    title = html.escape(one_line(summary)).replace("@", _NOBODY)  # HTML, where no backslash escapes
+    title = html.escape(one_line(summary)).replace("@", _NO_MENTION)  # HTML, where no backslash escapes
     yield f"<details><summary>{title}</summary>"
     yield ""
     yield from markdown_table(table)
@@ -118,7 +166,7 @@ def _folded(summary: str, table: Table) -> Iterator[str]:
 
 
 def markdown_table(table: Table) -> Iterator[str]:
-    """A table and its note; raises nothing."""
+    """The lines of a table and its note."""
     yield f"| {' | '.join(cell(column.title) for column in table.columns)} |"
     yield f"|{'|'.join('--:' if column.numeric else '---' for column in table.columns)}|"
     yield from (f"| {' | '.join(cell(each) for each in row.cells)} |" for row in table.rows[:_ROWS])
@@ -131,12 +179,12 @@ def markdown_table(table: Table) -> Iterator[str]:
 
 
 def cell(text: str) -> str:
-    """One line that cannot end its cell, shortened."""
+    """One shortened line that cannot end a table cell."""
     line = " ".join(text.split())
     return escaped(line if len(line) <= _CELL else f"{line[:_CELL]}...")
 
 
 def escaped(text: str) -> str:
-    """Text that stays text: no markup, no HTML, nobody mentioned."""
+    """Text that stays text: no markup, no HTML, no mentions of users."""
     plain = _SPECIAL.sub(r"\\\1", " ".join(text.split()))
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("@", _NOBODY)
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace("@", _NO_MENTION)

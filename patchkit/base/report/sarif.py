@@ -1,10 +1,9 @@
 """A report as SARIF 2.1.0 (OASIS standard of 27 March 2020): findings at file and line.
 
-Every finding in a file is a *result*; its first place is the location, the others are related locations.
-Paths are relative to the root that a place names, or to the user's repository. A finding without such a
-place, a gate that could not be run, one that did not run and one that passed without hardware are
-*notifications*: a viewer cannot show them at a line, and leaving them out would make a run look clean that
-proved nothing.
+Every finding in a file is a *result*: its first place is the location, the others are related locations.
+Paths are relative to the root that a place names, or to the user's repository. Findings without a file, gates
+that did not run and gates that passed without hardware are *notifications*: a viewer cannot show them at a
+line, and without them a run that proved nothing would look clean.
 """
 
 from __future__ import annotations
@@ -93,7 +92,7 @@ def _notifications(report: Report) -> Iterator[tuple[str, str]]:
             yield finding.level, f"{section.title}: {finding.code}: {_message(finding)}{places}"
     for gate in report.gates:
         if gate.verdict == "not run":
-            yield "warning", f"gate {gate.title}: not run: {gate.summary}"
+            yield "warning", f"gate {gate.title}: {gate.state}: {gate.summary}"
     for gate in report.gates:
         if gate.verdict in OFF_HARDWARE:
             yield "note", f"gate {gate.title}: {gate.verdict}: {gate.summary}"

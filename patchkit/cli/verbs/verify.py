@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,7 +12,6 @@ import click
 from patchkit.base.errors import ErrorGroup, ExitCode, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import PLAIN
-from patchkit.base.verdict import EMULATED, MARKS, MODELLED
 from patchkit.cli.gate_options import (
     HardwareChoice,
     ReportFiles,
@@ -20,10 +20,9 @@ from patchkit.cli.gate_options import (
 )
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import TEXT, Settings, packed, verb
-from patchkit.prove.gates.base import GateResult
 from patchkit.prove.publish.run import Published, PublishRequest, check_request, run_publish
-from patchkit.prove.verify.hardware import proven_where
-from patchkit.prove.verify.run import Report, failures, run_verify
+from patchkit.prove.report.write import summarize
+from patchkit.prove.verify.run import failures, run_verify
 from patchkit.prove.verify.timings import timings_table
 
 
@@ -159,7 +158,8 @@ def command(
     )
     terminal = settings.terminal
     if not settings.json:
-        terminal.data("\n".join(_lines(report)))  # publishing may end with an error
+        # Before publishing, which may end with an error.
+        terminal.data(summarize(report, shutil.get_terminal_size((100, 24)).columns).rstrip("\n"))
         if timings:
             terminal.data("\n".join(["", "seconds (tools):", *timings_table(report.timings)]))
     published = None
@@ -206,36 +206,3 @@ def published_lines(published: Published) -> Iterator[str]:
         yield from (f"{'':15}{line}" for line in more)
         if published.handover.kind == "am":
             yield f"{'':15}without the last commit of the branch, which changes no file"
-
-
-def _lines(report: Report) -> Iterator[str]:
-    yield f"{report.branch}  {report.tip[:12]}  tree {report.tree[:12]}, against {report.base[:12]}"
-    yield from (f"with {told}" for told in report.proven_with)
-    width = max(len(gate.gate) for gate in report.gates) + 1
-    for gate in report.gates:
-        yield from _gate(gate, width)
-    yield from (f"known fault of the build: {told}" for told in report.known_faults)
-    yield from ("", f"evidence: {report.folder}")
-    if report.nothing is not None:
-        yield f"NOTHING TO PROVE: the candidate has no patch. {report.nothing.sentence}"
-    elif report.failed:
-        yield "FAILED: this candidate must not be published."
-    else:
-        passed = [gate.gate for gate in report.gates if gate.verdict == "passed"]
-        emulated = [gate.gate for gate in report.gates if gate.verdict == EMULATED]
-        modelled = [gate.gate for gate in report.gates if gate.verdict == MODELLED]
-        by_model = f" By the timing model, which proves nothing: {', '.join(modelled)}." if modelled else ""
-        proven = proven_where(passed, emulated, report.archs)
-        yield f"{proven}{by_model} What is not listed as ok is not proven."
-
-
-def _gate(result: GateResult, width: int) -> Iterator[str]:
-    head = f"{MARKS[result.verdict]:<7}{result.gate:<{width}}"
-    if result.verdict == "not run":
-        yield f"{head}not run: {result.summary}"
-    else:
-        yield from ("", f"{head}{result.summary} ({result.seconds:.1f} s)")
-    # A gate that was not run may have measured something all the same, and not have come to an end.
-    yield from (f"{'':7}{line}" for line in result.lines)
-    still = "open" if result.verdict == "not run" else "not proven"
-    yield from (f"{'':7}{still}: {line}" for line in result.not_run)

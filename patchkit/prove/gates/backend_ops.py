@@ -12,6 +12,7 @@ from patchkit.base.errors import GateError, PatchkitError
 from patchkit.base.files import disk_errors
 from patchkit.base.report.blocks import Block, Table, columns
 from patchkit.base.report.blocks import Row as TableRow
+from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.hardware.attention import Measured, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
@@ -108,6 +109,12 @@ class BackendOpsEvidence(DeviceEvidence):
     aborting: Many[AbortedCase] = ()
     limits: OpsLimits
     own: Many[OwnCase]
+
+    @property
+    def outcome(self) -> str:
+        """How many cases the candidate ran."""
+        own = sum(one.supported[-1] for one in self.own if one.supported)
+        return counted(self.tests_run + own, "operation case")
 
     def blocks(self) -> Iterator[Block]:
         """Counts of upstream's cases, and the least exact of patchkit's own."""

@@ -37,6 +37,11 @@ MeasuredNumber = Annotated[float, Field(allow_inf_nan=True)]
 """A measurement. NaN and infinities are valid results, for example of a failed gate."""
 
 
+SKIPPED = "skipped: "
+"""Prefix of the summary of a gate that was not to run: not selected, or after a gate that failed."""
+NOT_SELECTED = f"{SKIPPED}not selected with --gate"
+
+
 class Record(BaseModel):
     """A part of a JSON file. Files may come from other people, so fields are checked strictly."""
 
@@ -55,6 +60,11 @@ class Evidence(Record):
     def provenance(self) -> Iterator[tuple[str, str]]:
         """Where the evidence comes from: runner, machine and time, as name and value."""
         yield from ()
+
+    @property
+    def outcome(self) -> str:
+        """What was run or found, in a few words for the first lines of a report; may be empty."""
+        return ""
 
 
 class Identity(Record):

@@ -25,6 +25,7 @@ from patchkit.base.report.blocks import (
     Curve,
     Point,
     Row,
+    SpeedBar,
     Table,
     columns,
     figure,
@@ -69,8 +70,9 @@ ROUNDS = 10
 tests/property/test_bench_power.py."""
 
 
-_MOST_TESTS = 50  # far above any plan of patchkit, which has six tests and at most 20 rounds; computing the
-_MOST_ROUNDS = 100  # intervals of fifty tests with a hundred rounds takes some seconds
+_MOST_TESTS = 50  # far above any plan of ours, which has six tests and at most 20 rounds; the intervals
+_MOST_ROUNDS = 100  # of fifty tests of a hundred rounds take some seconds
+_IN_OUTCOME = 6  # tests in one line
 _KINDS = {"pp": "prompt processing", "tg": "text generation"}
 
 
@@ -167,12 +169,28 @@ class BenchEvidence(DeviceEvidence):
     completed: Many[Completed] = ()
     machine: MeasuredMachine | None = None
 
+    @property
+    def outcome(self) -> str:
+        """The measured change of each test."""
+        shown = ", ".join(f"{one.test} {percent(one.change)}" for one in self.tests[:_IN_OUTCOME])
+        more = len(self.tests) - _IN_OUTCOME
+        return f"{shown} and {more} more" if more > 0 else shown
+
     def blocks(self) -> Iterator[Block]:
-        """Changes and speeds as drawings, and a table of every test with its interval and judgement."""
+        """Charts of changes and speeds, and a table of all tests with their intervals."""
         if self.completed:
             yield launches_table(self.completed, str(self.emulated or self.runner))
             return
-        yield from (one.strip for one in self.tests)
+        for one in self.tests if self.backend != "cpu" else ():  # that is not the speed of the GPU's code
+            yield SpeedBar(
+                label=one.test,
+                change=one.change,
+                low=one.interval[0],
+                high=one.interval[1],
+                is_modelled=False,
+                source=f"measured by {self.runner}, {one.verdict}",
+            )
+        yield from (one.shown for one in self.tests)
         yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(

@@ -12,6 +12,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, Table, columns
+from patchkit.base.text import counted
 from patchkit.gpu.emulated.models import model_file
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import PROGRAM as PERPLEXITY
@@ -165,6 +166,12 @@ class LogitsEvidence(DeviceEvidence):
     limits: LogitsLimits
     scenes: Many[ScenePair]
     text: TextPair | None
+
+    @property
+    def outcome(self) -> str:
+        """How many scenes ran, each one model with one prompt."""
+        text = " and one text" if self.text is not None else ""
+        return f"{counted(len(self.scenes), 'logit scene')}{text}"
 
     def blocks(self) -> Iterator[Block]:
         """Every scene of every model."""

@@ -14,9 +14,10 @@ from typing import Literal, get_args
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
 from patchkit.base.process import run_tool
-from patchkit.base.report.blocks import Block, Order, Row, Table, columns, was_is
+from patchkit.base.report.blocks import Block, KernelUsage, Order, Row, Table, columns, was_is
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
+from patchkit.gpu.emulated.kernel_labels import label_kernel
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.gates.touched import CompiledPair, compile_touched, unpaired_units
 from patchkit.prove.subject import Subject
@@ -97,13 +98,17 @@ class ResourcesEvidence(Evidence):
     rows: Many[KernelRow]
 
     def blocks(self) -> Iterator[Block]:
-        """Changed variants in several orders, then all others."""
+        """A chart by kernel, a table of the variants that changed, and one of the others."""
         quiet = [row for row in self.rows if row.state in _QUIET]
         changed = [row for row in self.rows if row.state not in _QUIET]
+        yield from _usages(changed)
         yield _table("kernels", "Kernel variants that changed, baseline -> candidate", changed)
         if quiet:
             yield _table(
-                "kernels-unchanged", "Kernel variants that did not change, and traps", quiet, is_detail=True
+                "kernels-unchanged",
+                "Kernel variants that did not change, and traps",
+                quiet,
+                is_detail=True,
             )
 
 
@@ -204,11 +209,12 @@ def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: boo
         rows=tuple(
             Row(
                 cells=(
-                    *(row.state, row.variant, row.arch),
+                    *(row.state, label_kernel(row.variant), row.arch),
                     *(_cell(row, name) for _, name in _FIGURES),
                     row.unit.rpartition("/")[2],
                 ),
                 state=row.state,
+                symbol=row.variant,
             )
             for row in ordered
         ),
@@ -219,7 +225,44 @@ def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: boo
         ),
         orders=() if is_detail else tuple(_orders(ordered)),
         is_detail=is_detail,
+        is_unchanged=is_detail,
     )
+
+
+def _usages(rows: Sequence[KernelRow]) -> Iterator[KernelUsage]:
+    """One bar pair per kernel: the variant whose registers or LDS changed most, largest change first."""
+    kernels: dict[str, list[KernelRow]] = {}
+    for row in rows:
+        if _change(row):
+            kernels.setdefault(row.kernel, []).append(row)
+    # A variant that exists on one side only has nothing to compare with, so another one is better to show.
+    most = {
+        name: max(several, key=lambda row: (bool(row.was and row.now), _change(row)))
+        for name, several in kernels.items()
+    }
+    for name, row in sorted(most.items(), key=lambda pair: (-_change(pair[1]), pair[0])):
+        sides = (row.was, row.now)
+        before, after = (None if one is None else one.vgprs for one in sides)
+        lds_before, lds_after = (None if one is None else one.lds_bytes for one in sides)
+        yield KernelUsage(
+            kernel=name,
+            variant=label_kernel(row.variant),
+            vgprs=(before, after),
+            lds_bytes=(lds_before, lds_after),
+            variants=len(kernels[name]),
+        )
+
+
+_VGPRS, _LDS_BYTES = 256, 65536  # what a wave addresses and a block gets: the scale on which changes compare
+
+
+def _change(row: KernelRow) -> float:
+    """How much the use of registers and LDS changed, as parts of what a kernel can have; new: all of it."""
+    sides = [side for side in (row.was, row.now) if side is not None]
+    if len(sides) == 1:
+        return sides[0].vgprs / _VGPRS + sides[0].lds_bytes / _LDS_BYTES
+    was, now = sides
+    return abs(now.vgprs - was.vgprs) / _VGPRS + abs(now.lds_bytes - was.lds_bytes) / _LDS_BYTES
 
 
 def _cell(row: KernelRow, name: str) -> str:
@@ -252,7 +295,7 @@ def _orders(rows: Sequence[KernelRow]) -> Iterator[Order]:
 
 
 _SHOWN_NEW = 6
-_SHOWN_VARIANTS = 24  # per kernel: wide tables of MMQ change hundreds of variants at once
+_SHOWN_VARIANTS = 4  # of one kernel: a table of MMQ tiles changes hundreds of variants at once
 _SHOWN_DISAGREEMENTS = 6
 
 
@@ -413,7 +456,7 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
             by_kernel.setdefault(row.kernel, []).append(row)
         for kernel, variants in by_kernel.items():
             for row in variants[:_SHOWN_VARIANTS]:
-                yield f"{state:<7}{row.variant} {row.arch}: {_row_text(row)}"
+                yield f"{state:<7}{label_kernel(row.variant)} on {row.arch}: {_row_text(row)}"
             if rest := variants[_SHOWN_VARIANTS:]:
                 yield f"{state:<7}{kernel}: {len(rest)} more variants, in the evidence"
     new = [row for row in rows if row.state == "new" and row.after is not None]
@@ -421,7 +464,10 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
         spilled = _spilling([row.after for row in new if row.after])
         yield f"new    {len(new)} variants (traps before): {spilled[0]} spill, {spilled[1]} VGPRs in total"
         worst = sorted(new, key=lambda row: row.after.vgpr_spills if row.after else 0, reverse=True)
-        yield from (f"new    {row.variant} {row.arch}: {_row_text(row)}" for row in worst[:_SHOWN_NEW])
+        yield from (
+            f"new    {label_kernel(row.variant)} on {row.arch}: {_row_text(row)}"
+            for row in worst[:_SHOWN_NEW]
+        )
     same = sum(row.state == "same" for row in rows)
     traps = sum(row.state == "trap" for row in rows)
     yield f"same   {same} variants; {traps} are still traps"

@@ -125,6 +125,12 @@ class SanitizeEvidence(DeviceEvidence):
         """The findings that only the candidate has."""
         return [one for one in self.candidate.findings if not one.on_other_side]
 
+    @property
+    def outcome(self) -> str:
+        """How many launches were checked, and how many faults are the candidate's."""
+        faults = counted(len(self.own), "new fault") if self.own else "no new fault"
+        return f"{counted(self.candidate.launches, 'checked launch', 'checked launches')} with {faults}"
+
     def blocks(self) -> Iterator[Block]:
         """What was checked, the candidate's findings, and upstream's."""
         sides = (("baseline", self.baseline), ("candidate", self.candidate))

@@ -10,13 +10,15 @@ from patchkit.base.digests import sha256
 from patchkit.base.document import (
     FILE_BYTES,
     EvidenceContradicts,
+    EvidenceMalformed,
     EvidenceUnreadable,
     parse_model,
 )
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.prove.gates.record import GateReport, read_gate
-from patchkit.prove.report.model import EvidenceFile, Run, RunFile
+from patchkit.prove.report.model import Run
+from patchkit.prove.report.run_record import EvidenceFile, RunFile
 
 REPORT = "report.json"
 _MOST_FILES = 200  # all gates, those of a device on two backends, have 12
@@ -134,15 +136,30 @@ def _with_evidence(row: GateReport, data: bytes, source: str) -> GateReport:
 
 
 def _strays(files: Mapping[str, bytes], used: list[str], gates: list[GateReport]) -> tuple[str, ...]:
-    """Gates' files that this run did not write; that of a gate that broke is its own, without evidence."""
-    own = {*used, *(f"{gate.name}.json" for gate in gates if gate.has_broken), REPORT}
+    """The gates with files that this run did not write."""
+    own = {*used, REPORT}
+    own |= {f"{gate.name}.json" for gate in gates if gate.has_broken or _is_own(gate, files)}
     return tuple(
         name.removesuffix(".json") for name in files if name not in own and _is_gates(files[name], name)
     )
 
 
+def _is_own(gate: GateReport, files: Mapping[str, bytes]) -> bool:
+    """Whether the file of a gate without evidence has the result that the report has."""
+    name = f"{gate.name}.json"
+    try:
+        found = read_gate(files[name], name) if name in files else None
+    except (EvidenceUnreadable, EvidenceMalformed):
+        return False
+    return (
+        found is not None
+        and found.evidence is None
+        and (found.name, found.verdict, found.summary) == (gate.name, gate.verdict, gate.summary)
+    )
+
+
 def _is_gates(data: bytes, name: str) -> bool:
-    """Whether a file says that it is of a gate; other files are nobody's business here."""
+    """Whether a file is the result of a gate; other files are ignored."""
     gate = re.escape(name.removesuffix(".json").encode())
     return re.search(rb'"gate"\s*:\s*"%s"' % gate, data[:_HEAD]) is not None
 

@@ -1,95 +1,55 @@
-"""What a report is made of: one run of ``verify``, its gates and their problems, as its evidence says."""
+"""One run of ``verify`` as its evidence has it, and the report made of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated, get_args
-
-from pydantic import Field
+from typing import get_args
 
 from patchkit.base.report.blocks import Finding, Report, Row, Section, Table, columns
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.verdict import Verdict
-from patchkit.prove.gates.base import Many, Record
+from patchkit.prove.gates.base import SKIPPED
 from patchkit.prove.gates.record import GateReport
-from patchkit.prove.verify.timings import Stage
-
-_MOST_GATES = 100
-
-
-class Available(Record, extra="ignore"):
-    """Where there are patches, in one sentence."""
-
-    sentence: str
-
-
-class RunFile(Record):
-    """What ``report.json`` says. ``base`` and ``tip`` are commits, ``tree`` is the candidate's.
-
-    ``timings``: where the time of the run went, by gate.
-    """
-
-    ok: bool
-    nothing_to_prove: bool = False
-    available: Available | None = None
-    stopped: str | None = None
-    branch: str
-    archs: Many[str]
-    base: str
-    tip: str
-    tree: str
-    proven_with: Many[str]
-    known_faults: Many[str] = ()
-    gates: Annotated[Many[GateReport], Field(max_length=_MOST_GATES)]
-    timings: Annotated[Many[Stage], Field(max_length=2 * _MOST_GATES)] = ()
+from patchkit.prove.report.run_record import EvidenceFile, RunRecord
+from patchkit.prove.report.summary import (
+    group_unproven,
+    is_skipped,
+    make_answers,
+    next_steps,
+    patch_summaries,
+    why_not_run,
+)
 
 
-class EvidenceFile(Record):
-    """A file that the report rests on; ``size`` in bytes."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-class Run(RunFile):
-    """One run of ``verify``, its gates with their evidence.
-
-    ``strays`` are gates whose files lie beside it and are of another run. ``nothing``: the candidate has no
-    patch, so no gate ran; where there are patches, in one sentence.
-    """
-
-    folder: str
-    strays: tuple[str, ...]
-    files: tuple[EvidenceFile, ...]
-    nothing: str | None = None
+class Run(RunRecord):
+    """A run, its texts, and the report made of it."""
 
     def count(self, verdict: Verdict) -> int:
-        """How many gates have that verdict."""
+        """Number of gates with that verdict."""
         return sum(gate.verdict == verdict for gate in self.gates)
 
     @property
     def headline(self) -> str:
-        """One sentence that claims no more than was run."""
+        """One sentence: the number of gates by verdict."""
         passed, emulated, modelled, failed, left = map(self.count, get_args(Verdict))
         if self.nothing is not None:
             return "Nothing to prove: the candidate has no patch, it is upstream's own tree; no gate ran"
         on_emulated = f"{emulated} passed on an emulated GPU, " if emulated else ""
         by_model = f"{modelled} passed by the timing model, " if modelled else ""
-        told = (
+        counts = (
             f"of {len(self.gates)} gates {passed} passed, {on_emulated}{by_model}"
             f"{failed} failed, {left} did not run"
         )
         if failed:
-            return f"Does not hold: {told}"
+            return f"Failed: {counts}"
         if self.stopped is not None:
-            return f"Ended in the middle ({self.stopped}): {told}"
-        return f"Nothing failed: {told}"
+            return f"Incomplete, ended by {self.stopped}: {counts}"
+        return f"Nothing failed: {counts}"
 
     @property
     def provenance(self) -> tuple[tuple[str, str], ...]:
-        """Everything that the figures rest on, by name."""
-        told = [
+        """Commits, tools, machines and settings that the figures depend on, by name."""
+        found = [
             ("candidate", self.branch),
             *((("GPUs", ", ".join(self.archs)),) if self.archs != (PLAIN,) else ()),
             ("upstream's commit", self.base),
@@ -98,26 +58,23 @@ class Run(RunFile):
             *(("tool", each) for each in self.proven_with),
         ]
         for gate in self.gates:
-            found = gate.evidence.provenance() if gate.evidence is not None else ()
-            told += [(f"{gate.name}: {name}", each) for name, each in found]
-        return tuple(dict.fromkeys(told))
+            own = gate.evidence.provenance() if gate.evidence is not None else ()
+            found += [(f"{gate.name}: {name}", each) for name, each in own]
+        return tuple(dict.fromkeys(found))
 
     @property
     def open(self) -> Iterator[tuple[str, str]]:
-        """Everything that was not proven, a gate's name and what: whole gates first, then parts of them."""
+        """Everything unproven as (gate, text): gates that did not run, then what the others do not cover."""
         for gate in self.gates:
             if gate.verdict == "not run":
-                yield gate.name, f"not run: {gate.summary}"
+                yield gate.name, why_not_run(gate)
         for gate in self.gates:
-            yield from ((gate.name, told) for told in gate.not_run)
+            yield from ((gate.name, text) for text in gate.not_run)
         for name in self.strays:
-            yield (
-                name,
-                f"{name}.json lies beside the report and is of another run: it is not part of this one",
-            )
+            yield (name, f"{name}.json next to the report is of another run: ignored")
 
     def report(self, *, sweep: Sequence[Table] = (), version: str = "") -> Report:
-        """As every format shows it, with the tables of a ``sweep``; ``version`` is patchkit's."""
+        """The report that every format renders, with the tables of a ``sweep``; ``version`` is patchkit's."""
         sections = [_section(gate) for gate in self.gates]
         if sweep:
             sections.append(Section(title="Upstreams", blocks=tuple(sweep)))
@@ -127,14 +84,21 @@ class Run(RunFile):
             title=self.branch,
             headline=self.headline,
             sections=tuple(sections),
-            notes=(self.nothing,) if self.nothing else (),
+            notes=(
+                *((self.nothing,) if self.nothing else ()),
+                *(f"Known fault of this build: {fault}" for fault in self.known_faults),
+            ),
             facts=(
                 *((("GPUs", ", ".join(self.archs)),) if self.archs != (PLAIN,) else ()),
                 ("upstream", self.base[:12]),
                 ("candidate", self.tip[:12]),
                 ("tree", self.tree[:12]),
             ),
+            answers=make_answers(self),
+            patches=patch_summaries(self),
             open=tuple(self.open),
+            unproven=group_unproven(self),
+            steps=next_steps(self),
             provenance=self.provenance,
             is_complete=self.stopped is None,
             roots={
@@ -143,6 +107,7 @@ class Run(RunFile):
             },
             footer="It was made from evidence alone; what is not listed as passed is not proven.",
             folder=self.folder,
+            data="one JSON file per gate in the folder of the evidence (patchkit verify prints where)",
             version=version,
         )
 
@@ -163,17 +128,18 @@ def _section(gate: GateReport) -> Section:
         title=gate.name,
         blocks=(*findings, *gate.blocks),
         verdict=gate.verdict,
-        summary=gate.summary,
+        summary=gate.summary.removeprefix(SKIPPED) if is_skipped(gate) else gate.summary,
         seconds=gate.seconds,
         open=gate.not_run,
         lines=gate.lines,
+        is_skipped=is_skipped(gate),
     )
 
 
 def _files(files: Sequence[EvidenceFile]) -> Table:
     return Table(
         name="evidence",
-        caption="Files of evidence; hashes are of what was read, without this machine's paths",
+        caption="Files of evidence, hashed after paths of this machine were replaced",
         columns=columns("file", "bytes #", "sha256"),
         rows=tuple(Row(cells=(one.name, str(one.size), one.sha256)) for one in files),
         is_detail=True,

@@ -12,18 +12,22 @@ from pathlib import Path
 from patchkit.base.document import FILE_BYTES
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
+from patchkit.base.plain import fields_of
 from patchkit.base.report.blocks import Table
+from patchkit.base.report.terminal import terminal_summary
 from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate, named_candidate
 from patchkit.carry.series.lock import PinWanted
-from patchkit.prove.gates.record import SERIES
+from patchkit.prove.gates.record import SERIES, GateReport
 from patchkit.prove.gates.registry import load
 from patchkit.prove.publish.evidence import neutral, neutral_names
 from patchkit.prove.report.evidence import load_evidence
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.registry import FORMATS, find_format
+from patchkit.prove.report.run_record import RunPatch
 from patchkit.prove.report.sweep import sweep_tables
+from patchkit.prove.verify.run import Report
 
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
 
@@ -126,6 +130,45 @@ def read_sweep(path: Path) -> tuple[Table, ...]:
 def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
     """The report in the format of that name; not every format has a place for a ``sweep``."""
     return str(load(find_format(form).render)(run.report(sweep=sweep, version=version)))
+
+
+def summarize(found: Report, width: int) -> str:
+    """The terminal summary of a run that has just ended, wrapped at ``width``."""
+    return terminal_summary(_as_read(found).report(), width)
+
+
+def _as_read(found: Report) -> Run:
+    """The run as :func:`read_evidence` would read it back, without the hashes of its files."""
+    gates = tuple(
+        GateReport.model_construct(
+            name=gate.gate,
+            verdict=gate.verdict,
+            summary=gate.summary,
+            problems=(),  # they are printed as errors
+            not_run=gate.not_run,
+            lines=gate.lines,
+            seconds=gate.seconds,
+            evidence=gate.evidence,
+        )
+        for gate in found.gates
+    )
+    return Run.model_construct(
+        ok=found.ok,
+        stopped=found.stopped,
+        branch=found.branch,
+        archs=found.archs,
+        base=found.base,
+        tip=found.tip,
+        tree=found.tree,
+        proven_with=found.proven_with,
+        known_faults=found.known_faults,
+        patches=tuple(RunPatch.model_validate(fields_of(patch)) for patch in found.patches),
+        gates=gates,
+        folder=str(found.folder),
+        strays=(),
+        files=(),
+        nothing=None if found.nothing is None else found.nothing.sentence,
+    )
 
 
 def check_sweep_shown(form: str, *, is_made: bool) -> None:

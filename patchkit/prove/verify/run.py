@@ -21,8 +21,12 @@ from patchkit.carry.candidate.listing import Available, find_available
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.fault import find_faults
 from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.profile import load_profile
+from patchkit.carry.series.selection import terms_of
+from patchkit.carry.series.trust import LEVELS, Level, Standing
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.gates.base import Gate, GateResult, RunSetup
+from patchkit.prove.gates.base import NOT_SELECTED, SKIPPED, Gate, GateResult, RunSetup
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
 from patchkit.prove.subject import Subject, lock_evidence, make_subject
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
@@ -42,18 +46,50 @@ class UnknownGate(UsageError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """What ``verify`` found.
+class CandidatePatch:
+    """A patch of the candidate, and what is known of its gain on the candidate's GPUs.
 
-    ``proven_with`` says by which tools; ``folder`` holds the evidence; ``stopped`` is the code of the error
-    that ended the run in the middle. ``nothing``: the candidate has no patch, and where there are some.
-    ``known_faults``: what the candidate's build is known to do wrong on these GPUs, and it does not mend.
-    ``timings``: where the time went, by gate.
+    ``trust``: the level of evidence, the lowest of all GPUs; None if no gain is known on one of them.
+    ``sources``: who measured a gain. ``gain``: the same in words.
+    """
+
+    id: str
+    title: str
+    trust: Level | None
+    sources: tuple[str, ...]
+    gain: str
+
+    @classmethod
+    def of(cls, patch: Patch, standings: Mapping[str, Standing]) -> CandidatePatch:
+        """Make it from the claims about the patch on each GPU."""
+        levels = [each.level for each in standings.values()]
+        known = [level for level in levels if level is not None]
+        sentences = {arch: each.sentence() for arch, each in standings.items()}
+        is_same = len(set(sentences.values())) == 1
+        return cls(
+            id=patch.id,
+            title=patch.title,
+            trust=max(known, key=LEVELS.index) if known and len(known) == len(levels) else None,
+            sources=tuple(dict.fromkeys(who for each in standings.values() for who in each.gains)),
+            gain=next(iter(sentences.values()))
+            if is_same
+            else "; ".join(f"{arch}: {sentence}" for arch, sentence in sentences.items()),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The result of ``verify``.
+
+    ``proven_with`` lists the tools; ``folder`` has the evidence; ``stopped`` is the code of the error that
+    ended the run early. ``nothing``: set if the candidate has no patch, with the pins that have some.
+    ``known_faults``: known defects of the candidate's build on these GPUs that its patches do not fix.
+    ``timings``: the time spent in each gate.
     """
 
     json_keys: ClassVar = (
         "ok nothing_to_prove available=nothing stopped branch archs base tip tree proven_with "
-        "known_faults gates=gate_records timings"
+        "known_faults patches gates=gate_records timings"
     )
 
     branch: str
@@ -64,6 +100,7 @@ class Report:
     folder: Path
     proven_with: tuple[str, ...] = ()
     known_faults: tuple[str, ...] = ()
+    patches: tuple[CandidatePatch, ...] = ()
     gates: tuple[GateResult, ...] = ()
     stopped: str | None = None
     nothing: Available | None = None
@@ -146,6 +183,7 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         tree=tree,
         folder=workspace.cache_root / "evidence" / tree,
         known_faults=_known_faults(workspace, candidate),
+        patches=tuple(_patches(workspace, candidate)),
     )
     if not candidate.commits:
         available = find_available(workspace.series, candidate.archs, candidate.build)
@@ -198,6 +236,19 @@ def _known_faults(workspace: Workspace, candidate: Candidate) -> tuple[str, ...]
     return tuple(each.sentence() for each in found if each.archs)
 
 
+def _patches(workspace: Workspace, candidate: Candidate) -> Iterator[CandidatePatch]:
+    """The patches of the candidate; its series may be newer and lack some of them."""
+    series = load_proven_series(workspace.series.patches)
+    archs = [arch for arch in candidate.archs if arch != PLAIN]
+    profiles = [load_profile(workspace.series.profiles, arch) for arch in archs]
+    for name in candidate.ids:
+        patch = series.patch(name)
+        if patch is None:
+            continue
+        standings = {each.arch: terms_of(series, patch, each, candidate.build).standing for each in profiles}
+        yield CandidatePatch.of(patch, standings)
+
+
 def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
     _write(report.folder / "report.json", report)
     if then is not None:
@@ -231,7 +282,10 @@ def _cut_short(
     broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
     with contextlib.suppress(CacheError):  # as above
         _write(folder / f"{broken.gate}.json", broken)
-    return [broken, *(_skipped(gate.name, f"gate {broken.gate} could not run") for gate in gates[1:])]
+    return [
+        broken,
+        *(_skipped(gate.name, f"{SKIPPED}gate {broken.gate} could not run") for gate in gates[1:]),
+    ]
 
 
 def _run(
@@ -240,10 +294,10 @@ def _run(
     stopped: str | None = None
     for gate in gates:
         if only and gate.name not in only:
-            yield _skipped(gate.name, "not asked for")
+            yield _skipped(gate.name, NOT_SELECTED)
             continue
         if stopped is not None:
-            yield _skipped(gate.name, f"gate {stopped} failed")
+            yield _skipped(gate.name, f"{SKIPPED}gate {stopped} failed")
             continue
         subject.reporter.step(f"gate {gate.name}")
         began = time.monotonic()
@@ -260,7 +314,7 @@ def _skipped(name: str, why: str) -> GateResult:
 
 
 def _not_here(only: Sequence[str], hardware: Hardware) -> list[GateResult]:
-    return [_skipped(name, "not asked for" if only else why) for name, why in hardware.not_here.items()]
+    return [_skipped(name, NOT_SELECTED if only else why) for name, why in hardware.not_here.items()]
 
 
 def _refuse_unknown(only: Sequence[str], hardware: Hardware, archs: Sequence[str]) -> None:

@@ -115,6 +115,11 @@ class IsolationEvidence(Evidence):
     device_code: Many[Compared]
     declared: Many[Declared] = ()
 
+    @property
+    def outcome(self) -> str:
+        """Names the patches that change every build, where there are any."""
+        return ", ".join(one.patch for one in self.declared)
+
     def blocks(self) -> Iterator[Block]:
         """Readings by configuration, those that differ in full, and the code that was compared."""
         different = [one for one in self.readings if one.baseline != one.candidate]

@@ -99,7 +99,7 @@ def failing_files() -> dict[str, bytes]:
                 device_code=(),
             ),
         ),
-        GateResult(gate="compile", verdict="not run", summary="gate isolation failed"),
+        GateResult(gate="compile", verdict="not run", summary="skipped: gate isolation failed"),
     ]
     return files_of(results)
 
@@ -162,6 +162,6 @@ def stopped() -> Run:
     results = [
         GateResult(gate="anchors", verdict="passed", summary="12 edits", evidence=AnchorsEvidence(edits=())),
         GateResult(gate="isolation", verdict="not run", summary="no clang", problems=(Stopped("no clang"),)),
-        GateResult(gate="compile", verdict="not run", summary="gate isolation could not run"),
+        GateResult(gate="compile", verdict="not run", summary="skipped: gate isolation could not run"),
     ]
     return parse_evidence(files_of(results, ok=False, stopped="TOOLCHAIN"), "evidence")

@@ -141,7 +141,7 @@ def test_what_has_no_line_and_what_did_not_run_are_notifications(failing: Run, w
         (invocation,) = _run(evidence)["invocations"]
         return [(each["level"], each["message"]["text"]) for each in invocation["toolExecutionNotifications"]]
 
-    assert ("warning", "gate compile: not run: gate isolation failed") in told(failing)
+    assert ("warning", "gate compile: skipped: gate isolation failed") in told(failing)
     assert any(level == "error" and "another order of patches" in text for level, text in told(failing))
     assert ("warning", "gate bench: not run: needs the GPU") in told(whole)
     assert _run(whole)["results"] == []

@@ -183,7 +183,7 @@ def test_a_failure_stops_and_the_rest_is_not_passed(run, tmp_path: Path) -> None
     assert report.failed
     assert [problem.message for problem in verify.failures(report)] == ["wrong"]
     assert _document(tmp_path, "report.json")["ok"] is False
-    assert _rows(tmp_path)["compile"] == ("not run", "gate isolation failed")
+    assert _rows(tmp_path)["compile"] == ("not run", "skipped: gate isolation failed")
     assert _document(tmp_path, "isolation.json")["problems"][0]["code"] == "GATE"
     assert not (tmp_path / "cache/evidence" / TREE / "compile.json").exists()
 
@@ -197,7 +197,7 @@ def test_a_gate_that_could_not_run_does_not_stop_the_others(run, tmp_path: Path)
 def test_what_is_not_asked_for_is_listed(run, tmp_path: Path) -> None:
     run(only=("compile",))
     rows = _rows(tmp_path)
-    assert rows["anchors"] == rows["bench"] == ("not run", "not asked for")
+    assert rows["anchors"] == rows["bench"] == ("not run", "skipped: not selected with --gate")
     assert rows["compile"][0] == "passed"
 
 
@@ -217,7 +217,7 @@ def test_what_was_proven_before_a_gate_broke_is_kept_and_the_rest_is_not_run(run
     rows = _rows(tmp_path)
     assert rows["isolation"][0] == "passed"
     assert rows["compile"] == ("not run", "clang++ was ended by SIGSEGV")
-    assert rows["resources"] == ("not run", "gate compile could not run")
+    assert rows["resources"] == ("not run", "skipped: gate compile could not run")
     assert _document(tmp_path, "compile.json")["problems"][0]["why"] == "a stack"
     assert _document(tmp_path, "isolation.json")["evidence"] == {"seen": "isolation"}
 
