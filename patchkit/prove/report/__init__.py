@@ -1,1 +1,1 @@
-"""What the gates found, in one format for each reader; ``registry`` lists them."""
+"""Reports of what the gates found; ``registry`` lists the formats."""

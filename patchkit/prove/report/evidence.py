@@ -1,4 +1,4 @@
-"""Reading the evidence of one run of ``verify``: the report, and the files of the gates that it names."""
+"""Read the evidence of one run of ``verify``: report.json and the files of its gates."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from patchkit.prove.report.run_record import EvidenceFile, RunFile
 
 REPORT = "report.json"
 _MOST_FILES = 200  # all gates, those of a device on two backends, have 12
-_HEAD = 1000  # bytes; the name is the first field of a gate's file
+_HEAD = 1000  # bytes; the gate's name is the first field of its file
 
 
 def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None) -> Run:
-    """The run whose evidence lies in a folder.
+    """Read the run whose evidence is in a folder.
 
-    ``neutral`` takes the paths of this machine out of a file's bytes.
+    ``neutral`` replaces paths of this machine in a file's bytes.
 
     Raises:
         EVIDENCE_ABSENT: there is no report.
-        EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: it is not what ``verify`` writes.
-        CacheError: the disk refused.
+        EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: ``verify`` did not write this.
+        CacheError: reading failed.
     """
     with disk_errors(folder, "reading the evidence"):
         is_there = (folder / REPORT).is_file()
     if not is_there:
         raise UsageError(
-            f"{folder} has no evidence of patchkit verify",
+            f"no evidence of patchkit verify in {folder}",
             code="EVIDENCE_ABSENT",
             where=Location(path=str(folder / REPORT)),
-            why="there is no such file",
-            hint="patchkit verify --no-gpu --arch gfx1151 makes it; patchkit status shows the candidates",
+            why="this file does not exist",
+            hint="create it with: patchkit verify --no-gpu --arch gfx1151; patchkit status lists candidates",
         )
     files: dict[str, bytes] = {}
     with disk_errors(folder, "reading the evidence"):
@@ -60,29 +60,31 @@ def _read(path: Path) -> bytes:
         data = stream.read(FILE_BYTES + 1)
     if len(data) > FILE_BYTES:
         raise EvidenceUnreadable(
-            f"{path} cannot be read as evidence",
+            f"cannot read {path} as evidence",
             where=Location(path=str(path)),
             why=f"it has more than {FILE_BYTES} bytes",
-            hint="patchkit verify makes the evidence anew",
+            hint="write the evidence again with patchkit verify",
         )
     return data
 
 
 def parse_evidence(files: Mapping[str, bytes], folder: str) -> Run:
-    """The run that a folder's files, by name, are of; raises as :func:`load_evidence`, but for the disk."""
+    """Parse the files of a folder, by name; raises as :func:`load_evidence` except for the disk."""
     if REPORT not in files:
-        raise UsageError(f"{folder} has no {REPORT}", code="EVIDENCE_ABSENT", hint="patchkit verify makes it")
+        raise UsageError(
+            f"no {REPORT} in {folder}", code="EVIDENCE_ABSENT", hint="create it with patchkit verify"
+        )
     source = f"{folder}/{REPORT}"
-    told = parse_model(files[REPORT], RunFile, source)
+    report = parse_model(files[REPORT], RunFile, source)
     gates: list[GateReport] = []
     used = [REPORT]
-    for number, row in enumerate(told.gates):
+    for number, row in enumerate(report.gates):
         if any(row.name == other.name for other in gates):
             place = f"$.gates[{number}]"
             raise EvidenceContradicts(
-                f"{source}: {place} is of gate {row.name}, which is there already",
+                f"{source}: {place} is a second result of gate {row.name}",
                 where=Location(path=source, label=place),
-                why="a run has one result of each gate",
+                why="a run has one result per gate",
                 hint="run patchkit verify again",
             )
         name = f"{row.name}.json"
@@ -92,45 +94,43 @@ def parse_evidence(files: Mapping[str, bytes], folder: str) -> Run:
         else:
             gates.append(row.model_copy(update={"evidence": None}))
     return Run.model_construct(
-        **dict(told)
+        **dict(report)
         | {
             "gates": tuple(gates),
             "folder": folder,
             "strays": _strays(files, used, gates),
             "files": tuple(_file(name, files[name]) for name in used),
-            "nothing": _nothing(told, gates, source),
+            "nothing": _nothing(report, gates, source),
         }
     )
 
 
-def _nothing(told: RunFile, gates: list[GateReport], source: str) -> str | None:
-    """Where there are patches, of a candidate without one; None for any other candidate.
+def _nothing(report: RunFile, gates: list[GateReport], source: str) -> str | None:
+    """For a candidate without patches: which pins have some; None for any other candidate.
 
-    Evidence of an earlier patchkit may say of such a candidate that gates passed.
+    Early versions of patchkit wrote evidence in which gates of such a candidate passed; it is refused.
     """
-    if not told.nothing_to_prove and told.base != told.tip:
+    if not report.nothing_to_prove and report.base != report.tip:
         return None
     ran = [gate.name for gate in gates if gate.verdict != "not run"]
-    if ran or not told.nothing_to_prove or told.ok:
+    if ran or not report.nothing_to_prove or report.ok:
         raise EvidenceContradicts(
-            f"{source} is of a candidate without a patch, and says that something was proven",
+            f"{source} is of a candidate without a patch, but claims that something was proven",
             where=Location(path=source),
-            why=f"gates that ran: {', '.join(ran)}"
-            if ran
-            else "it does not say that there is nothing to prove",
+            why=f"gates that ran: {', '.join(ran)}" if ran else "nothing_to_prove is not set",
             hint="run patchkit verify again",
         )
-    return "" if told.available is None else told.available.sentence
+    return "" if report.available is None else report.available.sentence
 
 
 def _with_evidence(row: GateReport, data: bytes, source: str) -> GateReport:
     own = read_gate(data, source)
     if (own.name, own.verdict, own.summary) != (row.name, row.verdict, row.summary):
         raise EvidenceContradicts(
-            f"{source} is not of the run that the report is of",
+            f"{source} is of another run than the report",
             where=Location(path=source),
-            why=f"the report says '{row.verdict}: {row.summary}', the file '{own.verdict}: {own.summary}'",
-            hint="run patchkit verify again: it writes both",
+            why=f"the report has '{row.verdict}: {row.summary}', the file '{own.verdict}: {own.summary}'",
+            hint="run patchkit verify again, which writes both",
         )
     return own.model_copy(update={"seconds": row.seconds})
 

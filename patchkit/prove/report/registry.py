@@ -1,4 +1,4 @@
-"""The one list of report formats: the command line, the writers and the documents read it."""
+"""The list of report formats, which the command line, the writers and the documentation read."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from dataclasses import dataclass
 class Format:
     """One format.
 
-    ``render`` names the function that makes the text of a :class:`patchkit.base.report.blocks.Report`: its
-    headline, all that is ``open`` in it, every finding, and where the format has a place for them each
-    section's tables. The texts of a run have no control characters but line feeds, whoever wrote the
-    evidence; what is made of them must not have any either. ``shows_sweep``: it also shows the matrix of a
-    sweep, else that is refused. ``ending`` is that of its files, and ``patchkit gate --reports`` writes those
-    that have one.
-    ``option`` is the help of the option of ``verify`` that writes it beside a run; empty: there is none.
+    ``render`` names the function that renders a :class:`patchkit.base.report.blocks.Report`: its headline and
+    answers, everything unproven, every finding, and the tables where the format has a place for them. Texts
+    of a run have no control characters except line feeds, whoever wrote the evidence; the rendered text must
+    not have any either. ``shows_sweep``: it can show the matrix of a sweep; other formats refuse it.
+    ``ending`` is the file extension; ``patchkit gate --reports`` writes all formats that have one. ``option``
+    is the help of the option of ``verify`` that writes this format; empty: there is no such option.
     """
 
     name: str
@@ -31,14 +30,14 @@ FORMATS: tuple[Format, ...] = (
         name="terminal",
         render="patchkit.base.report.terminal:terminal_report",
         ending="",
-        about="plain text, what was not proven first",
+        about="plain text: answers, what was not proven, gates, tables",
         shows_sweep=True,
     ),
     Format(
         name="markdown",
         render="patchkit.base.report.markdown:markdown_report",
         ending="md",
-        about="for the summary of a step of GitHub Actions",
+        about="for pull requests and step summaries of GitHub Actions",
         shows_sweep=True,
     ),
     Format(
@@ -59,18 +58,18 @@ FORMATS: tuple[Format, ...] = (
         name="html",
         render="patchkit.base.report.html:html_report",
         ending="html",
-        about="one page with sortable tables and drawings, without network or scripts",
-        option="Write a page to read without network.",
+        about="one page with charts and sortable tables; no network, no scripts",
+        option="Write a self-contained web page.",
         shows_sweep=True,
     ),
 )
 
 
 def format_names() -> tuple[str, ...]:
-    """The names, in the order of the help."""
+    """Names of all formats, in the order of the help."""
     return tuple(form.name for form in FORMATS)
 
 
 def find_format(name: str) -> Format:
-    """The format of that name, which is one of :func:`format_names`."""
+    """The format of that name, one of :func:`format_names`."""
     return next(form for form in FORMATS if form.name == name)

@@ -139,7 +139,7 @@ def _has_subject(run: RunRecord, gate: GateReport) -> bool:
     """Whether the candidate has something that the gate checks: not all have patches for every build."""
     entry = find_entry(gate.name)
     is_for_others = entry is not None and entry.plain_only and run.archs != (PLAIN,)
-    return not is_for_others or gate.verdict != "not run" or gate.has_broken or is_skipped(gate)
+    return not is_for_others or gate.verdict != "not run" or gate.has_broken
 
 
 def _outcomes(gates: Iterable[GateReport]) -> str:
@@ -230,7 +230,10 @@ def command_line(run: RunRecord, verb: str, *options: str) -> str:
 
 def group_unproven(run: RunRecord) -> tuple[Unproven, ...]:
     """Everything that was not proven, grouped by what would prove it; what matters most comes first."""
-    return tuple(one for one in _groups(run) if one.details) if run.nothing is None else ()
+    if run.nothing is not None:
+        what = "anything: no gate ran, because the candidate has no patch"
+        return (Unproven(what=what, command="", details=()),)
+    return tuple(one for one in _groups(run) if one.details)
 
 
 def _groups(run: RunRecord) -> Iterator[Unproven]:
@@ -293,7 +296,9 @@ def _groups(run: RunRecord) -> Iterator[Unproven]:
     by_gate = ", ".join(f"{gate} {count}" for gate, count in counts.items())
     yield Unproven(
         what=f"{counted(len(limits), 'limit')} of the gates that ran ({by_gate}), "
-        f"for example: {_first(limits[:1])}",
+        f"for example: {_first(limits[:1])}"
+        if len(limits) > 1
+        else f"a limit of gate {by_gate.rpartition(' ')[0]}: {_first(limits)}",
         command="",
         details=limits,
     )

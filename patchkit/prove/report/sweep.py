@@ -1,4 +1,4 @@
-"""The matrix of ``patchkit sweep --json`` as tables: what became of every patch on many upstreams."""
+"""Tables of ``patchkit sweep --json``: the class of every patch on many upstream builds."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from patchkit.prove.gates.base import Count, Many, Record
 
 _MOST_PATCHES = 500  # far above any series
 _MOST_PINS = 5000  # there are 4649 build numbers from b6900 to b11549
-_HINT = "patchkit sweep --arch gfx1151 --json > FILE makes it"
+_HINT = "create it with: patchkit sweep --arch gfx1151 --json > FILE"
 
 
 class _Cell(Record, extra="ignore"):
-    """What became of one patch on one upstream."""
+    """The class of one patch on one upstream build."""
 
     id: str
     word: str = Field(validation_alias="class")
@@ -52,20 +52,20 @@ class _Matrix(Record, extra="ignore"):
 
 
 def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
-    """The matrix, and where patches leave the good classes. Raises EvidenceUnreadable, EvidenceMalformed."""
+    """The matrix, and the builds where patches break. Raises EvidenceUnreadable, EvidenceMalformed."""
     matrix = parse_model(data, _Matrix, source, hint=_HINT)
     yield Table(
         name="sweep",
         caption=f"Patches on {len(matrix.pins)} upstreams, for {', '.join(matrix.archs)}",
         columns=columns("pin", *matrix.patches),
         rows=tuple(_row(pin, matrix.patches) for pin in matrix.pins),
-        note="A star: the edited function changed upstream. 'off': not for these GPUs.",
+        note="*: the edited function changed upstream. off: not for these GPUs.",
     )
     titles = {pin.build: name_pin(pin.build, pin.releases) for pin in matrix.pins}
     if matrix.breaks:
         yield Table(
             name="sweep-breaks",
-            caption="Where a patch leaves the good classes",
+            caption="Builds at which a patch stops to apply cleanly",
             columns=columns("patch", "good until", "then", "class", "reason ~"),
             rows=tuple(
                 Row(
@@ -83,9 +83,9 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
 
 def _row(pin: _Pin, patches: tuple[str, ...]) -> Row:
     found = {one.id: one for one in pin.patches}
-    cells = [_told(found[patch]) if patch in found else "-" for patch in patches]
+    cells = [_class_text(found[patch]) if patch in found else "-" for patch in patches]
     return Row(cells=(name_pin(pin.build, pin.releases), *cells))
 
 
-def _told(one: _Cell) -> str:
+def _class_text(one: _Cell) -> str:
     return ("CONFLICT" if one.word == "conflict" else one.word) + ("*" if one.drift else "")

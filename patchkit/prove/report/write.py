@@ -1,4 +1,4 @@
-"""Finding evidence, in the cache or in any folder, and writing reports of it."""
+"""Find evidence, in the cache or in any folder, and write reports of it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def write_reports(
     summary: Path | None = None,
     version: str,
 ) -> None:
-    """Make the reports of the evidence in ``folder``: ``files`` by format; ``summary`` is appended to.
+    """Write reports of the evidence in ``folder``: ``files`` by format, and Markdown appended to ``summary``.
 
-    Raises what reading evidence and writing a report raise.
+    Raises the errors of reading evidence and of writing reports.
     """
     if not files and summary is None:
         return
@@ -57,16 +57,15 @@ def write_reports(
 def find_evidence(
     workspace: Workspace, where: str | None, *, archs: Sequence[str], upstream: PinWanted
 ) -> tuple[Path, str | None]:
-    """The folder that is named, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
+    """The folder ``where``, or that of a candidate: by its branch, else by ``archs`` and ``upstream``.
 
-    With the branch of the candidate, where it is one: evidence belongs to a tree, and two candidates can have
-    the same.
+    For a candidate also its branch, because evidence belongs to a tree, and two candidates can have the same.
 
     Raises:
-        EVIDENCE_ABSENT: the name is neither.
+        EVIDENCE_ABSENT: ``where`` is neither a folder nor a branch.
         CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate.
     """
-    with contextlib.suppress(OSError):  # a name that is too long for any file is no folder
+    with contextlib.suppress(OSError):  # a name may be too long for a file
         if where is not None and Path(where).is_dir():
             return Path(where), None
     branch = _BRANCH.fullmatch(where) if where is not None else None
@@ -92,10 +91,10 @@ def read_evidence(
     is_neutral: bool = True,
     of: str | None = None,
 ) -> Run:
-    """The evidence in a folder, by default without the paths of this machine; ``of`` names its candidate.
+    """Read the evidence in a folder, by default with paths of this machine replaced.
 
-    Raises EVIDENCE_ABSENT when it is another candidate's, and what
-    :func:`patchkit.prove.report.evidence.load_evidence` raises.
+    ``of`` is the branch of the candidate that it should be of. Raises EVIDENCE_ABSENT if it is of another
+    candidate, and the errors of :func:`patchkit.prove.report.evidence.load_evidence`.
     """
     names = _names(workspace, environ)
     evidence = load_evidence(folder, (lambda data: neutral(data, names)) if is_neutral else None)
@@ -104,10 +103,10 @@ def read_evidence(
         words = [] if archs == PLAIN else ["--no-gpu"]
         words += arch_options(archs.split("+"), workspace.series.profiles)
         raise UsageError(
-            f"{of} was not verified since {evidence.branch} was, which has the same tree",
+            f"no evidence of {of}: the evidence of its tree is of {evidence.branch}",
             code="EVIDENCE_ABSENT",
             where=Location(path=str(folder)),
-            why="what was proven of it says nothing of this one",
+            why="both candidates have the same tree, and the other one was verified last",
             hint=shlex.join(["patchkit", "verify", *words, "--upstream", pin]),
         )
     return evidence
@@ -121,14 +120,14 @@ def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes
 
 
 def read_sweep(path: Path) -> tuple[Table, ...]:
-    """The matrix that ``patchkit sweep --json`` wrote; raises CacheError and what reading evidence raises."""
+    """Read the matrix of ``patchkit sweep --json``; raises CacheError and the errors of reading evidence."""
     with disk_errors(path, "reading the matrix", OTHER_FILE), path.open("rb") as stream:
         data = stream.read(FILE_BYTES + 1)
     return tuple(sweep_tables(data, str(path)))
 
 
 def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
-    """The report in the format of that name; not every format has a place for a ``sweep``."""
+    """Render the report in the format of that name; not every format can show a ``sweep``."""
     return str(load(find_format(form).render)(run.report(sweep=sweep, version=version)))
 
 
@@ -172,43 +171,43 @@ def _as_read(found: Report) -> Run:
 
 
 def check_sweep_shown(form: str, *, is_made: bool) -> None:
-    """Whether a matrix can be part of the report, if one is made at all. Raises REPORT_SWEEP."""
+    """Check that a report is written and its format can show a matrix. Raises REPORT_SWEEP."""
     if is_made and find_format(form).shows_sweep:
         return
     *others, last = (each.name for each in FORMATS if each.shows_sweep)
     raise UsageError(
-        f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone makes no report",
+        f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone writes no report",
         code="REPORT_SWEEP",
-        why="it has problems, and no tables" if is_made else "stdout has what is in the evidence",
+        why="the format has no tables" if is_made else "the JSON document has no tables",
         hint=f"--format {', '.join(others)} or {last}" + ("" if is_made else " with --out FILE"),
     )
 
 
 def write_report(path: Path, text: str) -> None:
-    """Write a file, whole or not at all; a pipe or a device is written to. Raises CacheError."""
+    """Write a file atomically; also to a pipe or device. Raises CacheError."""
     write_output(path, text.encode("utf-8", "backslashreplace"), "writing the report")
 
 
 def append_report(path: Path, text: str) -> None:
-    """Append to a file that other steps of a CI job write to, too. Raises CacheError."""
+    """Append to a file that other steps of a CI job also write to. Raises CacheError."""
     with disk_errors(path, "writing the summary", OTHER_FILE), path.open("ab") as stream:
         stream.write(text.encode("utf-8", "backslashreplace"))
 
 
 def check_writable(path: Path, *, appends: bool = False) -> None:
-    """Raise now what writing would raise after an hour's work. Raises CacheError."""
+    """Raise CacheError now if the file cannot be written, instead of after a long run."""
     check_output(path, "preparing the report", appends=appends)
 
 
 def check_apart(out: Path, others: Iterable[Path]) -> None:
-    """No report may be written over what it is made of, or over another one. Raises REPORT_FILE_TAKEN."""
+    """Raise REPORT_FILE_TAKEN if the report would overwrite its evidence or another report."""
     real = Path(os.path.realpath(out))
     for other in others:
         if real == Path(os.path.realpath(other)) and (real.is_file() or not real.exists()):
             raise UsageError(
-                f"{out} would be written over",
+                f"refusing to overwrite {out}",
                 code="REPORT_FILE_TAKEN",
                 where=Location(path=str(other)),
-                why="it is evidence, or another file of the same command",
+                why="it is evidence, or another output of this command",
                 hint="name another file",
             )

@@ -1,4 +1,4 @@
-"""Which gates run on hardware here, and why the others do not."""
+"""The choice of gates that run on a device here, and why the others do not."""
 
 from __future__ import annotations
 
@@ -18,27 +18,11 @@ from patchkit.prove.verify.reuse import Reusing, model_identity
 from patchkit.toolchain.parts import BackendName
 
 
-def proven_where(passed: Sequence[str], emulated: Sequence[str] = (), archs: Sequence[str] = ()) -> str:
-    """A sentence for each kind of machine that gates passed on; ``emulated`` are those of an emulated GPU.
-
-    ``archs`` are the candidate's: of one that is for no GPU none is spoken of.
-    """
-    device = gate_names("device", "emulated")
-    proven = "Proven" if tuple(archs) == (PLAIN,) else "Proven without a GPU"
-    places = {
-        proven: [gate for gate in passed if gate not in device],
-        "Proven on the GPU": [gate for gate in passed if gate in device],
-        "Proven on an emulated GPU": emulated,
-    }
-    told = [f"{place}: {', '.join(gates)}." for place, gates in places.items() if gates]
-    return " ".join(told) or "Nothing is proven."
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """``gates`` can run here; ``not_here`` says of every other one why it cannot.
+    """The ``gates`` that can run on a device here; ``not_here`` has the reason for every other one.
 
-    ``fresh``: what passed before is run again. ``scheduler``: whose workers share the work.
+    ``fresh``: run again what has passed before. ``scheduler``: address of a Dask scheduler, if any.
     """
 
     backend: BackendName | None
@@ -48,12 +32,12 @@ class Hardware:
     scheduler: str | None = None
 
     def own_name(self, asked: str) -> str:
-        """The name under which a gate runs on this backend: ``logits`` on the CPU is ``logits@cpu``."""
+        """The name of a gate on this backend: ``logits`` on the CPU backend is ``logits@cpu``."""
         on_cpu = f"{asked}@cpu"
         return on_cpu if self.backend == "cpu" and on_cpu in cpu_names() else asked
 
 
-def choose_hardware(  # noqa: PLR0913 - what a user can ask for
+def choose_hardware(  # noqa: PLR0913 - one for each option
     archs: Sequence[str],
     backend: BackendName | None,
     *,
@@ -67,20 +51,20 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
     scheduler: str | None = None,
     only: Sequence[str] = (),
 ) -> Hardware:
-    """The gates for a backend; without one, for the candidate's GPU, which is emulated if it is not here.
+    """Choose the gates for a backend; by default for the candidate's GPU, emulated if it is not here.
 
     Args:
         archs: the GPUs of the candidate.
-        backend: what was asked for.
-        model: a GGUF of the user's, for the gates that run models.
-        text: what the gate logits reads with it.
-        no_gpu: run none of them.
-        runner: where programs run, if not here; it is taken to have the GPU.
-        fresh: run gates that passed before, on the same trees and machine, once more.
-        emulated: run them on the emulated GPU, though this machine may have it.
-        full: all cases, where the default on the emulated GPU or the CPU is a sample.
-        scheduler: a Dask scheduler, for compilers and the emulated GPU.
-        only: the gates that are asked for; none: all.
+        backend: of ``--backend``.
+        model: the user's GGUF model, for the gates that run models.
+        text: the text that gate logits reads with that model.
+        no_gpu: run none of these gates.
+        runner: where programs run, if not here; that machine is assumed to have the GPU.
+        fresh: run gates again that have passed on the same trees and machine.
+        emulated: use the emulated GPU even if this machine has the GPU.
+        full: all cases instead of a sample, on the emulated GPU and the CPU.
+        scheduler: address of a Dask scheduler, for compilers and the emulated GPU.
+        only: the selected gates; empty: all.
     """
     not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
     if tuple(archs) == (PLAIN,):
@@ -99,7 +83,7 @@ def choose_hardware(  # noqa: PLR0913 - what a user can ask for
         machine = Machine(backend="hip", emulates=arch, is_fresh=fresh)
     gates: list[Gate] = []
     if machine is None:
-        here = f"this machine has {', '.join(found)}" if found else "this machine has none"
+        here = f"this machine has {', '.join(found)}" if found else "this machine has no AMD GPU"
         why = f"needs {' or '.join(archs)}, which is not emulated; {here}"
         not_here |= dict.fromkeys(gate_names("device", "emulated"), why)
     else:

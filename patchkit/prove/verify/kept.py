@@ -1,7 +1,7 @@
-"""A gate whose result is taken again when nothing changed that it could see.
+"""Cached results of gates that need no device.
 
-What such a gate looks at are two trees, the series, a compiler and patchkit's own code. All of it is in one
-key, under which a result that passed is kept.
+Such a gate depends on two trees, the series, a compiler and patchkit's own code. A digest of all of them is
+the key under which a passed result is stored.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from patchkit.toolchain.machine import host_compiler
 from patchkit.toolchain.parts import sources_digest
 
 _FORMAT = 1
-_AGAIN = "; taken again: nothing that it looks at changed"
+_REUSED = "; reused: nothing that it checks has changed"
 
 
 def key_of_run(subject: Subject, workspace: Workspace, *, full: bool) -> str:
-    """The key of all that the gates of a run can see, those on a device aside."""
+    """Digest of everything that the gates of a run depend on, except for those on a device."""
     try:
         host = host_compiler(subject.reporter)
     except ToolchainError:
@@ -41,7 +41,7 @@ def key_of_run(subject: Subject, workspace: Workspace, *, full: bool) -> str:
         {
             "format": _FORMAT,
             "patchkit": own_code(),
-            "libraries": program_digest(),  # Python's version and those of what places edits, too
+            "libraries": program_digest(),  # with the versions of Python and of libraries
             "series": [_digest(each) for each in (series.patches, series.templates, series.profiles)],
             "baseline": subject.baseline_tree,
             "candidate": subject.candidate_tree,
@@ -57,7 +57,7 @@ def key_of_run(subject: Subject, workspace: Workspace, *, full: bool) -> str:
 
 @lru_cache(maxsize=1)
 def own_code() -> str:
-    """A digest of every file of the package."""
+    """Digest of every file of this package."""
     return _digest(Path(patchkit.__file__).parent)
 
 
@@ -67,7 +67,7 @@ def _digest(folder: Path) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A gate, with the key of the run and the store of results; ``fresh`` runs it anyway."""
+    """A gate with cached results. ``key`` is the run's; ``fresh`` runs the gate in any case."""
 
     inner: Gate
     key: str
@@ -76,23 +76,23 @@ class Kept:
 
     @property
     def name(self) -> str:
-        """The gate's own name."""
+        """Name of the gate."""
         return self.inner.name
 
     def run(self, subject: Subject) -> GateResult:
-        """Give the earlier result if the gate passed then, or run the gate; raises what the gate raises."""
+        """Return the cached result if the gate passed, else run the gate; raises what the gate raises."""
         key = key_of({"gate": self.name, "run": self.key})
         earlier = None if self.fresh else self._earlier(key)
         if earlier is not None:
             return GateResult(
                 gate=earlier.name,
                 verdict=earlier.verdict,
-                summary=earlier.summary + _AGAIN,
+                summary=earlier.summary + _REUSED,
                 evidence=earlier.evidence,
                 not_run=earlier.not_run,
                 lines=earlier.lines,
             )
-        self.store.drop(key)  # a fresh run need not pass
+        self.store.drop(key)  # the new run may fail
         result = self.inner.run(subject)
         if result.verdict == "passed":
             self.store.write(key, json.dumps(fields_of(result)).encode())

@@ -1,4 +1,4 @@
-"""What a branch must have passed before it is published: the ``[gates]`` table of series.toml."""
+"""Which gates a branch must pass before it is published: the ``[gates]`` table of series.toml."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from patchkit.prove.gates.registry import CPU_TESTS, NO_LONGER, entries, gate_na
 if TYPE_CHECKING:
     GateName = str
     DeviceGateName = str
-else:  # so that an error names what is near, and the schema has all of them
+else:  # a Literal, so that errors suggest similar names and the schema lists all
     GateName = Literal[gate_names()]
     DeviceGateName = Literal[gate_names("device")]
 
 
 def _of_today(names: object) -> object:
-    """Names in a list but for those of gates that an earlier version had."""
+    """The names in a list without those of gates that no longer exist."""
     return [name for name in names if name not in NO_LONGER] if isinstance(names, list) else names
 
 
@@ -32,10 +32,10 @@ GateNames = Annotated[Several[GateName], BeforeValidator(_of_today)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy(TomlTable):
-    """``[gates]``: ``optional`` ones may not have run when a branch is published, for the reason ``why``.
+    """``[gates]``: which gates must have passed when a branch is published.
 
-    Of the ``required`` ones that run on a device, those of ``hardware`` must have passed on the GPU itself;
-    for the others the emulated GPU is enough.
+    ``optional`` gates need not have run, for the reason ``why``. Of the ``required`` gates that run on a
+    device, those in ``hardware`` must have passed on the GPU itself; the others may be emulated.
     """
 
     required: Annotated[GateNames, Field(min_length=1)]
@@ -46,36 +46,33 @@ class GatePolicy(TomlTable):
     def __post_init__(self) -> None:
         named = [*self.required, *self.optional]
         twice = sorted({gate for gate in named if named.count(gate) > 1})
-        missing = [gate for gate in self.asked_of_all() if gate not in named]
+        missing = [gate for gate in self.must_name() if gate not in named]
         if twice:
             raise ValueError(f"named twice: {', '.join(twice)}")
         not_required = [gate for gate in self.hardware if gate not in self.required]
         if not_required:
-            raise ValueError(f"of hardware, but not required: {', '.join(not_required)}")
+            raise ValueError(f"in hardware, but not required: {', '.join(not_required)}")
         if missing:
-            raise ValueError(
-                f"every gate is required or optional, and these are neither: {', '.join(missing)}"
-            )
+            raise ValueError(f"gates that are neither required nor optional: {', '.join(missing)}")
 
     @classmethod
-    def asked_of_all(cls) -> tuple[str, ...]:
-        """The gates that are not optional where nobody names them.
+    def must_name(cls) -> tuple[str, ...]:
+        """The gates that ``[gates]`` has to name, as required or optional.
 
-        One that runs on the emulated GPU only cannot be asked of hardware, and one that looks at plain
-        patches says nothing of others.
+        Not those for the emulated GPU only, which hardware cannot run, nor those for plain patches only.
         """
         return tuple(entry.name for entry in entries("anywhere", "device") if not entry.plain_only)
 
     def of(self, archs: Sequence[str]) -> GatePolicy:
-        """What is asked of a candidate of these GPUs; of one for none whatever looks at plain patches."""
+        """The policy for a candidate of these GPUs; for a plain one only gates for plain patches."""
         if tuple(archs) != (PLAIN,):
             return self
-        asked = PlainGatePolicy.asked_of_all()
+        named = PlainGatePolicy.must_name()
         return PlainGatePolicy(
             required=tuple(
                 name
                 for name in plain_names()
-                if name in self.required or (name in asked and name not in self.optional)
+                if name in self.required or (name in named and name not in self.optional)
             ),
             optional=tuple(name for name in plain_names() if name in self.optional),
             why=self.why,
@@ -84,36 +81,36 @@ class GatePolicy(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainGatePolicy(GatePolicy):
-    """``[gates]`` of a plain series: it has no other gates than those that look at plain patches."""
+    """``[gates]`` of a plain series, which has only gates for plain patches."""
 
     def __post_init__(self) -> None:
-        # Not super(): a dataclass with slots is another class than the one that this was written in.
+        # Not super(): dataclass(slots=True) replaces the class, so the implicit __class__ cell is wrong.
         GatePolicy.__post_init__(self)
         others = [gate for gate in (*self.required, *self.optional) if gate not in plain_names()]
         if others:
             raise ValueError(
-                f"a plain series has no gate {', '.join(others)}; it has: {', '.join(plain_names())}"
+                f"a plain series cannot run gate {', '.join(others)}; it has: {', '.join(plain_names())}"
             )
 
     @classmethod
-    def asked_of_all(cls) -> tuple[str, ...]:
-        """Those that look at plain patches, but for upstream's tests: most of its files have none."""
+    def must_name(cls) -> tuple[str, ...]:
+        """The gates for plain patches except upstream's tests, since most upstream files have none."""
         return tuple(name for name in plain_names() if name != CPU_TESTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesWithPolicy(Series):
-    """series.toml as a whole; a series without ``[gates]`` asks for every gate that hardware can run."""
+    """The whole series.toml; without ``[gates]`` every gate that hardware can run is required."""
 
-    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=GatePolicy.asked_of_all(), why=""))
+    gates: GatePolicy = field(default_factory=lambda: GatePolicy(required=GatePolicy.must_name(), why=""))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainSeriesWithPolicy(SeriesWithPolicy):
-    """series.toml of a plain series."""
+    """The whole series.toml of a plain series."""
 
     gates: PlainGatePolicy = field(
-        default_factory=lambda: PlainGatePolicy(required=PlainGatePolicy.asked_of_all(), why="")
+        default_factory=lambda: PlainGatePolicy(required=PlainGatePolicy.must_name(), why="")
     )
 
 

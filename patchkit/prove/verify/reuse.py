@@ -1,7 +1,7 @@
-"""Evidence of an earlier run on a device, taken again when nothing that it rests on changed.
+"""Reuse of evidence from an earlier run on a device, as long as nothing that it depends on has changed.
 
-What hardware said stands above what an emulated GPU says: a pass on hardware is never replaced by an emulated
-one, and a failure on hardware is not undone by one.
+Hardware takes precedence over the emulated GPU: an emulated pass never replaces a pass on hardware, and does
+not undo a failure on hardware.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from patchkit.prove.gates.record import GateReport, read_gate
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
 
-_FORMAT = 3  # of what a gate looks at; a change makes earlier evidence unusable
+_FORMAT = 3  # of Identity; a new number makes earlier evidence unusable
 _PATIENCE_S = 30.0
-# What this machine lacks for an emulated GPU: a CPU that it was written for, and LLVM's disassembler.
+# Codes of what a machine may lack to emulate a GPU: a supported CPU, LLVM's disassembler.
 _CANNOT_EMULATE = frozenset({"EMULATOR_CPU_UNKNOWN", "DISASSEMBLER_MISSING"})
 
 # Kernel, processor, AMD's and NVIDIA's drivers, and the GPUs that AMD's driver knows. One fact a line.
@@ -41,9 +41,9 @@ exit 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reusing:
-    """A gate that takes earlier evidence. ``settings`` are its own, as text; ``fresh`` runs it anyway.
+    """A gate that reuses earlier evidence. ``settings``: its own settings as text.
 
-    ``emulated`` is the GPU that is emulated for it, if one is.
+    ``fresh`` runs it in any case. ``emulated`` is the GPU that is emulated for it, if one is.
     """
 
     inner: Gate
@@ -55,48 +55,50 @@ class Reusing:
 
     @property
     def name(self) -> str:
-        """The gate's own name."""
+        """Name of the gate."""
         return self.inner.name
 
     def run(self, subject: Subject) -> GateResult:
-        """Give the earlier result, or run the gate; raises what the gate raises."""
+        """Return the earlier result or run the gate; raises what the gate raises."""
         earlier = self.earlier(subject)
         if earlier is not None:
             subject.reporter.info(f"gate {self.name}: {earlier.summary}")
             return earlier
         identity, kept, path = self._kept(subject)
-        hardwares = self._hardwares(kept, identity)
+        from_hardware = self._from_hardware(kept, identity)
         result = self._run(subject)
-        if hardwares is not None and result.has_passed:
-            return hardwares.beside(path)
+        if from_hardware is not None and result.has_passed:
+            return from_hardware.after_emulated_pass(path)
         if result.evidence is None:
             return result
-        told: dict[str, object] = {
+        update: dict[str, object] = {
             "identity": identity,
             "run_at": self.now().isoformat(timespec="seconds"),
         }
         if self.emulated is not None:
-            told["emulated"] = self.emulated
-        return replace(result, evidence=result.evidence.model_copy(update=told))
+            update["emulated"] = self.emulated
+        return replace(result, evidence=result.evidence.model_copy(update=update))
 
     def earlier(self, subject: Subject) -> GateResult | None:
-        """What an earlier run found that still stands, if it passed. Raises what the runner raises."""
+        """The result of an earlier run if it passed and is still valid. Raises what the runner raises."""
         identity, kept, _ = self._kept(subject)
-        hardwares = self._hardwares(kept, identity)
-        stands = kept is not None and (hardwares is not None or kept.identity == identity)
-        if self.fresh or kept is None or not stands or not kept.gate.has_passed:
+        from_hardware = self._from_hardware(kept, identity)
+        is_valid = kept is not None and (from_hardware is not None or kept.identity == identity)
+        if self.fresh or kept is None or not is_valid or not kept.gate.has_passed:
             return None
-        return kept.again("on hardware; same trees, tools" if hardwares else "same trees, tools, machine")
+        return kept.reused(
+            "on hardware; same trees, tools" if from_hardware else "same trees, tools, machine"
+        )
 
     def _kept(self, subject: Subject) -> tuple[Identity, _Kept | None, Path]:
         path = subject.cache_root / "evidence" / subject.candidate_tree / f"{self.name}.json"
         return self._identity(subject), _load(path, self.name), path
 
-    def _hardwares(self, kept: _Kept | None, identity: Identity) -> _Kept | None:
-        return kept if self.emulated is not None and _is_hardwares(kept, identity) else None
+    def _from_hardware(self, kept: _Kept | None, identity: Identity) -> _Kept | None:
+        return kept if self.emulated is not None and _is_from_hardware(kept, identity) else None
 
     def _run(self, subject: Subject) -> GateResult:
-        """Run the gate; where no GPU can be emulated, that is no fault of the candidate."""
+        """Run the gate; a machine that cannot emulate the GPU is no failure of the candidate."""
         try:
             return self.inner.run(subject)
         except ToolchainError as error:
@@ -105,7 +107,7 @@ class Reusing:
             return GateResult(
                 gate=self.name,
                 verdict="not run",
-                summary=f"{self.emulated.gpu} is not here, and cannot be emulated: {error.message}",
+                summary=f"needs {self.emulated.gpu}, which cannot be emulated here: {error.message}",
                 not_run=(error.hint,) if error.hint else (),
             )
 
@@ -123,7 +125,7 @@ class Reusing:
         )
 
     def _machine(self) -> str:
-        """Of a run on an emulated GPU no driver, but the CPU, which computes the reference."""
+        """Facts that results depend on; of an emulated GPU no driver, but the CPU of the reference."""
         facts = machine_facts(self.runner)
         if self.emulated is None:
             return facts
@@ -131,14 +133,14 @@ class Reusing:
 
 
 def machine_facts(runner: Runner) -> str:
-    """Kernel, processor, GPUs and drivers of the machine, one a line."""
-    tag = f"facts-{dt.datetime.now(dt.UTC):%Y%m%d%H%M%S%f}"  # never the answer of an earlier day
+    """Kernel, processor, GPUs and drivers of the machine, one per line."""
+    tag = f"facts-{dt.datetime.now(dt.UTC):%Y%m%d%H%M%S%f}"  # unique, so that no earlier answer is reused
     job = Job(argv=("sh", "-c", _FACTS), tag=tag, timeout_s=_PATIENCE_S)
     return runner.run(job).stdout.decode("utf-8", "replace").strip()
 
 
 def model_identity(model: Path | None) -> str:
-    """A file of the user's by name, size and time of change; a model of patchkit's own never changes."""
+    """The user's file by name, size and time of change; patchkit's own models never change."""
     if model is None or not model.is_file():
         return "patchkit's own model"
     state = model.stat()
@@ -147,34 +149,34 @@ def model_identity(model: Path | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What an earlier run left of a gate on a device."""
+    """The evidence of an earlier run of a gate on a device."""
 
     gate: GateReport
     evidence: DeviceEvidence
     identity: Identity
 
-    def again(self, what: str) -> GateResult:
-        """The same result once more; ``what`` has not changed."""
+    def reused(self, what: str) -> GateResult:
+        """The same result; ``what`` has not changed since."""
         summary = self.gate.summary.partition("; evidence of ")[0]
         return GateResult(
             gate=self.gate.name,
             verdict=self.gate.verdict,
-            summary=f"{summary}; evidence of {self.evidence.run_at} taken again ({what})",
+            summary=f"{summary}; evidence of {self.evidence.run_at} reused ({what})",
             evidence=self.evidence,
             not_run=self.gate.not_run,
             lines=self.gate.lines,
         )
 
-    def beside(self, path: Path) -> GateResult:
-        """What hardware said, after the gate passed on an emulated GPU."""
+    def after_emulated_pass(self, path: Path) -> GateResult:
+        """The result of hardware, which counts, after the gate has passed on an emulated GPU."""
         if self.gate.has_passed:
-            return self.again("on hardware; the emulated GPU agrees today")
+            return self.reused("on hardware; the emulated GPU agrees today")
         error = GateError(
             f"gate {self.gate.name} failed on hardware on {self.evidence.run_at}: {self.gate.summary}",
             code="GATE_FAILED_ON_HARDWARE",
             where=Location(path=str(path)),
-            why="it passes on the emulated GPU, which does not undo what hardware showed of the same trees",
-            hint="run it on the machine with that GPU again",
+            why="it passes on the emulated GPU, but the failure on hardware takes precedence",
+            hint="run it again on the machine with that GPU",
         )
         return replace(
             GateResult.ended_by(self.gate.name, error), evidence=self.evidence, lines=self.gate.lines
@@ -182,7 +184,7 @@ class _Kept:
 
 
 def _load(path: Path, name: str) -> _Kept | None:
-    """What lies there; None for what cannot be read, or is of no run on a device."""
+    """The evidence at ``path``; None if it cannot be read or is not of a run on a device."""
     try:
         gate = read_gate(path.read_bytes(), str(path))
     except (OSError, EvidenceUnreadable, EvidenceMalformed):
@@ -193,13 +195,13 @@ def _load(path: Path, name: str) -> _Kept | None:
     return _Kept(gate=gate, evidence=evidence, identity=evidence.identity)
 
 
-def _is_hardwares(kept: _Kept | None, identity: Identity) -> bool:
-    """Whether it says what hardware did with the same trees, built by the same tools for the same backend."""
+def _is_from_hardware(kept: _Kept | None, identity: Identity) -> bool:
+    """Whether it is of hardware that ran the same trees, built by the same tools for the same backend."""
     if kept is None or kept.evidence.emulated is not None or kept.gate.verdict == "not run":
         return False
-    return _bytes_of(kept.identity) == _bytes_of(identity)
+    return _build_identity(kept.identity) == _build_identity(identity)
 
 
-def _bytes_of(one: Identity) -> tuple[str, ...]:
+def _build_identity(one: Identity) -> tuple[str, ...]:
     backend = one.settings.partition(" ")[0]
     return (one.format, one.baseline_tree, one.candidate_tree, one.toolchain, backend)

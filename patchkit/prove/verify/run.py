@@ -1,4 +1,4 @@
-"""Running the gates over a candidate, in order of cost, and saying what was proven and what was not."""
+"""Run the gates on a candidate in order of cost, and write the evidence."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from patchkit.prove.verify.timings import Stage, Stopwatch
 from patchkit.toolchain.compiler import journal_file, open_store
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
-NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
+NOTHING = "nothing to prove: the candidate has no patch"
 
 
 class UnknownGate(UsageError):
-    """``--gate`` names no gate."""
+    """``--gate`` has an unknown name."""
 
     code = "UNKNOWN_GATE"
 
@@ -113,7 +113,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether every gate that was to run did, and none failed."""
+        """Whether every selected gate ran, and none failed."""
         return not self.failed and self.stopped is None and self.nothing is None
 
     @property
@@ -123,7 +123,7 @@ class Report:
 
     @property
     def gate_records(self) -> list[dict[str, object]]:
-        """Each gate without its evidence, which is in a file of its own."""
+        """Each gate without its evidence, which is in a separate file."""
         return [
             {
                 **fields_of(gate),
@@ -134,7 +134,7 @@ class Report:
         ]
 
 
-def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most of them out
+def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
     workspace: Workspace,
     *,
     archs: Sequence[str],
@@ -146,20 +146,19 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
     hardware: Hardware | None = None,
     then: Callable[[Path], None] | None = None,
 ) -> Report:
-    """Run the gates, of a candidate without a patch none; evidence goes to ``<cache>/evidence/<tree>``.
+    """Run the gates and write the evidence to ``<cache>/evidence/<tree>``; without a patch no gate runs.
 
-    ``candidate`` is one that no branch names yet; by default it is that of
-    ``archs`` on ``upstream``. Without ``hardware`` only the gates run that need no GPU. ``then`` gets the
-    folder of the evidence once it is complete, also when the run ends in the middle. Another run over
-    the same tree is waited for.
+    ``candidate`` is one that has no branch yet; by default it is the one of ``archs`` on ``upstream``.
+    Without ``hardware`` only gates run that need no GPU. ``then`` is called with the evidence folder once it
+    is complete, also if the run ends early. Waits for another run on the same tree.
 
     Raises:
-        UnknownGate: ``only`` names none.
-        STORE_PLACE_BAD: ``PATCHKIT_STORE`` is no place of a store.
+        UnknownGate: a name in ``only`` is no gate.
+        STORE_PLACE_BAD: ``PATCHKIT_STORE`` does not name a store.
         CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to verify.
         ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
-        ToolchainError, CacheError: a gate could not be run; the evidence says which and why, and what the
-            gates before it found.
+        ToolchainError, CacheError: a gate could not run; the evidence has the reason and the results of the
+            gates before it.
     """
     watch = Stopwatch(workspace.reporter)
     workspace = replace(workspace, reporter=watch)
@@ -201,31 +200,31 @@ def run_verify(  # noqa: PLR0913 - all but the first by name; callers leave most
         if hardware.scheduler is not None:
             subject = replace(subject, scheduler=hardware.scheduler)
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
-    asked = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
+    chosen = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
     key, fresh = key_of_run(subject, workspace, full=full), hardware.fresh or full
     passed = store_in(workspace.cache_root, "gates")
     anywhere = [
-        Kept(inner=load(entry.gate).make(setup), key=key, store=passed, fresh=fresh) for entry in asked
+        Kept(inner=load(entry.gate).make(setup), key=key, store=passed, fresh=fresh) for entry in chosen
     ]
     gates = (*anywhere, *hardware.gates)
     not_here = _not_here(only, hardware)
     results: list[GateResult] = []
     with lock_evidence(workspace.cache_root, report.tree, workspace.reporter):
         try:
-            for made in _run(gates, subject, only, report.folder, watch):
-                results.append(made)  # noqa: PERF402 - kept when the next one raises
+            for result in _run(gates, subject, only, report.folder, watch):
+                results.append(result)  # noqa: PERF402 - kept when the next one raises
         except (PatchkitError, KeyboardInterrupt) as error:
-            # What an earlier run proved must not stand beside a run that ended in the middle.
+            # The folder must not keep evidence of an earlier run next to a run that ended early.
             results += _cut_short(gates[len(results) :], error, report.folder)
             code = error.code if isinstance(error, PatchkitError) else "INTERRUPTED"
-            with contextlib.suppress(PatchkitError):  # a full disk is being told already
+            with contextlib.suppress(PatchkitError):  # a full disk is reported already
                 _finish(
                     replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
                 )
             raise
         store.journal.keep(journal_file(workspace.cache_root, tree))
         if store.shared is not None:
-            watch.info(f"{store.shared.fetched} results came from {store.shared.place}")
+            watch.info(f"{store.shared.taken} results reused from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 
@@ -257,12 +256,12 @@ def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
 
 
 def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | None) -> Report:
-    """The report of a candidate without a patch; nothing is exported and no compiler is looked for."""
+    """The report of a candidate without a patch; needs no compiler."""
     here = [name for name in gate_names("anywhere") if name in ladder_of(report.archs)]
     names = dict.fromkeys((*here, *(gate.name for gate in hardware.gates), *hardware.not_here))
     report = _finish(replace(report, gates=tuple(_skipped(name, NOTHING) for name in names)), None)
-    # Upstream's tree is the same for every GPU: what lies there was never evidence of a patch. The report was
-    # written first: an older one must not lose what it names.
+    # Evidence of upstream's own tree, which all GPUs share, is of no patch. The new report is written first:
+    # an older one must not lose the files that it names.
     with disk_errors(report.folder, "removing old evidence"):
         for name in (*gate_names(), *cpu_names()):
             (report.folder / f"{name}.json").unlink(missing_ok=True)
@@ -274,12 +273,12 @@ def _nothing(report: Report, hardware: Hardware, then: Callable[[Path], None] | 
 def _cut_short(
     gates: Sequence[Gate], error: PatchkitError | KeyboardInterrupt, folder: Path
 ) -> list[GateResult]:
-    """The gate that ``error`` ended, with its evidence, and those behind it."""
-    told = "interrupted in the middle"
+    """The gate that ``error`` ended, with its evidence, and those after it."""
+    summary = "interrupted"
     problems: tuple[PatchkitError, ...] = ()
     if isinstance(error, PatchkitError):
-        told, problems = error.message, (error,)
-    broken = GateResult(gate=gates[0].name, verdict="not run", summary=told, problems=problems)
+        summary, problems = error.message, (error,)
+    broken = GateResult(gate=gates[0].name, verdict="not run", summary=summary, problems=problems)
     with contextlib.suppress(CacheError):  # as above
         _write(folder / f"{broken.gate}.json", broken)
     return [
@@ -326,24 +325,24 @@ def _refuse_unknown(only: Sequence[str], hardware: Hardware, archs: Sequence[str
         if name in hardware.not_here:
             raise UnknownGate(
                 f"gate '{name}' cannot run here: it {hardware.not_here[name]}",
-                hint=f"gates that can: {', '.join(here)}",
+                hint=f"gates that can run: {', '.join(here)}",
             )
         others = tuple(name for name in hardware.not_here if name not in here)
         hint = f"gates: {', '.join((*here, *others))}"
-        raise UnknownGate(f"there is no gate '{name}'", hint=hint)
+        raise UnknownGate(f"unknown gate '{name}'", hint=hint)
 
 
 def _tools(toolchain: Toolchain, candidate: Candidate) -> tuple[str, ...]:
     rocwmma = {arch: rocwmma_for(toolchain, arch) for arch in candidate.archs}
-    told = [
+    tools = [
         f"clang {toolchain.clang_version} ({toolchain.clang})",
         f"HIP headers {toolchain.hip_version} ({'ROCm' if toolchain.kind == 'rocm' else 'SDK of patchkit'})",
     ]
     for arch, one in rocwmma.items():
-        kind = f" ({one.kind})" if one is not None and one.kind != "git" else ""  # git's version names itself
-        what = "none" if one is None else f"{one.version}{kind}"
-        told.append(f"rocWMMA for {arch}: {what}")
-    return tuple(told)
+        kind = f" ({one.kind})" if one is not None and one.kind != "git" else ""
+        version = "none" if one is None else f"{one.version}{kind}"
+        tools.append(f"rocWMMA for {arch}: {version}")
+    return tuple(tools)
 
 
 def _write(path: Path, document: object) -> None:
@@ -351,5 +350,5 @@ def _write(path: Path, document: object) -> None:
 
 
 def failures(report: Report) -> list[PatchkitError]:
-    """Every problem of every gate."""
+    """All problems of all gates."""
     return [problem for gate in report.gates for problem in gate.problems]

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: processor seconds by stage and by what the tools did."""
+"""Time spent by a run: processor seconds per stage and kind of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OWN = "patchkit"
 
 
 class Spent(Record):
-    """One kind of work in one stage: how many tools ran, and their processor seconds."""
+    """One kind of work in one stage: number of tool processes, and their processor seconds."""
 
     work: str
     tools: Count
@@ -25,9 +25,9 @@ class Spent(Record):
 
 
 class Stage(Record):
-    """One stage, most often a gate: ``seconds`` by the clock, and what was done in it.
+    """One stage, usually a gate: ``seconds`` of wall clock, and the work done in it.
 
-    The work ``patchkit`` is patchkit's own process, which counts as one tool.
+    The work ``patchkit`` is that of patchkit's own process, counted as one tool.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Stage(Record):
 
     @property
     def cpu_s(self) -> float:
-        """Processor seconds of everything in it."""
+        """Total processor seconds."""
         return sum(each.cpu_s for each in self.spent)
 
 
 class Stopwatch:
-    """A reporter that hands everything on, and adds up what tools used. Threads may share it."""
+    """A reporter that forwards everything and sums the processor time of tools. Thread-safe."""
 
     def __init__(self, reporter: Reporter) -> None:
         self._reporter = reporter
@@ -51,12 +51,12 @@ class Stopwatch:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages that ended, in order."""
+        """The finished stages, in order."""
         return tuple(self._stages)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """What happens in the block is of that stage."""
+        """Count the work inside the ``with`` block for that stage."""
         with self._lock:
             self._used.clear()
         began, own = time.monotonic(), _own_cpu_s()
@@ -74,34 +74,34 @@ class Stopwatch:
             self._stages.append(Stage(name=name, seconds=round(seconds, 2), spent=tuple(spent)))
 
     def used(self, work: Work, cpu_s: float) -> None:
-        """A tool has ended."""
+        """Add the time of a tool that has ended."""
         with self._lock:
             self._used[work].append(cpu_s)
         self._reporter.used(work, cpu_s)
 
     def step(self, text: str) -> None:
-        """Hand on."""
+        """Forward."""
         self._reporter.step(text)
 
     def info(self, text: str) -> None:
-        """Hand on."""
+        """Forward."""
         self._reporter.info(text)
 
     def warn(self, text: str) -> None:
-        """Hand on."""
+        """Forward."""
         self._reporter.warn(text)
 
     def command(self, text: str) -> None:
-        """Hand on."""
+        """Forward."""
         self._reporter.command(text)
 
     def progress(self, text: str, unit: str) -> AbstractContextManager[Advance]:
-        """Hand on."""
+        """Forward."""
         return self._reporter.progress(text, unit)
 
 
 def timings_table(stages: tuple[Stage, ...]) -> list[str]:
-    """The stages as lines of text: seconds by the clock, then processor seconds, with the number of tools."""
+    """The stages as a text table: wall clock, then processor seconds with the number of tool processes."""
     done = {each.work for stage in stages for each in stage.spent}
     works = [work for work in (*get_args(Work), _OWN) if work in done]
     head = ["stage", "clock", "processor", *works]
@@ -120,10 +120,10 @@ def _row(name: str, seconds: float, stages: tuple[Stage, ...] | list[Stage], wor
     cells = [name, f"{seconds:.0f}", f"{sum(each.cpu_s for each in stages):.0f}"]
     for work in works:
         spent = [each for stage in stages for each in stage.spent if each.work == work]
-        told = f"{sum(each.cpu_s for each in spent):.0f}"
+        text = f"{sum(each.cpu_s for each in spent):.0f}"
         if work != _OWN:
-            told += f" ({sum(each.tools for each in spent)})"
-        cells.append(told if spent else "-")
+            text += f" ({sum(each.tools for each in spent)})"
+        cells.append(text if spent else "-")
     return cells
 
 

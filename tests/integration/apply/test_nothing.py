@@ -43,9 +43,8 @@ def test_no_gate_runs_no_compiler_is_needed_and_the_answer_is_no_yes(empty) -> N
     done = empty.run(*VERIFY, env=_NO_ROCM)
     assert done.returncode == 10, done.stderr
     assert "Proven" not in done.stdout
-    last = done.stdout.rstrip().splitlines()[-1]
-    assert last.startswith("NOTHING TO PROVE: the candidate has no patch.")
-    assert last.endswith(f"No pin of the lock has a patch for {WITHOUT}.")
+    assert "Nothing to prove: the candidate has no patch" in done.stdout
+    assert f"No pin of the lock has a patch for {WITHOUT}." in " ".join(done.stdout.split())
     told = empty.run(*VERIFY, "--json", env=_NO_ROCM)
     document = json.loads(told.stdout)
     assert (told.returncode, document["ok"], document["nothing_to_prove"]) == (10, False, True)

@@ -61,9 +61,10 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> N
     argv = ("verify", "--no-gpu", *SEED, "--gate", "anchors")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
-    assert "ok     anchors     10 edits of 3 patches resolve to 24 places, as in the candidate" in out
-    assert "-      isolation   not run: not asked for" in out
-    assert "-      backend-ops not run" in out
+    assert "passed   anchors      10 edits of 3 patches resolve to 24 places, as in the candidate" in out
+    assert "skipped  isolation    not selected with --gate" in out
+    assert "skipped  backend-ops  not selected" in out
+    assert "does it fit?   3 patches apply; not checked: isolation, compile, resources, launch" in out
     evidence = json.loads((candidate_cache / "evidence" / TREE / "anchors.json").read_text())
     assert len(evidence["evidence"]["edits"]) == 10
     code, out, _ = patchkit(*argv, "--json", cache=candidate_cache)
@@ -83,8 +84,8 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path:
     adopt(candidate_cache, series, "candidate/gfx1151/b6900")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == ExitCode.GATE_FAILED
-    assert "FAILED anchors" in out
-    assert "this candidate must not be published" in out
+    assert "FAILED   anchors" in out
+    assert "does it fit?   no: anchors failed" in out
     assert "error[ANCHORS_STALE]: ggml/src/ggml-cuda/fattn-wmma-config.cuh" in err
     assert "patchkit apply --arch gfx1151" in err
 
@@ -101,12 +102,12 @@ def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
             argv += ["--gate", gate]
         code, out, err = patchkit(*argv, cache=gates_cache)
         assert code == 0, err
-        code, again, err = patchkit(*argv, cache=gates_cache)
+        code, again, err = patchkit(*argv, "--json", cache=gates_cache)
         assert code == 0, err
-        code, out, err = patchkit(*argv, "--fresh", cache=gates_cache)
+        code, out, err = patchkit(*argv, "--fresh", "--json", cache=gates_cache)
     assert code == 0, err
-    assert again.count("taken again: nothing that it looks at changed") == 4
-    assert "taken again" not in out
+    assert again.count("reused: nothing that it checks has changed") == 4
+    assert "reused" not in out
     assert "440 of 440 readings identical (11 units, 40 configurations)" in out
     assert "host branch of HIP proven on 2 of 2 units" in out
     assert "0 passes compiled now" in out

@@ -257,7 +257,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     verify = ("verify", "--no-gpu", *SEED, "--gate", "anchors", *options, *cache)
     code, _, err = run(*verify)
     assert code == 0, err
-    assert "isolation</b> <span>not run: not asked for" in names["html"].read_text("utf-8")
+    assert "isolation</b> <span>skipped: not selected with --gate" in names["html"].read_text("utf-8")
     suite = ET.parse(names["junit"]).getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"
@@ -265,7 +265,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 12 gates 1 passed")
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
-    assert "ok     anchors: 10 edits of 3 patches" in out
+    assert "passed   anchors      10 edits of 3 patches" in out
     assert run("report", *SEED, *cache)[1] == out
 
     # Then an anchor breaks: the finding lies in the patch.toml, at the line of the edit.

@@ -48,7 +48,7 @@ def test_the_shipped_series_names_every_gate() -> None:
 
 @pytest.mark.parametrize(
     ("hardware", "says"),
-    [(("bench",), None), (("launch",), "launch"), (("logits",), "of hardware, but not required: logits")],
+    [(("bench",), None), (("launch",), "launch"), (("logits",), "in hardware, but not required: logits")],
     ids=["of the required ones", "needs no device", "not required"],
 )
 def test_hardware_is_asked_for_required_gates_on_a_device(
@@ -112,7 +112,7 @@ def test_a_plain_series_has_the_gates_of_plain_patches_and_no_other(tmp_path: Pa
     for wrong, says in (
         (
             '"anchors"',
-            "every gate is required or optional, and these are neither: cpu-build",
+            "gates that are neither required nor optional: cpu-build",
         ),
         (_quoted(GATES)[1:-1], "launch"),
     ):

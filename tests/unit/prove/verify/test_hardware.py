@@ -14,7 +14,7 @@ from patchkit.prove.build import Machine
 from patchkit.prove.gates.emulated import emulator_digest, not_proven_on, verdict_on
 from patchkit.prove.gates.registry import cpu_names, gate_names
 from patchkit.prove.verify import hardware
-from patchkit.prove.verify.hardware import choose_hardware, proven_where
+from patchkit.prove.verify.hardware import choose_hardware
 from patchkit.prove.verify.reuse import Reusing
 
 
@@ -117,19 +117,6 @@ def test_other_backends_keep_the_names(backend) -> None:
     assert choose_hardware(("gfx1151",), backend, model=None).own_name("logits") == "logits"
 
 
-@pytest.mark.parametrize(
-    ("passed", "told"),
-    [
-        ((), "Nothing is proven."),
-        (("anchors", "launch"), "Proven without a GPU: anchors, launch."),
-        (("backend-ops", "bench"), "Proven on the GPU: backend-ops, bench."),
-        (("anchors", "logits@cpu"), "Proven without a GPU: anchors, logits@cpu."),
-    ],
-)
-def test_what_passed_is_told_by_the_machine_it_ran_on(passed: tuple[str, ...], told: str) -> None:
-    assert proven_where(passed) == told
-
-
 def test_a_plain_candidate_needs_no_gpu_and_may_run_on_the_cpu(monkeypatch) -> None:
     monkeypatch.setattr(hardware, "detect_gpus", lambda: ("gfx1151",))
     chosen = choose_hardware(("plain",), None, model=None)
@@ -137,9 +124,3 @@ def test_a_plain_candidate_needs_no_gpu_and_may_run_on_the_cpu(monkeypatch) -> N
     on_cpu = choose_hardware(("plain",), "cpu", model=None)
     assert tuple(gate.name for gate in on_cpu.gates) == cpu_names()
     assert list(on_cpu.not_here) == ["isolation"]
-    assert proven_where(("anchors",), archs=("plain",)) == "Proven: anchors."
-
-
-def test_what_passed_on_an_emulated_gpu_is_told_apart() -> None:
-    told = "Proven without a GPU: anchors. Proven on an emulated GPU: logits, bench."
-    assert proven_where(("anchors",), ("logits", "bench")) == told

@@ -1,4 +1,4 @@
-"""When a gate's earlier result is taken again, and that nothing else is."""
+"""When the earlier result of a gate is reused, and when it is not."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_pass_is_taken_again_and_says_so_once(world: World) -> None:
     assert (
         second
         == third
-        == replace(first, summary=f"{first.summary}; taken again: nothing that it looks at changed")
+        == replace(first, summary=f"{first.summary}; reused: nothing that it checks has changed")
     )
 
 

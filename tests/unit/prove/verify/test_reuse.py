@@ -1,4 +1,4 @@
-"""Evidence that is taken again, and when it is not."""
+"""When evidence of an earlier run is reused, and when it is not."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_gate_that_passed_is_not_run_again_and_says_so(verify) -> None:
     for _ in range(2):
         again = verify(gate)
         assert again.summary == (
-            "4 same; evidence of 2026-01-02T03:04:05+00:00 taken again (same trees, tools, machine)"
+            "4 same; evidence of 2026-01-02T03:04:05+00:00 reused (same trees, tools, machine)"
         )
         assert (again.lines, again.not_run, again.evidence) == (first.lines, first.not_run, first.evidence)
     assert len(gate.runs) == 1
@@ -129,7 +129,7 @@ def test_a_pass_on_hardware_is_never_replaced_by_an_emulated_one(verify) -> None
     verify(Counting())
     gate, kept = _emulated(verify)
     assert (len(gate.runs), kept.verdict, kept.evidence.emulated) == (0, "passed", None)
-    assert "taken again (on hardware; same trees, tools)" in kept.summary
+    assert "reused (on hardware; same trees, tools)" in kept.summary
     gate, kept = _emulated(verify, fresh=True)
     assert (len(gate.runs), kept.verdict, kept.evidence.emulated) == (1, "passed", None)
     assert "the emulated GPU agrees today" in kept.summary
@@ -157,7 +157,7 @@ class Raising(Counting):
 def test_where_no_gpu_can_be_emulated_the_gate_is_not_run_and_the_run_goes_on(verify) -> None:
     result = verify(Raising(), emulated=_ON)
     assert (result.verdict, result.problems) == ("not run", ())
-    assert result.summary == "gfx1151 is not here, and cannot be emulated: the compiler has no libLLVM"
+    assert result.summary == "needs gfx1151, which cannot be emulated here: the compiler has no libLLVM"
     with pytest.raises(ToolchainError):
         verify(Raising(code="EMULATOR_NOT_BUILT"), emulated=_ON)
     with pytest.raises(ToolchainError):

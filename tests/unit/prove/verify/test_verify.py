@@ -78,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(verify, "find_toolchain", lambda *_: toolchain)
     monkeypatch.setattr(verify, "make_subject", lambda *_: SimpleNamespace(reporter=NullReporter()))
     monkeypatch.setattr(verify, "find_candidate", lambda *_: (repository, candidate))
-    runs = count()  # nothing of an earlier run is taken again here
+    runs = count()  # nothing of an earlier run is reused here
     monkeypatch.setattr(verify, "key_of_run", lambda *_, full: f"run {next(runs)}, {full}")
     series = SeriesDir(root=ROOT, origin="checkout")
     workspace = Workspace(series=series, cache_root=tmp_path / "cache", reporter=NullReporter())
@@ -201,7 +201,7 @@ def test_what_is_not_asked_for_is_listed(run, tmp_path: Path) -> None:
     assert rows["compile"][0] == "passed"
 
 
-@pytest.mark.parametrize(("name", "says"), [("bench", "cannot run here"), ("isolat", "there is no gate")])
+@pytest.mark.parametrize(("name", "says"), [("bench", "cannot run here"), ("isolat", "unknown gate")])
 def test_an_unknown_gate_is_refused(run, name: str, says: str) -> None:
     with pytest.raises(verify.UnknownGate, match=says) as caught:
         run(only=("isolation", name))
@@ -238,7 +238,7 @@ def test_reports_are_made_of_a_run_that_ended_in_the_middle(
     is_interrupted = isinstance(error, KeyboardInterrupt)
     assert seen == [(True, None), (False, "INTERRUPTED" if is_interrupted else "TOOL_CRASHED")]
     told = _document(tmp_path, "compile.json")["summary"]
-    assert told == ("interrupted in the middle" if is_interrupted else CRASH.message)
+    assert told == ("interrupted" if is_interrupted else CRASH.message)
 
 
 def test_a_report_that_cannot_be_written_does_not_hide_why_the_run_ended(run) -> None:
