@@ -39,15 +39,15 @@ def _summary(report: Report, width: int, *, details: bool) -> Iterator[str]:
     if report.answers and report.notes:
         yield ""
     for note in report.notes:
-        yield from _wrapped(note, width)
+        # A note without answers above it has the command to type, which must stay on one line.
+        yield from _wrapped(note, width) if report.answers else (note,)
     if details and report.patches:
         yield from ("", "patches:")
         for patch in report.patches:
             yield from _wrapped(f"{patch.name}: {patch.title} ({patch.gain})", width, first="  ", indent=6)
     yield from _unproven(report, width, details=details)
-    if report.gates:
-        counts = f" {report.headline[:1].lower()}{report.headline[1:]}" if report.answers else ""
-        yield from ("", f"gates:{counts}")
+    if report.gates and report.answers:
+        yield from ("", f"gates: {report.headline[:1].lower()}{report.headline[1:]}")
         yield from _gates(report.gates, width)
     yield from _next(report)
     if report.folder and not details:

@@ -159,7 +159,7 @@ def command(
     terminal = settings.terminal
     if not settings.json:
         # Before publishing, which may end with an error.
-        terminal.data(summarize(report, shutil.get_terminal_size((100, 24)).columns).rstrip("\n"))
+        terminal.data(summarize(workspace, report, shutil.get_terminal_size((100, 24)).columns).rstrip("\n"))
         if timings:
             terminal.data("\n".join(["", "seconds (tools):", *timings_table(report.timings)]))
     published = None

@@ -70,9 +70,11 @@ class RunRecord(RunFile):
 
     ``strays``: gates with evidence of another run in the same folder, which is ignored. ``nothing``: None,
     unless the candidate has no patch, so no gate ran; then it says on which pins there are patches.
+    ``arch_options`` name its GPUs on a command line: none in a series without GPUs; None if not known.
     """
 
     folder: str
     strays: tuple[str, ...]
     files: tuple[EvidenceFile, ...]
     nothing: str | None = None
+    arch_options: Many[str] | None = None

@@ -138,8 +138,9 @@ def _is_on_cpu(gate: GateReport) -> bool:
 def _has_subject(run: RunRecord, gate: GateReport) -> bool:
     """Whether the candidate has something that the gate checks: not all have patches for every build."""
     entry = find_entry(gate.name)
-    is_for_others = entry is not None and entry.plain_only and run.archs != (PLAIN,)
-    return not is_for_others or gate.verdict != "not run" or gate.has_broken
+    if entry is None or gate.verdict != "not run" or gate.has_broken:
+        return True
+    return entry.plain is True if run.archs == (PLAIN,) else not entry.plain_only
 
 
 def _outcomes(gates: Iterable[GateReport]) -> str:
@@ -164,7 +165,7 @@ def _is_faster(run: RunRecord) -> Answer:
         state = "yes" if is_judged else "partly"
     else:
         parts.append("not measured in this run")
-    known = list(_known_gains(run.patches))
+    known = list(_known_gains(run.patches)) if run.archs != (PLAIN,) else []
     if known:
         parts.append(_by_patch(run, known))
     if speed is not None and speed.verdict == MODELLED and speed.evidence is not None:
@@ -219,7 +220,8 @@ def patch_summaries(run: RunRecord) -> tuple[PatchSummary, ...]:
 
 def command_line(run: RunRecord, verb: str, *options: str) -> str:
     """A patchkit command for this candidate, as it can be typed."""
-    words = ["patchkit", verb, *(word for arch in run.archs for word in ("--arch", arch))]
+    archs = [word for arch in run.archs for word in ("--arch", arch)]
+    words = ["patchkit", verb, *(archs if run.arch_options is None else run.arch_options)]
     pin = run.branch.rpartition("/")[2]
     if _PIN.fullmatch(pin):
         words += ["--upstream", pin]
@@ -284,12 +286,13 @@ def _groups(run: RunRecord) -> Iterator[Unproven]:
         what=f"anything about {gpus} by gates that ran on the CPU backend",
         command=command_line(run, "verify"),
         details=(
-            *_reasons(gate for gate in undecided if _is_on_cpu(gate)),
+            *_reasons(gate for gate in undecided if gate.name.endswith(_ON_CPU)),
             *remarks.take(lambda gate, _: gate.endswith(_ON_CPU)),
         ),
     )
     for gate in undecided:
-        if gate.name != "bench" and not _is_on_cpu(gate):
+        if gate.name != "bench" and not gate.name.endswith(_ON_CPU):
+            remarks.drop(gate.name)  # parts of what did not run at all
             yield Unproven(what=f"{gate.name}: {gate.summary}", command="", details=_reasons([gate]))
     limits = remarks.take(lambda *_: True)
     counts = Counter(gate for gate, _ in limits)
@@ -321,6 +324,10 @@ class _Remarks:
         taken = tuple(pair for pair in self.pairs if is_wanted(*pair))
         self.pairs = [pair for pair in self.pairs if pair not in taken]
         return taken
+
+    def drop(self, name: str) -> None:
+        """Remove those of one gate."""
+        self.pairs = [pair for pair in self.pairs if pair[0] != name]
 
 
 def _skipped_groups(

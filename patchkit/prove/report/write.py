@@ -109,7 +109,7 @@ def read_evidence(
             why="both candidates have the same tree, and the other one was verified last",
             hint=shlex.join(["patchkit", "verify", *words, "--upstream", pin]),
         )
-    return evidence
+    return evidence.model_copy(update={"arch_options": _options(workspace, evidence.archs)})
 
 
 def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
@@ -131,9 +131,14 @@ def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table
     return str(load(find_format(form).render)(run.report(sweep=sweep, version=version)))
 
 
-def summarize(found: Report, width: int) -> str:
+def summarize(workspace: Workspace, found: Report, width: int) -> str:
     """The terminal summary of a run that has just ended, wrapped at ``width``."""
-    return terminal_summary(_as_read(found).report(), width)
+    run = _as_read(found).model_copy(update={"arch_options": _options(workspace, found.archs)})
+    return terminal_summary(run.report(), width)
+
+
+def _options(workspace: Workspace, archs: Sequence[str]) -> tuple[str, ...]:
+    return tuple(arch_options(archs, workspace.series.profiles))
 
 
 def _as_read(found: Report) -> Run:

@@ -74,7 +74,7 @@ def sweep(tmp_path: Path) -> Path:
     [
         ("html", '<th scope="row">b6900'),
         ("markdown", r"| b6900 | clean\* |"),
-        ("terminal", "  b6900  clean*\n  A star: the edited function changed upstream."),
+        ("terminal", "  b6900  clean*\n  *: the edited function changed upstream."),
     ],
 )
 def test_the_matrix_of_a_sweep_is_part_of_the_report(sweep: Path, form: str, row: str) -> None:
