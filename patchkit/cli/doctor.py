@@ -142,7 +142,7 @@ def _rocm(found: RocmInstallation | None) -> str:
     where = f"{found.place.root} ({found.place.origin})"
     if found.missing_parts:
         raise _Absent(
-            f"{where} lacks {' and '.join(found.lacks)}",
+            f"{where} lacks {' and '.join(found.missing_parts)}",
             f"install ROCm's development packages, or run {_INSTALL}",
         )
     what = f"{found.version or found.hip_version}, {where}"
@@ -159,7 +159,7 @@ def _rocm(found: RocmInstallation | None) -> str:
     return what
 
 
-def _check_build(what: str, found: Found) -> None:
+def _check_build(what: str, found: RocmInstallation) -> None:
     """Raise _Absent if llama.cpp cannot be built with this ROCm."""
     if found.release[: len(_OLDEST_ROCM)] < _OLDEST_ROCM:
         raise _Absent(
@@ -169,7 +169,7 @@ def _check_build(what: str, found: Found) -> None:
     if found.missing_packages:
         raise _Absent(
             f"{what}: cannot build llama.cpp, because CMake packages (lib/cmake/NAME/NAME-config.cmake) are "
-            f"missing: {', '.join(found.lacks_for_build)}",
+            f"missing: {', '.join(found.missing_packages)}",
             "install ROCm's packages hip-dev, hipblas-dev and rocblas-dev (on Debian and Ubuntu: "
             f"libamdhip64-dev, libhipblas-dev, librocblas-dev); to compile without ROCm: {_INSTALL}",
         )

@@ -85,13 +85,13 @@ guard_options = click.option(
 more_values = packed("wanted", dict, *_MORE)
 
 
-def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> Wanted:
+def make_wanted(given: dict[str, Any], workspace: Workspace, name: str | None = None) -> PatchOptions:
     """Make the request from the option values; a plain series needs no guard.
 
     Raises click.MissingParameter.
     """
     (guard,) = require_guards((given["guard"],) if given["guard"] else (), workspace)
-    return Wanted(**{**given, "guard": guard}, id=name)
+    return PatchOptions(**{**given, "guard": guard}, id=name)
 
 
 def require_guards(given: tuple[str, ...], workspace: Workspace) -> tuple[str, ...]:

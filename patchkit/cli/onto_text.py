@@ -67,8 +67,8 @@ def _draw_replaced(screen: Screen, found: OntoPlan, *, verbose: bool) -> None:
     screen.prose(f"Already in your commit, from patchkit: {', '.join(each.id for each in own)}")
     if verbose:
         screen.code(*(f"{each.sha[:12]}  {each.id}{' (rebased)' if each.is_copy else ''}" for each in own))
-    if found.no_more:
-        gone = ", ".join(found.no_more)
+    if found.not_replaced:
+        gone = ", ".join(found.not_replaced)
         screen.prose(f"Not in the new branch any more: {gone} (-v shows why)", role="caution")
 
 
@@ -95,7 +95,7 @@ def draw_onto(screen: Screen, applied: OntoReport, series: SeriesDir, *, verbose
 
 def _draw_headline(screen: Screen, applied: OntoReport) -> None:
     found, top = applied.onto, applied.onto.clone.top
-    on = f"{found.commit.sha[:12]} (upstream {found.build.told})"
+    on = f"{found.commit.sha[:12]} (upstream {found.build.known_by})"
     if applied.is_current:
         are = counted(len(found.replaced), "patch is", "patches are")
         head = f"already applied and current: {are} in {on}; no branch was created in {top}"

@@ -10,7 +10,7 @@ from patchkit.base.text import counted
 from patchkit.carry.candidate.decision import MoreTrust
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.selection import Terms
-from patchkit.carry.series.trust import Standing
+from patchkit.carry.series.trust import Assessment
 from patchkit.cli.screen import Cell, Screen
 
 # Roles (colours) of the states of a patch: applied by default, only on request, not at all.
@@ -26,7 +26,7 @@ def add_titles(screen: Screen, titles: Iterable[tuple[str, str]]) -> None:
     screen.table(rows)
 
 
-def describe_level(standing: Standing) -> str:
+def describe_level(standing: Assessment) -> str:
     """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
     if standing.loses:
         return f"slower, measured by {_names(standing.losses)}"
@@ -52,7 +52,7 @@ def _names(sources: Sequence[str]) -> str:
 
 def gain_text(patch: Patch, terms: Terms) -> str:
     """Return the gain to expect, shortened to a few clauses; empty if nothing is known."""
-    claims = [claim for claim in terms.standing.claims if claim.says in ("gain", "mends")]
+    claims = [claim for claim in terms.assessment.claims if claim.says in ("gain", "mends")]
     text = patch.expected.effect or next((claim.figure for claim in claims), "")
     text = " ".join(text.split())
     if len(text) <= _GAIN_LENGTH:

@@ -211,7 +211,7 @@ def _draw(
 ) -> None:
     candidate, decision = applied.candidate, applied.decision
     pin, skipped = decision.pin, applied.skipped
-    gpus = "" if candidate.archs == (PLAIN,) else f" for {told_archs(candidate.archs)}"
+    gpus = "" if candidate.archs == (PLAIN,) else f" for {format_archs(candidate.archs)}"
     if applied.available is not None:
         screen.prose(f"{candidate.branch}: no patches{gpus}, the branch equals llama.cpp {pin.title}")
         screen.prose(applied.available.sentence)

@@ -166,7 +166,7 @@ def _machine_here(workspace: Workspace) -> Callable[[str, BackendName], Measured
     return read
 
 
-def _maker(workspace: Workspace) -> Made:
+def _maker(workspace: Workspace) -> PlacePatches:
     """Return what places sets of patches that no lock records, as apply does, without making a branch."""
     return partial(place, workspace=workspace)
 
@@ -212,7 +212,7 @@ def _add(settings: Settings, files: tuple[Path, ...]) -> int:
     """
     workspace = settings.workspace()
 
-    def add(path: Path) -> Checked:
+    def add(path: Path) -> CheckedFile:
         # A new checker each time, so that it recognises a copy of a file that was added just now.
         return add_file(path, workspace.series, _checker(workspace))
 
@@ -223,7 +223,9 @@ def _checker(workspace: Workspace) -> Checker:
     return make_checker(workspace.series, _maker(workspace), dt.datetime.now(dt.UTC).date())
 
 
-def _each(settings: Settings, files: Sequence[Path], do: Callable[[Path], Checked], *, added: bool) -> int:
+def _each(
+    settings: Settings, files: Sequence[Path], do: Callable[[Path], CheckedFile], *, added: bool
+) -> int:
     """Process every file, then report all errors; return the exit code."""
     errors: list[PatchkitError] = []
     found: list[tuple[Path, CheckedFile]] = []
@@ -314,7 +316,7 @@ def _export_lines(file: EvidenceFile, place: Path) -> Iterator[str]:
     )
 
 
-def _checked_lines(path: Path, found: Checked, *, added: bool) -> Iterator[str]:
+def _checked_lines(path: Path, found: CheckedFile, *, added: bool) -> Iterator[str]:
     state = "valid"
     if added:
         state = f"added as evidence/{found.file.name}" if found.is_new else "already in the series"
@@ -333,8 +335,8 @@ def _is_renamed(path: Path, file: EvidenceFile) -> bool:
     return path.name != file.name and re.fullmatch(r".+-b\d+-[0-9a-f]{12}\.json", path.name) is not None
 
 
-def _patch_lines(one: PatchSaid) -> Iterator[str]:
+def _patch_lines(one: PatchEffect) -> Iterator[str]:
     yield f"  {one.patch}: {one.becomes}"
     if not one.validity.counts:
         yield f"    does not count: {one.validity.why}"
-    yield from (f"    {each.told}, {each.test.model}" for each in one.measured)
+    yield from (f"    {each.text}, {each.test.model}" for each in one.measured)

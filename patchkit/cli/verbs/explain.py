@@ -264,7 +264,7 @@ def _operation(op: str, lines: list[PathLine]) -> Iterator[str]:
     sizes = ", ".join(dict.fromkeys(line.sizes for line in lines))
     yield ""
     yield f"  {op} ({sizes}), by batch size in tokens"
-    blocks: dict[object, list[Line]] = {}
+    blocks: dict[object, list[PathLine]] = {}
     for line in lines:
         alike = tuple(span.alike for span in line.after), tuple(span.alike for span in line.before)
         blocks.setdefault(alike, []).append(line)

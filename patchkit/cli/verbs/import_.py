@@ -117,7 +117,7 @@ def command(
         raise UsageError("--force requires --update", code="USAGE_VALUE", hint="omit --force")
     workspace = settings.workspace()
     given["guards"] = require_guards(given["guards"], workspace)
-    request = QueueRequest(wanted=Wanted(guard=given["guards"][0], **wanted, id=name), **given)
+    request = QueueRequest(wanted=PatchOptions(guard=given["guards"][0], **wanted, id=name), **given)
     done = import_changes(request, workspace)
     if not isinstance(done, QueueReport):
         settings.show(done, describe_written(done))

@@ -166,7 +166,7 @@ def _draw_patches(
     for each in patches:
         terms = decision.terms[each.patch.id][0]
         rows.append(((each.patch.id, ROLES[state]), each.patch.title))
-        level = [describe_level(terms.standing)] if shows_level else []
+        level = [describe_level(terms.assessment)] if shows_level else []
         text = ": ".join([*level, *filter(None, [gain_text(each.patch, terms)])])
         if text:
             rows.append(("", (text, "muted")))

@@ -76,5 +76,5 @@ def _lines(done: Relocked, lock: Path) -> Iterator[str]:
     yield from (f"  {name}: removed, because its GPU has no profile any more" for name in done.dropped)
 
 
-def _state(one: Recorded) -> str:
+def _state(one: RecordedResult) -> str:
     return "recorded" if one.changed else "unchanged"

@@ -382,7 +382,7 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[Beside]]]:
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[MeasuredComparison]]]:
     """Return the times by test and side, and by test the measurements of the same in the series' evidence."""
     files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
     measured: dict[str, list[MeasuredComparison]] = {}

@@ -55,7 +55,7 @@ def command(settings: Settings, given: ApplyOptions, *, show_text: bool) -> int:
     errors = error_as_json(problems) if plan.errors else {}
 
     def draw(screen: Screen) -> None:
-        screen.prose(f"{plan.pin.title_with_id} for {told_archs(plan.archs)}", role="heading")
+        screen.prose(f"{plan.pin.title_with_id} for {format_archs(plan.archs)}", role="heading")
         if found is not None:
             draw_classes(screen, found, verbose=settings.verbose)
         _draw(screen, plan, request.accept_faults, show_text=show_text)
@@ -104,4 +104,4 @@ def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
             if edit.parameters is not None:
                 yield f"  of several functions of that name, the one with the parameters {edit.parameters}"
             yield from (f"  | {row}".rstrip() for row in edit.text.strip("\n").splitlines())
-    yield from patch.told_files
+    yield from patch.format_files

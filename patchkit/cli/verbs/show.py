@@ -141,7 +141,7 @@ def _draw_patch(
 ) -> None:
     screen.prose(f"{patch.id}: {patch.title}", role="heading")
     screen.heading("What it does")
-    screen.paragraphs(patch.why.strip() or _NOT_WRITTEN, indent=2)
+    screen.paragraphs((patch.why or _NOT_WRITTEN).strip(), indent=2)
     _draw_gain(screen, patch, catalogue)
     _draw_risks(screen, patch, catalogue, doubts)
     _draw_trial(screen, patch, catalogue, series)
@@ -157,11 +157,11 @@ def _draw_gain(screen: Screen, patch: Patch, catalogue: Catalogue) -> None:
         screen.prose(f"Source: {expected.source}.", indent=2, role="muted")
     elif not patch.claims:
         screen.prose(_NOT_WRITTEN, indent=2)
-    build = build_name(catalogue.told_build(patch))
+    build = build_name(catalogue.label_build(patch))
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
-        if terms.standing.claims:
-            state = f"{profile.arch} on {build}: {STATES[terms.default]}, {describe_level(terms.standing)}"
+        if terms.assessment.claims:
+            state = f"{profile.arch} on {build}: {STATES[terms.default]}, {describe_level(terms.assessment)}"
             screen.prose(state, indent=2, role=ROLES[terms.default])
     for claim in patch.claims:
         facts = [claim.on.isoformat()] if claim.on is not None else []
@@ -184,7 +184,7 @@ def _draw_risks(screen: Screen, patch: Patch, catalogue: Catalogue, doubts: tupl
         for claim in patch.claims
         if claim.says in ("loss", "mixed")
     ]
-    levels = {catalogue.terms(patch, profile).standing.level for profile in catalogue.profiles}
+    levels = {catalogue.terms(patch, profile).assessment.level for profile in catalogue.profiles}
     if "modelled" in levels:
         risks.append("The gain is predicted by a timing model; no one has measured this patch on a GPU.")
     elif any(claim.indirect for claim in patch.claims):
@@ -201,19 +201,19 @@ def _draw_trial(screen: Screen, patch: Patch, catalogue: Catalogue, series: Seri
         return
     arch, state = min(standings.items(), key=lambda one: one[1] != "on")
     needed = [*_required(patch, catalogue), patch.id]
-    build = catalogue.told_build(patch)
+    build = catalogue.label_build(patch)
     words = ["patchkit", "apply", *arch_options([arch], series.profiles)]
     words += ["--upstream", build_name(build)] if build != catalogue.lock.default else []
     where = arch if build == catalogue.lock.default else f"{arch} on llama.cpp {build_name(build)}"
     screen.heading("How to try it")
     if state == "on":
         without = [other.id for other in catalogue.patches if patch.id in _required(other, catalogue)]
-        without = [name for name in without if catalogue.standing(name, arch) == "on"]
+        without = [name for name in without if catalogue.default_of(name, arch) == "on"]
         screen.prose(f"It is on by default for {where}. To exclude it:", indent=2)
         screen.code("  " + shlex.join([*words, *_repeated("--without", [*without, patch.id])]))
     else:
         screen.prose(f"It is optional for {where}. To add it:", indent=2)
-        with_ = [name for name in needed if catalogue.standing(name, arch) != "on"]
+        with_ = [name for name in needed if catalogue.default_of(name, arch) != "on"]
         screen.code("  " + shlex.join([*words, *_repeated("--with", with_)]))
     words[1] = "pick"
     screen.prose("To measure it on your machine:", indent=2)
@@ -243,7 +243,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
     screen.table(
         [
             *([("without it", patch.without)] if patch.without else []),
-            ("upstream", patch.standing),
+            ("upstream", patch.upstream_text),
             ("builds", f"{build_name(patch.builds.first)} to {last}: {patch.builds.why}"),
             ("file", str(patch.where)),
         ]
@@ -254,7 +254,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
         where = f"{edit.function or 'the file'}, {edit.file}"
         rows.append((edit.id, f"{edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"))
     screen.table(rows)
-    screen.code(*patch.told_files)
+    screen.code(*patch.format_files)
     if patch.links:
         screen.heading("Links")
         screen.code(*patch.links)
@@ -313,7 +313,7 @@ def _draw_arch(screen: Screen, *, profile: ArchProfile, catalogue: Catalogue) ->
     rows: list[tuple[Cell, ...]] = []
     for patch, terms in sorted(here, key=lambda one: list(ROLES).index(one[1].default)):
         role = ROLES[terms.default]
-        rows.append(((patch.id, role), (STATES[terms.default], role), describe_level(terms.standing)))
+        rows.append(((patch.id, role), (STATES[terms.default], role), describe_level(terms.assessment)))
     screen.table(rows)
     if not rows:
         screen.code("none")

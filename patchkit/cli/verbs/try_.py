@@ -78,7 +78,7 @@ def command(
         run=run,
         environ=os.environ,
         likely=likely,
-        hear=on_kernels,
+        on_kernels=on_kernels,
     )
     if watch:
         _watch(settings, workspace, again, run=run)

@@ -81,7 +81,7 @@ def is_clean_report(report: Path) -> bool:
 
 def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
     """The kept run whose requested units still have the same code."""
-    listed = store.look(key)
+    listed = store.find_or_fetch(key)
     if listed is None:
         return None
     try:
@@ -89,7 +89,7 @@ def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
         asked = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
         return None  # a unit is missing or does not compile; the run itself will report that
-    return store.look(_with(key, asked))
+    return store.find_or_fetch(_with(key, asked))
 
 
 def _keep(

@@ -37,7 +37,7 @@ class Visited(Line):
         return self.stage, self.round, self.model, self.arm, self.again
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The visit as text."""
         again = ", repeated" if self.again else ""
         return f"stage {self.stage}, round {self.round}, {self.model} with {listed(self.arm)}{again}"
@@ -63,7 +63,7 @@ class Checked(Line):
         return (self.arm,)
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """The check as text."""
         return f"check of {listed(self.arm)}"
 

@@ -22,7 +22,7 @@ from patchkit.carry.series.measured import (
     validity_of,
 )
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.series.trust import Standing, standing_of
+from patchkit.carry.series.trust import Assessment, assess_claims
 from patchkit.prove.evidence.check import Checker, PlacePatches
 
 

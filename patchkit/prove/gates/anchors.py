@@ -149,8 +149,8 @@ def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> Gat
         code="ANCHORS_STALE",
         where=[] if part is None else Location(path=f"commit {part.commit[:12]}", label=part.id),
         why=(
-            f"apply for {format_archs(subject.archs)} would write a different commit: the series changed since "
-            "then, or the branch is for other GPUs than its name says"
+            f"apply for {format_archs(subject.archs)} would write a different commit: the series changed "
+            "since then, or the branch is for other GPUs than its name says"
         ),
         hint=_apply(subject),
     )

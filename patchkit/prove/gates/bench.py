@@ -190,7 +190,7 @@ class BenchEvidence(DeviceEvidence):
                 is_modelled=False,
                 source=f"measured by {self.runner}, {one.verdict}",
             )
-        yield from (one.shown for one in self.tests)
+        yield from (one.strip for one in self.tests)
         yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(

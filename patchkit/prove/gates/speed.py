@@ -501,9 +501,9 @@ def compare_with_measured(
         low, high = min(0.0, judged.interval[0]), max(0.0, judged.interval[1])
         outside = [one for one in rows if one.verdict.high < low or one.verdict.low > high]
         if outside:
-            tests = ", ".join(f"{one.told} by {one.file.who}" for one in outside[:_SHOWN])
+            tests = ", ".join(f"{one.text} by {one.file.who}" for one in outside[:_SHOWN])
             doubt = f"measured outside of the model's error: {tests}"
-    shown = tuple(f"measured by {one.file.who}: {one.told}" for one in rows[:_SHOWN])
+    shown = tuple(f"measured by {one.file.who}: {one.text}" for one in rows[:_SHOWN])
     return judged.model_copy(update={"measured": shown, "doubt": doubt})
 
 

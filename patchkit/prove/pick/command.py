@@ -174,7 +174,7 @@ def run_pick(
     )
     device = machine.label if request.is_modelled else f"{machine.label} of {runner.name}"
     label = LABEL if request.is_modelled else MEASURED
-    with open_journal(root, setup, ENTRIES, made=(PICKED, RESULT), fresh=request.fresh) as journal:
+    with open_journal(root, setup, ENTRIES, derived=(PICKED, RESULT), fresh=request.fresh) as journal:
         workspace.reporter.step(f"picking from {counted(len(arms.members), 'patch', 'patches')}, in {root}")
         if not request.is_modelled:
             keep_machine(root, workspace.cache_root, runner, backend, arms.whole.archs[0], toolchain)

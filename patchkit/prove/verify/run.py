@@ -24,7 +24,7 @@ from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.selection import terms_of
-from patchkit.carry.series.trust import LEVELS, Level, Standing
+from patchkit.carry.series.trust import LEVELS, Assessment, Level
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import NOT_SELECTED, SKIPPED, Gate, GateResult, RunSetup
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, ladder_of, load, plain_names
@@ -60,17 +60,17 @@ class CandidatePatch:
     gain: str
 
     @classmethod
-    def of(cls, patch: Patch, standings: Mapping[str, Standing]) -> CandidatePatch:
+    def of(cls, patch: Patch, assessments: Mapping[str, Assessment]) -> CandidatePatch:
         """Make it from the claims about the patch on each GPU."""
-        levels = [each.level for each in standings.values()]
+        levels = [each.level for each in assessments.values()]
         known = [level for level in levels if level is not None]
-        sentences = {arch: each.sentence() for arch, each in standings.items()}
+        sentences = {arch: each.sentence() for arch, each in assessments.items()}
         is_same = len(set(sentences.values())) == 1
         return cls(
             id=patch.id,
             title=patch.title,
             trust=max(known, key=LEVELS.index) if known and len(known) == len(levels) else None,
-            sources=tuple(dict.fromkeys(who for each in standings.values() for who in each.gains)),
+            sources=tuple(dict.fromkeys(who for each in assessments.values() for who in each.gains)),
             gain=next(iter(sentences.values()))
             if is_same
             else "; ".join(f"{arch}: {sentence}" for arch, sentence in sentences.items()),
@@ -224,7 +224,7 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
             raise
         store.journal.keep(journal_file(workspace.cache_root, tree))
         if store.shared is not None:
-            watch.info(f"{store.shared.taken} results reused from {store.shared.place}")
+            watch.info(f"{store.shared.fetched} results reused from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 
@@ -244,8 +244,10 @@ def _patches(workspace: Workspace, candidate: Candidate) -> Iterator[CandidatePa
         patch = series.patch(name)
         if patch is None:
             continue
-        standings = {each.arch: terms_of(series, patch, each, candidate.build).standing for each in profiles}
-        yield CandidatePatch.of(patch, standings)
+        assessments = {
+            each.arch: terms_of(series, patch, each, candidate.build).assessment for each in profiles
+        }
+        yield CandidatePatch.of(patch, assessments)
 
 
 def _finish(report: Report, then: Callable[[Path], None] | None) -> Report:
