@@ -19,7 +19,7 @@ from pathlib import Path
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
-from patchkit.toolchain.sdk.apt import Client, Wanted, make_client
+from patchkit.toolchain.sdk.apt import AvailablePackage, Client, make_client
 from patchkit.toolchain.sdk.install import machine_entries
 from patchkit.toolchain.sdk.packages import unpack
 from patchkit.toolchain.sdk.sources import choose_mirror
@@ -87,7 +87,7 @@ def _fetch(folder: Path) -> None:
         return
 
 
-def _choose(client: Client, suite: str) -> tuple[Wanted, ...]:
+def _choose(client: Client, suite: str) -> tuple[AvailablePackage, ...]:
     client.update(f"the suite {suite}")
     return client.closure(_PACKAGES, f"the suite {suite}")
 

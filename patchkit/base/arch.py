@@ -295,7 +295,7 @@ def list_profiles(folder: Path) -> tuple[str, ...]:
     return archs
 
 
-def refuse_gpu(folder: Path, named: str) -> UsageError:
+def plain_series_error(folder: Path, named: str) -> UsageError:
     """The error for a GPU named with a plain series; ``folder`` as in :func:`list_profiles`."""
     return UsageError(
         f"{'a GPU' if named == PLAIN else repr(named)} is named, but the series in use is GPU-independent",
@@ -339,7 +339,7 @@ def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
         },
     )
     _check_complete(profile)
-    check_stated(arch, document, _names_of(profile, arch))
+    check_expected(arch, document, _names_of(profile, arch))
     return profile, document
 
 
@@ -348,7 +348,7 @@ def _check_name(folder: Path, arch: str) -> None:
     if arch in known:
         return
     if is_plain(folder):
-        raise refuse_gpu(folder, arch)
+        raise plain_series_error(folder, arch)
     if _GENERIC.fullmatch(arch):
         raise UsageError(
             f"{arch} is a generic target; patchkit supports exact gfx ids only",
@@ -429,7 +429,7 @@ def _names_of(profile: GpuProfile, arch: str) -> dict[tuple[str, ...], tuple[obj
     }
 
 
-def check_stated(
+def check_expected(
     arch: str, document: Document, stated: Mapping[tuple[str, ...], tuple[object, object]]
 ) -> None:
     """Check the values that follow from the gfx id; a typo would make a guard match another GPU.

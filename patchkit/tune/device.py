@@ -38,7 +38,7 @@ Measure = Callable[[Setting, int], Comparison]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RankedArm:
     """An arm after its last rung, with its comparison to upstream's build."""
 
     arm: Setting
@@ -53,7 +53,7 @@ class Race:
     other, or if the first is not faster than upstream's build.
     """
 
-    standings: tuple[Standing, ...]
+    standings: tuple[RankedArm, ...]
     winner: Setting | None
     why: str
 
@@ -66,11 +66,11 @@ def race(arms: Sequence[Setting], measure: Measure) -> Race:
     if not arms:
         raise ValueError("no arms")
     running = list(dict.fromkeys(arms))
-    out: list[Standing] = []
-    current: list[Standing] = []
+    out: list[RankedArm] = []
+    current: list[RankedArm] = []
     for rung in range(RUNGS):
         rounds = FIRST_ROUNDS * 2**rung
-        current = [Standing(arm=arm, comparison=measure(arm, rounds)) for arm in running]
+        current = [RankedArm(arm=arm, comparison=measure(arm, rounds)) for arm in running]
         current.sort(key=_place)
         if rung + 1 < RUNGS:
             kept = _survivors(current)
@@ -81,11 +81,11 @@ def race(arms: Sequence[Setting], measure: Measure) -> Race:
     return Race(standings=(*current, *out), winner=winner, why=why)
 
 
-def _place(standing: Standing) -> tuple[float, Setting]:
+def _place(standing: RankedArm) -> tuple[float, Setting]:
     return (-standing.comparison.effect.middle, standing.arm)
 
 
-def _survivors(standings: Sequence[Standing]) -> int:
+def _survivors(standings: Sequence[RankedArm]) -> int:
     """The number of arms to keep: the faster half, plus any arm within noise of the last one kept."""
     kept = -(-len(standings) // 2)
     last = standings[kept - 1].comparison
@@ -97,7 +97,7 @@ def _survivors(standings: Sequence[Standing]) -> int:
     return kept
 
 
-def _verdict(standings: Sequence[Standing]) -> tuple[Setting | None, str]:
+def _verdict(standings: Sequence[RankedArm]) -> tuple[Setting | None, str]:
     first = standings[0]
     if first.comparison.verdict != "faster":
         return None, f"the first is {first.comparison.verdict} compared with upstream's build"

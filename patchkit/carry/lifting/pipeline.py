@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from patchkit.base.arch import list_profiles, refuse_gpu
+from patchkit.base.arch import list_profiles, plain_series_error
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
@@ -199,7 +199,7 @@ def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
     if guard == "none":
         return None
     if is_plain(folder):
-        raise refuse_gpu(folder, guard)
+        raise plain_series_error(folder, guard)
     every = load_profiles(folder, list_profiles(folder))
     found = tuple(each for each in every if each.arch == guard or guard in each.families[:1])
     if not found:

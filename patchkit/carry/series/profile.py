@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 
-from patchkit.base.arch import Facts, GpuProfile, check_stated, list_profiles, read_profile
+from patchkit.base.arch import Facts, GpuProfile, check_expected, list_profiles, read_profile
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable
@@ -199,7 +199,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     """
     profile, document = read_profile(folder, arch, ArchProfile)
     profile = replace(profile, patches=dict(sorted(profile.patches.items())))
-    check_stated(
+    check_expected(
         arch, document, {("build", "cmake", "GPU_TARGETS"): (profile.build.cmake.get("GPU_TARGETS"), arch)}
     )
     _check_tuning(profile)

@@ -10,7 +10,7 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.cli.settings import Settings, verb
-from patchkit.toolchain.sdk.install import Request, RocWmmaChoice, install, remove
+from patchkit.toolchain.sdk.install import InstallRequest, RocWmmaChoice, install, remove
 from patchkit.toolchain.sdk.pins import load_pins
 from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
@@ -58,7 +58,7 @@ def command(
         return
     prefix: Prefix | None
     if action == "install":
-        request = Request(
+        request = InstallRequest(
             cache_root=settings.cache_root(),
             pins=load_pins(),
             environ=os.environ,

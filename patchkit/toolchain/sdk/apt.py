@@ -138,7 +138,7 @@ _PROXIES = ("http_proxy", "https_proxy", "no_proxy", "all_proxy")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class AvailablePackage:
     """A package in the index, with the ``size`` of its file in bytes."""
 
     name: str
@@ -169,7 +169,7 @@ class Client:
         done = self._run(["apt-cache", "pkgnames", prefix], "the package index", _ANSWER_S)
         return tuple(sorted(done.stdout.decode("utf-8", "replace").split()))
 
-    def find(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
+    def find(self, names: Sequence[str], what: str) -> tuple[AvailablePackage, ...]:
         """The candidate versions of exactly these packages, without dependencies.
 
         Raises:
@@ -186,12 +186,12 @@ class Client:
             )
         return found
 
-    def closure(self, names: Sequence[str], what: str) -> tuple[Wanted, ...]:
+    def closure(self, names: Sequence[str], what: str) -> tuple[AvailablePackage, ...]:
         """The candidate versions of these packages and of all their dependencies."""
         argv = ["apt-get", "install", "--print-uris", "--no-install-recommends", "-y", *names]
         return _parse_uris(self._run(argv, what, _ANSWER_S).stdout)
 
-    def download(self, wanted: Sequence[Wanted], into: Path, what: str) -> None:
+    def download(self, wanted: Sequence[AvailablePackage], into: Path, what: str) -> None:
         """Download packages into a folder; apt verifies them by the index."""
         with disk_errors(into, "creating a folder for packages"):
             into.mkdir(parents=True, exist_ok=True)
@@ -299,9 +299,9 @@ def _no_apt(program: str) -> ToolchainError:
     )
 
 
-def _batches(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, ...]]:
+def _batches(wanted: Sequence[AvailablePackage]) -> Iterator[tuple[AvailablePackage, ...]]:
     """Groups of packages for one run of apt: a compromise between its startup time and progress updates."""
-    batch: list[Wanted] = []
+    batch: list[AvailablePackage] = []
     for one in wanted:
         batch.append(one)
         if sum(each.size for each in batch) >= _BATCH_BYTES:
@@ -311,12 +311,12 @@ def _batches(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, ...]]:
         yield tuple(batch)
 
 
-def _parse_uris(output: bytes) -> tuple[Wanted, ...]:
+def _parse_uris(output: bytes) -> tuple[AvailablePackage, ...]:
     r"""Parse lines of ``'URI' name_version_arch.deb size digest``; colons in versions are written as %3a."""
     wanted = []
     for line in output.decode("utf-8", "replace").splitlines():
         found = re.fullmatch(r"'[^']*' ([^_\s]+)_([^_\s]+)_\S+\.deb (\d+)(?: \S+)?\s*", line)
         if found is not None:
             version = urllib.parse.unquote(found[2])
-            wanted.append(Wanted(name=found[1], version=version, size=int(found[3])))
+            wanted.append(AvailablePackage(name=found[1], version=version, size=int(found[3])))
     return tuple(wanted)

@@ -13,7 +13,7 @@ from patchkit.base.errors import PatchkitError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.sdk.apt import Client, Wanted
+from patchkit.toolchain.sdk.apt import AvailablePackage, Client
 from patchkit.toolchain.sdk.flags import leading_number
 from patchkit.toolchain.sdk.packages import unpack
 from patchkit.toolchain.sdk.prefix import Package
@@ -47,8 +47,8 @@ exec "$usr/lib/llvm-{major}/bin/${{0##*/}}" "$@"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiler:
-    """``path`` is absolute for an installed compiler, else relative to the prefix."""
+class SdkCompiler:
+    """A compiler; ``path`` is absolute for an installed one, else relative to the prefix."""
 
     path: str
     version: str
@@ -57,7 +57,7 @@ class Compiler:
 
 def find_compiler(
     environ: Mapping[str, str], *, minimum: int, arch: str, reporter: Reporter
-) -> tuple[Compiler | None, tuple[str, ...]]:
+) -> tuple[SdkCompiler | None, tuple[str, ...]]:
     """The newest usable clang that is installed, and the reasons why newer ones were rejected."""
     rejections: list[str] = []
     for path in _clangs(environ):
@@ -67,14 +67,14 @@ def find_compiler(
         except PatchkitError as error:
             version, reason = None, error.message
         if version is not None and reason is None:
-            return Compiler(path=str(path), version=version), tuple(rejections)
+            return SdkCompiler(path=str(path), version=version), tuple(rejections)
         rejections.append(f"{path}: {reason}")
     return None, tuple(rejections)
 
 
 def obtain_compiler(
     client: Client, prefix: Path, *, minimum: int, at_least: int, rejections: tuple[str, ...]
-) -> Compiler:
+) -> SdkCompiler:
     """Unpack the newest clang of the machine's own suites into ``prefix``/compiler.
 
     Args:
@@ -115,10 +115,12 @@ def obtain_compiler(
     packages = unpack(prefix / "debs", wanted, prefix / "compiler", client.reporter)
     _write_wrappers(prefix, newest)
     version = clang_version(prefix / "bin" / "clang++", client.reporter) or str(newest)
-    return Compiler(path="bin/clang++", version=version, packages=packages)
+    return SdkCompiler(path="bin/clang++", version=version, packages=packages)
 
 
-def parts_to_unpack(closure: Sequence[Wanted], installed: Container[str]) -> tuple[Wanted, ...]:
+def parts_to_unpack(
+    closure: Sequence[AvailablePackage], installed: Container[str]
+) -> tuple[AvailablePackage, ...]:
     """The packages of a compiler's dependencies that the prefix must contain.
 
     These are all of LLVM's own packages, installed or not, and the shared libraries that the machine lacks.

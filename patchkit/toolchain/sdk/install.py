@@ -15,8 +15,8 @@ from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.sdk.apt import Client, Wanted, make_client, read_apt_config
-from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, obtain_compiler
+from patchkit.toolchain.sdk.apt import AvailablePackage, Client, make_client, read_apt_config
+from patchkit.toolchain.sdk.compiler import SdkCompiler, find_compiler, obtain_compiler
 from patchkit.toolchain.sdk.flags import hip_arguments, leading_number
 from patchkit.toolchain.sdk.hipcc import write_hipcc
 from patchkit.toolchain.sdk.packages import unpack
@@ -33,7 +33,7 @@ from patchkit.toolchain.sdk.prefix import (
 )
 from patchkit.toolchain.sdk.rocwmma import FetchFolder, obtain_rocwmma
 from patchkit.toolchain.sdk.smoke import smoke
-from patchkit.toolchain.sdk.sources import Entry, choose_mirror, load_entries
+from patchkit.toolchain.sdk.sources import AptSource, choose_mirror, load_entries
 from patchkit.toolchain.sdk.stubs import build_stubs, complete_layout
 from patchkit.toolchain.sdk.versions import (
     bitcode_llvm,
@@ -50,7 +50,7 @@ _BITCODE = "usr/lib/**/amdgcn/bitcode/ocml.bc"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class InstallRequest:
     """What to install.
 
     ``environ`` provides PATH and proxies; ``fetch`` fetches rocWMMA from its remote; ``suites`` overrides
@@ -65,7 +65,7 @@ class Request:
     rocwmma: RocWmmaChoice = "auto"
     rocwmma_url: str | None = None
     again: bool = False
-    entries: tuple[Entry, ...] | None = None
+    entries: tuple[AptSource, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +74,10 @@ class _Fetched:
 
     suite: str
     packages: tuple[Package, ...]
-    compiler: Compiler
+    compiler: SdkCompiler
 
 
-def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
+def make_prefix(new: Path, request: InstallRequest, reporter: Reporter) -> Record:
     """Create a prefix in the empty folder ``new``, and return its record.
 
     Raises:
@@ -129,7 +129,7 @@ def make_prefix(new: Path, request: Request, reporter: Reporter) -> Record:
     return record
 
 
-def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _Fetched:
+def _fetch(new: Path, scratch: Path, request: InstallRequest, reporter: Reporter) -> _Fetched:
     entries = machine_entries(reporter) if request.entries is None else request.entries
     mirror = choose_mirror(entries)
     suites = request.suites or request.pins.suites
@@ -164,7 +164,7 @@ def _fetch(new: Path, scratch: Path, request: Request, reporter: Reporter) -> _F
     )
 
 
-def machine_entries(reporter: Reporter) -> tuple[Entry, ...]:
+def machine_entries(reporter: Reporter) -> tuple[AptSource, ...]:
     """The apt sources of this machine, from the files that its apt configuration names."""
     text = read_apt_config(
         ["shell", "MAIN", "Dir::Etc::sourcelist/f", "PARTS", "Dir::Etc::sourceparts/d"], reporter
@@ -173,7 +173,7 @@ def machine_entries(reporter: Reporter) -> tuple[Entry, ...]:
     return load_entries(Path(paths.get("MAIN", "/")), Path(paths.get("PARTS", "/nowhere")))
 
 
-def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
+def _device_libs(client: Client, pins: Pins, what: str) -> tuple[AvailablePackage, ...]:
     """The packages of device bitcode, the newest LLVM first."""
     prefix = pins.device_libs_prefix
     names = [name for name in client.names(prefix) if name.removeprefix(prefix).isdecimal()]
@@ -190,11 +190,11 @@ def _device_libs(client: Client, pins: Pins, what: str) -> tuple[Wanted, ...]:
 def _compiler(
     new: Path,
     scratch: Path,
-    device_libs: tuple[Wanted, ...],
-    entries: tuple[Entry, ...],
-    request: Request,
+    device_libs: tuple[AvailablePackage, ...],
+    entries: tuple[AptSource, ...],
+    request: InstallRequest,
     reporter: Reporter,
-) -> tuple[Compiler, Wanted]:
+) -> tuple[SdkCompiler, AvailablePackage]:
     """A compiler and the newest device libs that it can read."""
     pins = request.pins
     llvm_of = {one: int(one.name.removeprefix(pins.device_libs_prefix)) for one in device_libs}
@@ -218,7 +218,7 @@ def _compiler(
     return compiler, readable[0] if readable else device_libs[-1]
 
 
-def _check_size(wanted: tuple[Wanted, ...], pins: Pins) -> None:
+def _check_size(wanted: tuple[AvailablePackage, ...], pins: Pins) -> None:
     total = sum(one.size for one in wanted)
     if total > pins.download_limit:
         largest = max(wanted, key=lambda one: one.size)
@@ -257,7 +257,7 @@ def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
 
 
 def _rocwmma(
-    new: Path, scratch: Path, request: Request, reporter: Reporter
+    new: Path, scratch: Path, request: InstallRequest, reporter: Reporter
 ) -> tuple[Literal["git", "stand-in"], str]:
     pin = request.pins.rocwmma
     if request.rocwmma != "stand-in":
@@ -272,7 +272,7 @@ def _rocwmma(
     return "stand-in", rocwmma_version(STANDIN)
 
 
-def install(request: Request, reporter: Reporter) -> tuple[Prefix, bool]:
+def install(request: InstallRequest, reporter: Reporter) -> tuple[Prefix, bool]:
     """Install the prefix of a cache, unless there is an intact one; returns it, and whether it is new.
 
     Raises:

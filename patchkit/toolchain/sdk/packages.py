@@ -10,13 +10,15 @@ from patchkit.base.errors import Location, SourceError, ToolchainError
 from patchkit.base.files import disk_error_from_tool, disk_errors
 from patchkit.base.process import ToolFailed, ToolMissing, run_tool
 from patchkit.base.reporter import Reporter
-from patchkit.toolchain.sdk.apt import Wanted
+from patchkit.toolchain.sdk.apt import AvailablePackage
 from patchkit.toolchain.sdk.prefix import Package
 
 _PACKAGE_S = 300.0
 
 
-def unpack(folder: Path, wanted: Sequence[Wanted], into: Path, reporter: Reporter) -> tuple[Package, ...]:
+def unpack(
+    folder: Path, wanted: Sequence[AvailablePackage], into: Path, reporter: Reporter
+) -> tuple[Package, ...]:
     """Unpack all package files of ``folder`` and delete them; returns the packages, sorted by name.
 
     Raises:

@@ -21,7 +21,7 @@ _LIST_LINE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class AptSource:
     """An apt source. ``signed_by`` is a path, fingerprints or a key block; None means apt's own keys."""
 
     uris: tuple[str, ...]
@@ -44,12 +44,12 @@ class Entry:
             lines.append(f"Signed-By: {self.signed_by}")
         return "\n".join(lines) + "\n"
 
-    def for_suite(self, suite: str) -> Entry:
+    def for_suite(self, suite: str) -> AptSource:
         """The same mirror with another suite."""
         return replace(self, suites=(suite,), components=("main",))
 
 
-def choose_mirror(entries: tuple[Entry, ...]) -> Entry:
+def choose_mirror(entries: tuple[AptSource, ...]) -> AptSource:
     """The first entry for Debian's main archive.
 
     Raises:
@@ -68,7 +68,7 @@ def choose_mirror(entries: tuple[Entry, ...]) -> Entry:
     )
 
 
-def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
+def load_entries(main: Path, parts: Path) -> tuple[AptSource, ...]:
     """All entries in apt's order: the main file, then the files of the folder by name.
 
     Raises:
@@ -77,7 +77,7 @@ def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
     paths = [main] if main.is_file() else []
     if parts.is_dir():
         paths += sorted(path for path in parts.iterdir() if path.suffix in {".list", ".sources"})
-    entries: list[Entry] = []
+    entries: list[AptSource] = []
     for path in paths:
         try:
             text = path.read_text("utf-8")
@@ -92,7 +92,7 @@ def load_entries(main: Path, parts: Path) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def parse_list(text: str) -> tuple[Entry, ...]:
+def parse_list(text: str) -> tuple[AptSource, ...]:
     """The entries of a one-line-style file (``.list``); invalid lines are skipped, apt reports them."""
     entries = []
     for line in text.splitlines():
@@ -101,7 +101,7 @@ def parse_list(text: str) -> tuple[Entry, ...]:
             continue
         options = dict(option.partition("=")[::2] for option in (found["options"] or "").split())
         entries.append(
-            Entry(
+            AptSource(
                 uris=(found["uri"],),
                 suites=(found["suite"],),
                 components=tuple(found["components"].split()),
@@ -111,7 +111,7 @@ def parse_list(text: str) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def parse_sources(text: str) -> tuple[Entry, ...]:
+def parse_sources(text: str) -> tuple[AptSource, ...]:
     """The entries of a deb822-style file (``.sources``)."""
     entries = []
     for fields in _stanzas(text):
@@ -119,7 +119,7 @@ def parse_sources(text: str) -> tuple[Entry, ...]:
         enabled = fields.get("enabled", "yes").strip().lower() not in {"no", "false", "0", "off", "disable"}
         if enabled and uris and "deb" in fields.get("types", "").split():
             entries.append(
-                Entry(
+                AptSource(
                     uris=uris,
                     suites=tuple(fields.get("suites", "").split()),
                     components=tuple(fields.get("components", "").split()),

@@ -21,10 +21,10 @@ from filelock import FileLock
 
 from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.toolchain.hip import rocm_locations
-from patchkit.toolchain.sdk.install import Request
+from patchkit.toolchain.sdk.install import InstallRequest
 from patchkit.toolchain.sdk.pins import load_pins
 from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
-from patchkit.toolchain.sdk.sources import Entry
+from patchkit.toolchain.sdk.sources import AptSource
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -77,8 +77,8 @@ class Mirror:
     gnupg: Path
 
     @property
-    def entry(self) -> Entry:
-        return Entry(
+    def entry(self) -> AptSource:
+        return AptSource(
             uris=(f"copy:{self.root}",), suites=("sid",), components=("main",), signed_by=str(self.keyring)
         )
 
@@ -173,7 +173,7 @@ def mirror(master: Mirror, tmp_path: Path) -> Mirror:
 def request_of(mirror: Mirror, real: Prefix, tmp_path: Path):
     """Makes the request to install from the mirror, with the real prefix's compiler as the installed one."""
 
-    def make(**changes: object) -> Request:
+    def make(**changes: object) -> InstallRequest:
         pins = load_pins().model_copy(update=changes.pop("pins", {}))  # type: ignore[arg-type]
         values: dict[str, object] = {
             "cache_root": tmp_path / "cache",
@@ -183,7 +183,7 @@ def request_of(mirror: Mirror, real: Prefix, tmp_path: Path):
             "rocwmma": "stand-in",
             "entries": (mirror.entry,),
         }
-        return Request(**{**values, **changes})  # type: ignore[arg-type]
+        return InstallRequest(**{**values, **changes})  # type: ignore[arg-type]
 
     return make
 

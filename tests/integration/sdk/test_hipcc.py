@@ -13,7 +13,7 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.toolchain.hip import Toolchain, llvm_tool
-from patchkit.toolchain.sdk.install import Request, install
+from patchkit.toolchain.sdk.install import InstallRequest, install
 from patchkit.toolchain.sdk.pins import load_pins
 from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
@@ -262,7 +262,9 @@ def test_a_prefix_of_an_older_patchkit_gets_it_without_being_made_anew(prefix, t
     for name in ("hipcc", "hipcc-wave-size.h"):
         (old / "bin" / name).unlink()
     # No apt to be found: whoever downloads fails.
-    request = Request(cache_root=cache, pins=load_pins(), environ={"PATH": str(tmp_path)}, fetch=fetch_folder)
+    request = InstallRequest(
+        cache_root=cache, pins=load_pins(), environ={"PATH": str(tmp_path)}, fetch=fetch_folder
+    )
     now, made = install(request, NullReporter())
     assert (now.path, now.record, made) == (old, prefix.record, False)
     assert now.hipcc.read_bytes() == prefix.hipcc.read_bytes()

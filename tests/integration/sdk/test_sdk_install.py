@@ -19,7 +19,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.toolchain.cmake import cmake_settings
 from patchkit.toolchain.hip import find_toolchain, hip_flags, llvm_tool
 from patchkit.toolchain.sdk import apt
-from patchkit.toolchain.sdk.apt import Wanted, make_client
+from patchkit.toolchain.sdk.apt import AvailablePackage, make_client
 from patchkit.toolchain.sdk.compiler import obtain_compiler
 from patchkit.toolchain.sdk.flags import hip_arguments
 from patchkit.toolchain.sdk.install import install, remove
@@ -219,7 +219,7 @@ def test_without_apt_the_error_says_what_else_to_do(request_of, monkeypatch, tmp
 def test_a_file_that_is_no_package_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "a_1_all.deb").write_bytes(b"!<arch>\nnothing")
     with refused("SDK_PACKAGE_DAMAGED"):
-        unpack(tmp_path, [Wanted(name="a", version="1", size=1)], tmp_path / "out", QUIET)
+        unpack(tmp_path, [AvailablePackage(name="a", version="1", size=1)], tmp_path / "out", QUIET)
 
 
 def test_a_package_nobody_asked_for_is_damaged(mirror, tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_a_package_nobody_asked_for_is_damaged(mirror, tmp_path: Path) -> None:
     folder.mkdir()
     shutil.copy(next(mirror.root.glob("pool/libhipcub-dev*")), folder)
     with refused("SDK_PACKAGE_DAMAGED") as caught:
-        unpack(folder, [Wanted(name="other", version="1", size=1)], tmp_path / "out", QUIET)
+        unpack(folder, [AvailablePackage(name="other", version="1", size=1)], tmp_path / "out", QUIET)
     assert "was not asked for" in (caught.value.why or "")
 
 

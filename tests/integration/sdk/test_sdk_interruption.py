@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.toolchain.sdk.install import Request, install
+from patchkit.toolchain.sdk.install import InstallRequest, install
 from patchkit.toolchain.sdk.prefix import current_prefix, load_prefix
 
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
@@ -49,7 +49,7 @@ def start(tmp_path: Path):
     """Starts an installation in a process of its own."""
     number = 0
 
-    def run(request: Request, limit: int = 0) -> subprocess.Popen[str]:
+    def run(request: InstallRequest, limit: int = 0) -> subprocess.Popen[str]:
         nonlocal number
         number += 1
         path = tmp_path / f"request-{number}"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.toolchain.sdk.apt import Wanted
-from patchkit.toolchain.sdk.compiler import Compiler, find_compiler, parts_to_unpack
+from patchkit.toolchain.sdk.apt import AvailablePackage
+from patchkit.toolchain.sdk.compiler import SdkCompiler, find_compiler, parts_to_unpack
 
 
 def put_clang(
@@ -32,7 +32,7 @@ esac
     return path
 
 
-def find(*folders: Path, minimum: int = 20) -> tuple[Compiler | None, tuple[str, ...]]:
+def find(*folders: Path, minimum: int = 20) -> tuple[SdkCompiler | None, tuple[str, ...]]:
     path = ":".join(str(folder) for folder in folders)
     return find_compiler({"PATH": path}, minimum=minimum, arch="gfx1151", reporter=NullReporter())
 
@@ -41,7 +41,7 @@ def test_the_newest_usable_compiler_is_chosen(tmp_path: Path) -> None:
     for number in ("9", "20", "22"):
         put_clang(tmp_path, f"clang++-{number}", f"{number}.1.0")
     compiler, rejections = find(tmp_path)
-    assert compiler == Compiler(path=str(tmp_path / "clang++-22"), version="22.1.0")
+    assert compiler == SdkCompiler(path=str(tmp_path / "clang++-22"), version="22.1.0")
     assert rejections == ()
 
 
@@ -94,7 +94,7 @@ def test_only_llvm_and_missing_libraries_are_unpacked() -> None:
         "libc6-i386",
     )
     names += ("lib32gcc-s1", "gcc-12", "libstdc++-12-dev", "binutils")
-    closure = [Wanted(name=name, version="1", size=1) for name in names]
+    closure = [AvailablePackage(name=name, version="1", size=1) for name in names]
     kept = {one.name for one in parts_to_unpack(closure, {"libxml2", "clang-22", "libllvm22"})}
     assert kept == {
         "clang-22",

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.toolchain.sdk.sources import Entry, choose_mirror, load_entries, parse_list, parse_sources
+from patchkit.toolchain.sdk.sources import AptSource, choose_mirror, load_entries, parse_list, parse_sources
 
 DEBIAN = "http://mirror.example/debian"
 
@@ -20,8 +20,8 @@ def test_one_line_entries() -> None:
         "deb cdrom:[Debian 12]/ bookworm main\nnonsense\n"
     )
     assert parse_list(text) == (
-        Entry(uris=(DEBIAN,), suites=("bookworm",), components=("main", "contrib")),
-        Entry(
+        AptSource(uris=(DEBIAN,), suites=("bookworm",), components=("main", "contrib")),
+        AptSource(
             uris=(f"{DEBIAN}-security",),
             suites=("bookworm-security",),
             components=("main",),
