@@ -167,7 +167,7 @@ def test_a_loss_on_two_machines_is_told(world: World) -> None:
     assert re.search(r"opt-in: measured slower by machine 0000000[12] and machine 0000000[12]", shown)
     for _ in range(2):  # recording what is on now must not turn it on again
         assert world.run("lock", "--arch", "gfx1151").returncode == 0
-        assert "opt-in: slower" in world.run("show", "demo-launch-bounds").stdout
+        assert "opt-in: measured slower" in world.run("show", "demo-launch-bounds").stdout
     assert ("demo-twin",) in {result.patches for result in load_lock(world.lock).results}
 
 

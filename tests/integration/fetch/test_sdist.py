@@ -95,7 +95,7 @@ def test_an_index_that_lists_another_digest_is_not_even_downloaded(upstream, ind
 def test_a_withdrawn_file_is_still_taken(upstream, index, tmp_path: Path, recorder) -> None:
     index.yanked = True
     _fetch(_source(upstream), index, tmp_path, recorder)
-    assert "withdrawn" in recorder.said("info")[0]
+    assert "yanked" in recorder.said("info")[0]
 
 
 @pytest.mark.parametrize("changes", [{"package": "none"}, {"version": "2.0"}], ids=repr)
