@@ -246,8 +246,12 @@ def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk
     assert found["class"] == "conflict", bumped.stdout
     (problem,) = found["problems"]
     place = problem["where"][-1]
-    assert (place["path"], place["line"], place["label"]) == ("common/moved.cpp", 2, "has 'return x + 1;'")
-    assert problem["hint"].startswith("its line is in common/moved.cpp now")
+    assert (place["path"], place["line"], place["label"]) == (
+        "common/moved.cpp",
+        2,
+        "contains 'return x + 1;'",
+    )
+    assert problem["hint"].startswith("its line is now in common/moved.cpp")
     planned = desk.run("plan", *WITHOUT, "--upstream", "b4", "--only", "mine")
     assert "common/moved.cpp:2: has 'return x + 1;'" in planned.stderr
 
