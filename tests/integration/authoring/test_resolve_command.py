@@ -253,7 +253,7 @@ def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk
     )
     assert problem["hint"].startswith("its line is now in common/moved.cpp")
     planned = desk.run("plan", *WITHOUT, "--upstream", "b4", "--only", "mine")
-    assert "common/moved.cpp:2: has 'return x + 1;'" in planned.stderr
+    assert "common/moved.cpp:2: contains 'return x + 1;'" in planned.stderr
 
 
 def verdicts(document: str) -> list[dict[str, Any]]:
