@@ -38,7 +38,7 @@ def test_a_line_that_moved_is_found_and_the_conflict_has_no_whole_file(
     planned = run_patchkit("plan", "--upstream", "b11549", *where)
     assert planned.returncode == 3
     assert re.search(
-        r"src/models/minicpm3\.cpp:[0-9]+: has 'const float scale_depth = 1\.4f;'", planned.stderr
+        r"src/models/minicpm3\.cpp:[0-9]+: contains 'const float scale_depth = 1\.4f;'", planned.stderr
     )
     folder = tmp_path / "conflict"
     resolved = run_patchkit("resolve", "depth", "--to", "b11549", "--into", folder, *where, "--json")
