@@ -230,7 +230,7 @@ _LAST_FFN = "ffn_"
 def _hint_of_shipped(path: Path) -> str:
     folder = find_series_dir(None).profiles / "models"
     same = folder / path.name
-    return f"--shape {same}" if same.is_file() else f"'ls {folder}' lists the shape files of patchkit"
+    return f"--shape {same}" if same.is_file() else f"ls {folder} lists the shape files of patchkit"
 
 
 def shape_of_file(path: Path) -> ModelShape:

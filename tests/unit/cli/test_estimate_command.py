@@ -102,7 +102,7 @@ def test_a_description_that_is_not_there_is_answered_with_one_that_is(capsys, tm
     assert Path(hint).is_absolute()
     assert Path(hint).is_file()
     assert main([*argv, "other.toml"]) == ExitCode.USAGE
-    folder = capsys.readouterr().err.rpartition("hint: ls ")[2].partition(" shows")[0]
+    folder = capsys.readouterr().err.rpartition("hint: ls ")[2].partition(" lists")[0]
     assert (Path(folder) / "gpt-oss-20b-f16.toml").is_file()
 
 

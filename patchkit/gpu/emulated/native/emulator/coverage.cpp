@@ -6,8 +6,8 @@
 //
 //   FAMILY NAME yes                  every form that LLVM decodes can be run
 //   FAMILY NAME some TEXT: REASON    some form cannot; this is the first of them
-//   FAMILY NAME out REASON           left out on purpose (left_out.cpp)
-//   FAMILY NAME no REASON            it is not there
+//   FAMILY NAME out REASON           excluded on purpose (left_out.cpp)
+//   FAMILY NAME no REASON            not emulated
 
 #include "left_out.hpp"
 #include "program.hpp"

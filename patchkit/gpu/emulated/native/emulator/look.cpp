@@ -7,8 +7,8 @@
 // listed. Output lines:
 //
 //   object NAME GPU      a code object, written to FOLDER under that name
-//   lacks GPU,GPU        a bundle has no code for ARCH; this is what it has
-//   function SYMBOL      what follows is about this one
+//   lacks GPU,GPU        a bundle has no code for ARCH, but for these GPUs
+//   function SYMBOL      the following lines are about this function
 //   hazard KIND OFFSET OTHER, then three lines: its text, the text of the other, what it does
 //   looked INSTRUCTIONS PAIRS SAME_PARITY   of the object
 //   unread WHY           a piece of the file is damaged

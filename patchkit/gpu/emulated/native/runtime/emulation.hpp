@@ -2,18 +2,18 @@
 //
 // The runtime records launches, unless PATCHKIT_EMULATOR is the path of the emulator's library; then it executes them.
 // Other variables:
-//   PATCHKIT_EMULATOR_DISASSEMBLER  path of libLLVM, by which the emulator decodes
+//   PATCHKIT_EMULATOR_DISASSEMBLER  path of libLLVM, which decodes instructions
 //   PATCHKIT_EMULATOR_SCHEDULE      when asynchronous work runs, see schedule.hpp
-//   PATCHKIT_EMULATOR_THREADS       that run blocks; without it one per core
-//   PATCHKIT_EMULATOR_LIMIT         instructions of one wave before its kernel counts as endless
-//   PATCHKIT_EMULATOR_BLOCKS        at most so many blocks of each launch run, the first and the last among them
-//   PATCHKIT_EMULATOR_REPEATS       when set, launches that repeat an earlier one do not run, see repeats.hpp
-//   PATCHKIT_EMULATOR_COUNT         when set, each instruction is counted
-//   PATCHKIT_EMULATOR_REPORT        file that gets a JSON report at the end
-//   PATCHKIT_EMULATOR_RECORD        folder that gets what blocks execute, see recording.hpp; then only a sample of the
-//                                   blocks runs: PATCHKIT_EMULATOR_SAMPLED, PATCHKIT_EMULATOR_SEEN and PATCHKIT_EMULATOR_LATER
-//   PATCHKIT_EMULATOR_UNITS         folder of code objects, PATCHKIT_EMULATOR_SERVER: who makes those that are not
-//                                   there yet, see modules.hpp
+//   PATCHKIT_EMULATOR_THREADS       threads that run blocks; default: one per core
+//   PATCHKIT_EMULATOR_LIMIT         instructions per wave before its kernel counts as endless
+//   PATCHKIT_EMULATOR_BLOCKS        maximum number of blocks to run per launch, including the first and the last
+//   PATCHKIT_EMULATOR_REPEATS       if set, launches that repeat an earlier one do not run, see repeats.hpp
+//   PATCHKIT_EMULATOR_COUNT         if set, executions of each instruction are counted
+//   PATCHKIT_EMULATOR_REPORT        file for a JSON report, written at the end
+//   PATCHKIT_EMULATOR_RECORD        folder for recordings, see recording.hpp; then only a sample of the blocks runs:
+//                                   PATCHKIT_EMULATOR_SAMPLED, PATCHKIT_EMULATOR_SEEN and PATCHKIT_EMULATOR_LATER
+//   PATCHKIT_EMULATOR_UNITS         folder of code objects, and PATCHKIT_EMULATOR_SERVER, the process that compiles
+//                                   missing ones, see modules.hpp
 #pragma once
 
 #include "../emulator/emulator.hpp"

@@ -2,10 +2,10 @@
 //
 // Every launch, copy, memset and host function is an operation of a stream. The order that HIP guarantees is kept as
 // dependencies; otherwise the schedule (PATCHKIT_EMULATOR_SCHEDULE) decides:
-//   in-order      each operation runs in the call that asks for it (the default, and what recording does)
-//   late          each runs when something waits for it, and no earlier; of streams that nothing orders, the one
-//                 that was asked last comes first
-//   shuffle SEED  in any order that the dependencies allow, drawn from the seed
+//   in-order      each operation runs in the call that requests it (the default, also when recording)
+//   late          an operation runs only when something waits for it; of unordered streams, the one with the latest
+//                 request comes first
+//   shuffle SEED  in a random order that the dependencies allow, drawn from the seed
 // A program that relies on more than HIP guarantees fails with the last two, as it may on a GPU.
 #pragma once
 
