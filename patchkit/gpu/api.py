@@ -36,7 +36,7 @@ from patchkit.base.reporter import NullReporter, Reporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.checks import usual_checks
-from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.gpu.emulated.device import EmulatedDevice, device_of
 from patchkit.gpu.emulated.emulator import (
     EmulatedGpu,
     EmulationOptions,
@@ -55,7 +55,7 @@ from patchkit.gpu.emulated.findings import (
 )
 from patchkit.gpu.emulated.hazards import CodeLook, look_at_file, look_at_objects
 from patchkit.gpu.emulated.names import read_name
-from patchkit.gpu.emulated.report_pipe import report_pipe, together
+from patchkit.gpu.emulated.report_pipe import merge_reports, report_pipe
 from patchkit.gpu.modelled.machine import Machine, Played, load_machine, play
 from patchkit.gpu.modelled.operation import TimedKernel, kind_of
 from patchkit.gpu.modelled.recording import TraceHead, recording_variables, traces_in
@@ -79,7 +79,7 @@ Prepares = Callable[[EmulatedGpu, EmulationOptions], AbstractContextManager[Prog
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class EmulatedRun:
     """A finished program. ``tree`` is the source tree, if patchkit built the program.
 
     ``status`` is the exit status as in a shell. ``report`` is None if the program did not use the GPU or left
@@ -100,7 +100,7 @@ class Sanitized:
     ``code`` has hazards found by static analysis of the kernels that ran.
     """
 
-    ran: Ran
+    ran: EmulatedRun
     findings: Sequence[Finding]
     cut_short: bool
     code: CodeLook
@@ -168,7 +168,7 @@ class Gpu:
         return self.profile.arch
 
     @property
-    def device(self) -> PlayedDevice:
+    def device(self) -> EmulatedDevice:
         """The device as the HIP runtime reports it."""
         return device_of(self.profile, guess_units=True)
 
@@ -189,7 +189,7 @@ class Gpu:
         prepares: Prepares | None = None,
         quiet: bool = False,
         variables: Mapping[str, str] | None = None,
-    ) -> Ran:
+    ) -> EmulatedRun:
         """Run a program to its end.
 
         Args:
@@ -224,13 +224,13 @@ class Gpu:
                 self.compiler.reporter.warn(f"the program was ended by {signal_name(-ended)}")
             report, broken = None, None
             try:
-                report = together(pipe.reports())
+                report = merge_reports(pipe.reports())
             except PatchkitError as error:
                 broken = error
             if report is not None:
                 report = self._with_lines(report, SourceLines(objects, ready.tree))
         status = ended if ended >= 0 else _SIGNALLED - ended
-        return Ran(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
+        return EmulatedRun(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
 
     def _with_lines(self, report: EmulationReport, lines: SourceLines) -> EmulationReport:
         """Add the source lines at which a kernel was stopped to the report, and print them."""
@@ -264,7 +264,7 @@ class Gpu:
         cut_short = processes > 0 or ran.broken is not None
         return Sanitized(ran=ran, findings=findings, cut_short=cut_short, code=code)
 
-    def _code_of(self, ran: Ran, folder: Path) -> CodeLook:
+    def _code_of(self, ran: EmulatedRun, folder: Path) -> CodeLook:
         """Analyse the code of the kernels that ran. Errors become a warning, so that the run still counts."""
         kernels = () if ran.report is None else ran.report.kernels
         names = {kernel.name for kernel in kernels if kernel.launches}
@@ -333,7 +333,7 @@ class Gpu:
         return ProgramTime(arch=self.arch, status=ran.status, kernels=kernels)
 
 
-def _why_nothing(ran: Ran) -> str:
+def _why_nothing(ran: EmulatedRun) -> str:
     """The most likely reason why a program launched nothing."""
     refused = () if ran.report is None else ran.report.refused
     if refused:

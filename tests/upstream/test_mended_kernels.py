@@ -25,7 +25,7 @@ from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.recurrent import RecurrentModel
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import Distance, Scene, compare_logits, run_logits
-from patchkit.gpu.hardware.program import Place
+from patchkit.gpu.hardware.program import RunContext
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
 
@@ -131,7 +131,7 @@ def distance_from_the_cpu(
     trees = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
     model = tmp_path / "small.gguf"
     SmallModel(head_size=64, heads=4, kv_heads=2).write(model)
-    place = Place(folder=tmp_path, reporter=NullReporter())
+    place = RunContext(folder=tmp_path, reporter=NullReporter())
 
     def measure(build: int, candidate: Path | None) -> Distance:
         options = EmulationOptions(schedule=("late", 0))

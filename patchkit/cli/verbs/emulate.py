@@ -24,7 +24,7 @@ from patchkit.cli.emulated import (
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, verb
-from patchkit.gpu.api import Ran, find_program
+from patchkit.gpu.api import EmulatedRun, find_program
 from patchkit.gpu.emulated.coverage import coverage_document, coverage_lines, instruction_states
 from patchkit.gpu.emulated.emulator import (
     EmulationOptions,
@@ -143,8 +143,8 @@ def _check_alone() -> None:
     )
 
 
-def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> EmulationReport | None:
-    """Return the report, and write it to the ``wanted`` file.
+def _take_report(settings: Settings, ran: EmulatedRun, wanted: Path | None) -> EmulationReport | None:
+    """What the program did, written to the file that was ``wanted``.
 
     If the program itself failed, an error with the report is only a warning: the program's status has
     priority.
@@ -167,7 +167,12 @@ def _take_report(settings: Settings, ran: Ran, wanted: Path | None) -> Emulation
 
 
 def _show(
-    settings: Settings, report: EmulationReport | None, ran: Ran, *, with_counts: bool, with_profile: bool
+    settings: Settings,
+    report: EmulationReport | None,
+    ran: EmulatedRun,
+    *,
+    with_counts: bool,
+    with_profile: bool,
 ) -> None:
     if settings.json:
         document = None if report is None else report.model_dump(mode="json")

@@ -12,7 +12,7 @@ from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import find_series_dir
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
-from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, Row, make_estimate
+from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, EstimateRow, make_estimate
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
@@ -154,7 +154,7 @@ def _lines(found: Estimate) -> Iterator[str]:
         )
 
 
-def _row(row: Row) -> str:
+def _row(row: EstimateRow) -> str:
     bound = row.bound
     text = (
         f"{bound.test.name:<16} {bound.rate:>11.2f}  {bound.limit:<8} "

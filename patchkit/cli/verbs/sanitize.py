@@ -33,7 +33,7 @@ from patchkit.cli.emulated import (
     sampled,
 )
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
-from patchkit.gpu.api import Ran, Sanitized, find_program
+from patchkit.gpu.api import EmulatedRun, Sanitized, find_program
 from patchkit.gpu.emulated.checks import CHECKS, CheckName, check_names, checks_help, chosen_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions, KernelCount
 from patchkit.gpu.emulated.finding_report import finding_block, finding_blocks
@@ -220,14 +220,14 @@ def _checks(kinds: Sequence[CheckName], *, with_leaks: bool) -> tuple[CheckName,
     return chosen_checks((*checks, "leaks")) if with_leaks else checks
 
 
-def _show_profile(settings: Settings, ran: Ran, *, is_wanted: bool) -> None:
+def _show_profile(settings: Settings, ran: EmulatedRun, *, is_wanted: bool) -> None:
     if is_wanted and ran.report is not None and not settings.json:
         for line in profile_lines(ran.report):
             settings.reporter().info(line)
 
 
-def _refusals(ran: Ran) -> str | None:
-    """Describe the launches that were rejected, for an error's reason; None if there were none."""
+def _refusals(ran: EmulatedRun) -> str | None:
+    """Why launches were refused, for the reason of an error; None where none was."""
     refused = () if ran.report is None else ran.report.refused
     return f"launches were rejected: {'; '.join(map(str, refused))}" if refused else None
 
@@ -267,7 +267,7 @@ def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
 
 
 def _document(
-    ran: Ran,
+    ran: EmulatedRun,
     checks: Sequence[str],
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
@@ -312,7 +312,7 @@ def _summary(
     faults: int,
     notes: int,
     left_out: Sequence[tuple[Finding, Suppression]],
-    ran: Ran,
+    ran: EmulatedRun,
     checks: Sequence[str],
 ) -> Iterator[str]:
     """Yield the number of findings, the launches checked, and what was not checked."""
@@ -341,8 +341,8 @@ def _report(
     program: Sequence[str],
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
-    ran: Ran,
-    summary: Sequence[str],
+    ran: EmulatedRun,
+    told: Sequence[str],
 ) -> Report:
     return Report(
         command="patchkit sanitize",

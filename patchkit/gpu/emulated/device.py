@@ -15,7 +15,7 @@ MEMORY_BYTES = 128 * 2**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedDevice:
+class EmulatedDevice:
     """The contents of the device file (native/runtime/recorder.hpp). Registers per lane, sizes in bytes.
 
     ``integrated``: 1 for a GPU that shares memory with the host and reports that.
@@ -35,7 +35,7 @@ class PlayedDevice:
     integrated: int = 0
 
 
-def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice:
+def device_of(profile: GpuProfile, *, guess_units: bool = False) -> EmulatedDevice:
     """The device of a profile. Raises what :meth:`Facts.require` raises if a fact is missing.
 
     With ``guess_units``, a compute unit count of low confidence is accepted. It determines grid sizes,
@@ -50,7 +50,7 @@ def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice
         units = profile.facts.require_int("compute_units")
     per_wgp = profile.facts.report("lds_per_wgp_bytes") is not None
     part = profile.facts.report("part")
-    return PlayedDevice(
+    return EmulatedDevice(
         arch=profile.arch,
         name=str(part.value) if part is not None else profile.arch,
         wave_size=limits.wave_size,
@@ -65,6 +65,6 @@ def device_of(profile: GpuProfile, *, guess_units: bool = False) -> PlayedDevice
     )
 
 
-def device_text(device: PlayedDevice) -> str:
+def device_text(device: EmulatedDevice) -> str:
     """The text of the device file: one ``name value`` line per field."""
     return "".join(f"{name} {value}\n" for name, value in asdict(device).items())

@@ -20,7 +20,7 @@ from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_fol
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.gpu.emulated.checks import CheckName, native_checks
-from patchkit.gpu.emulated.device import PlayedDevice, device_text
+from patchkit.gpu.emulated.device import EmulatedDevice, device_text
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.runtime import build_stub, cxx_of
 from patchkit.toolchain.compile import Job, compile_kernel, compile_unit, unit_key
@@ -245,7 +245,7 @@ class EmulatedGpu:
     ``device_compiler`` is the command that compiles device code at run time (hiprtc).
     """
 
-    device: PlayedDevice
+    device: EmulatedDevice
     runtime: Path
     library: Path
     disassembler: Path
@@ -277,7 +277,7 @@ class EmulatedGpu:
         }
 
 
-def emulated_gpu(device: PlayedDevice, compiler: Compiler) -> EmulatedGpu:
+def emulated_gpu(device: EmulatedDevice, compiler: Compiler) -> EmulatedGpu:
     """Build the emulator and the runtime, unless they are in the cache.
 
     Raises:
@@ -533,7 +533,7 @@ class DeviceUnits:
         self._keys: dict[str, str] = {}
         self._outputs: dict[str, Path] = {}
         self._alone: dict[str, dict[str, Path]] = {}
-        self._asked: dict[Path, set[str]] = {}
+        self._requested: dict[Path, set[str]] = {}
         self.failed: PatchkitError | None = None
         self._lock = threading.Lock()
 
@@ -553,10 +553,10 @@ class DeviceUnits:
             self.failed = error
             return " ".join(error.message.split())
 
-    def asked(self, folder: Path) -> dict[str, str]:
+    def requested(self, folder: Path) -> dict[str, str]:
         """The units that were requested for a folder, with the keys of their code."""
         with self._lock:
-            return {unit: self._keys[unit] for unit in self._asked.get(folder, ())}
+            return {unit: self._keys[unit] for unit in self._requested.get(folder, ())}
 
     def key(self, unit: str) -> str:
         """The key of a unit's code; it differs if kernels are compiled alone. Raises as :meth:`provide`."""
@@ -592,7 +592,7 @@ class DeviceUnits:
         with self._lock, disk_errors(place, "providing device code"):
             if not place.is_symlink():
                 place.symlink_to(output)
-            self._asked.setdefault(folder, set()).add(unit)
+            self._requested.setdefault(folder, set()).add(unit)
         return place
 
     def _kernel(self, unit: str, kernel: str) -> Path | None:

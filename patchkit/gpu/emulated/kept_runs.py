@@ -58,14 +58,14 @@ def obtain_by_units(
     if entry is not None:
         return entry
     with working_folder(store.root, ".partial-run-", "keeping a run") as folder:
-        with _noting(units) as (variables, asked):
+        with _noting(units) as (variables, requested):
             run(folder, variables)
 
         def take(kept: Path) -> None:
             for path in folder.iterdir():
                 path.rename(kept / path.name)
 
-        return _keep(store, key, units, asked(), take)
+        return _keep(store, key, units, requested(), take)
 
 
 def is_clean_report(report: Path) -> bool:
@@ -86,24 +86,24 @@ def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
         return None
     try:
         names = json.loads((listed / _UNITS).read_text("utf-8"))
-        asked = {str(unit): units.key(str(unit)) for unit in names}
+        requested = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
         return None  # a unit is missing or does not compile; the run itself will report that
-    return store.find_or_fetch(_with(key, asked))
+    return store.look(_with(key, requested))
 
 
 def _keep(
-    store: Store, key: str, units: DeviceUnits, asked: Mapping[str, str], fill: Callable[[Path], None]
+    store: Store, key: str, units: DeviceUnits, requested: Mapping[str, str], fill: Callable[[Path], None]
 ) -> Path:
     def fill_list(folder: Path) -> None:
-        (folder / _UNITS).write_text(json.dumps(sorted(asked)), "utf-8")
+        (folder / _UNITS).write_text(json.dumps(sorted(requested)), "utf-8")
 
     store.obtain(key, fill_list, of=units.tree)
-    return store.obtain(_with(key, asked), fill, of=units.tree)
+    return store.obtain(_with(key, requested), fill, of=units.tree)
 
 
-def _with(key: str, asked: Mapping[str, str]) -> str:
-    return key_of({"run": key, "units": dict(asked)})
+def _with(key: str, requested: Mapping[str, str]) -> str:
+    return key_of({"run": key, "units": dict(requested)})
 
 
 @contextlib.contextmanager
@@ -112,7 +112,7 @@ def _noting(units: DeviceUnits) -> Iterator[tuple[Mapping[str, str], Callable[[]
     with disk_errors(units.folder, "providing device code"):
         own = Path(tempfile.mkdtemp(prefix=OF_A_RUN, dir=units.folder))
     try:
-        yield {UNITS: str(own)}, lambda: units.asked(own)
+        yield {UNITS: str(own)}, lambda: units.requested(own)
     finally:
         shutil.rmtree(own, ignore_errors=True)
 
@@ -194,7 +194,7 @@ class Watched:
     outputs: tuple[Path, ...]
     report: Path | None
     places: _Places
-    _asked: dict[str, str] = field(default_factory=dict)
+    _requested: dict[str, str] = field(default_factory=dict)
 
     def take(self, out: Path, err: Path) -> float | None:
         """Restore the files of a kept run; the seconds that it took, or None if no run is kept.
@@ -221,9 +221,9 @@ class Watched:
     @contextlib.contextmanager
     def running(self) -> Iterator[Mapping[str, str]]:
         """For the duration of the run: environment variables that make its requested units known."""
-        with _noting(self.kept.units) as (variables, asked):
+        with _noting(self.kept.units) as (variables, requested):
             yield variables
-            self._asked.update(asked())
+            self._requested.update(requested())
 
     def keep(self, seconds: float, out: Path, err: Path) -> None:
         """Keep a run that succeeded, unless it has findings. Raises CacheError if it cannot be written."""
@@ -238,7 +238,7 @@ class Watched:
                 shutil.copyfile(place, folder / name)
             (folder / _END).write_text(json.dumps({"seconds": seconds}), "utf-8")
 
-        _keep(self.kept.store, self.key, self.kept.units, self._asked, fill)
+        _keep(self.kept.store, self.key, self.kept.units, self._requested, fill)
 
     def _texts(self, out: Path, err: Path) -> Iterator[tuple[str, Path]]:
         yield from ((_OUT, out), (_ERR, err))

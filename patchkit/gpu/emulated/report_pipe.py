@@ -70,7 +70,7 @@ def report_pipe(folder: Path) -> Iterator[ReportPipe]:
         pipe.close()
 
 
-def together(reports: list[EmulationReport]) -> EmulationReport | None:
+def merge_reports(reports: list[EmulationReport]) -> EmulationReport | None:
     """Merge the reports of several processes: all kernels and BLAS calls in order, and the first fault."""
     if not reports:
         return None

@@ -256,9 +256,9 @@ def build_host_library(
         CacheError: the cache cannot be written.
     """
     known = _libraries.setdefault(tree, {})
-    asked = (compiler.toolchain, compiler.identity, compiler.store.root, arch, stub, libraries, rocwmma)
-    if asked in known and known[asked].path.is_file():
-        return known[asked]
+    wanted = (compiler.toolchain, compiler.identity, compiler.store.root, arch, stub, libraries, rocwmma)
+    if wanted in known and known[wanted].path.is_file():
+        return known[wanted]
     units = platform_units(tree.root, "hip")
     jobs = [host_job(tree, unit, arch, compiler, rocwmma=rocwmma) for unit in units]
     done = []
@@ -268,7 +268,7 @@ def build_host_library(
         done.append(compiled)
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
     path = _link(done, key, compiler, stub, libraries, tree.root)
-    return known.setdefault(asked, HostLibrary(path=path, key=key, units=len(done)))
+    return known.setdefault(wanted, HostLibrary(path=path, key=key, units=len(done)))
 
 
 def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocwmma: bool) -> Job:

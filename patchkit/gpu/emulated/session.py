@@ -20,7 +20,7 @@ from patchkit.base.files import disk_errors
 from patchkit.base.process import Completed, ToolCrashed, ToolTimeout, run_tool, tool_failure
 from patchkit.base.upstreams import GPU_FOLDER, llama_cpp
 from patchkit.gpu.emulated.cases import Case, CaseAborted, OpRow, SupportMalformed, case_line, parse_support
-from patchkit.gpu.emulated.device import PlayedDevice, device_text
+from patchkit.gpu.emulated.device import EmulatedDevice, device_text
 from patchkit.gpu.emulated.log import Launch, Recording, RecordingUnreadable, Section, parse_recording
 from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.emulated.runtime import RecordedBackend
@@ -201,7 +201,7 @@ class Session:
     """
 
     backend: RecordedBackend
-    device: PlayedDevice
+    device: EmulatedDevice
     kernels: Mapping[str, CompiledKernel]
     compiler: Compiler
 

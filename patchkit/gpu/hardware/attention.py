@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAborted, case_line
-from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.sides import BuiltSide
 
 # 1 is decode; 2 and 3 are at the limit of the vector kernel, 33 at that of 32 columns; masks are scanned from
@@ -31,7 +31,7 @@ _DONE = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class AttentionResult:
     """Result of one case on one device; ``rows`` were compared; ``worst_at`` is token, head and sequence."""
 
     case: Case
@@ -98,8 +98,8 @@ def run_attention(
     cases: Sequence[Case],
     name: str,
     timeout_s: float,
-    place: Place,
-) -> tuple[Ran, tuple[Measured, ...]]:
+    place: RunContext,
+) -> tuple[ProgramRun, tuple[AttentionResult, ...]]:
     """Compute each case and compare it.
 
     Raises:
@@ -131,7 +131,7 @@ def _first_missing(output: Path, cases: Sequence[Case]) -> str | None:
     return next((case.id for case in cases if case.id not in printed), None)
 
 
-def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Measured, ...]:
+def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[AttentionResult, ...]:
     """Parse the driver's output, one line per case, in the order of the cases.
 
     Raises:
@@ -143,10 +143,10 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Mea
         line = lines[number - 1] if number <= len(lines) else ""
         match = _DONE.fullmatch(line)
         if line == f"{case.id} unsupported":
-            found.append(Measured(case=case, is_supported=False))
+            found.append(AttentionResult(case=case, is_supported=False))
         elif match is not None and match["id"] == case.id:
             found.append(
-                Measured(
+                AttentionResult(
                     case=case,
                     is_supported=True,
                     rows=int(match["rows"]),

@@ -17,7 +17,7 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.kept_runs import REPORT, is_clean_report
-from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.parts import BACKEND_LIBRARIES, OPERATION_TESTS
 from patchkit.toolchain.sides import BuiltSide, RunCache, put_file
 
@@ -110,8 +110,8 @@ def make_stage(side: BuiltSide, reference: BuiltSide, folder: Path) -> Stage:
 
 
 def run_mode(
-    stage: Stage, mode: Mode, *, name: str, choice: Choice, device: str, timeout_s: float, place: Place
-) -> Ran:
+    stage: Stage, mode: Mode, *, name: str, choice: Choice, device: str, timeout_s: float, place: RunContext
+) -> ProgramRun:
     """Run the program in one mode. Status 1 of ``test`` means that a case failed, and raises no error.
 
     ``-j`` of later builds is not used, because it outputs rows in random order.
@@ -196,13 +196,18 @@ def parts_of(cases: Sequence[str], size: int = 24) -> Iterator[tuple[str, ...]]:
         yield tuple(part)
 
 
-def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | ToolchainError:
+def run_part(part: Part, *, stop: threading.Event | None = None) -> ProgramRun | ToolchainError:
     """Run a part; returns the error if a signal ended the program. Raises all others of :func:`run_mode`."""
     if part.looked is not None:
         with contextlib.suppress(ToolchainError):  # without checks it may end differently
             ended = run_part(replace(part, stage=part.looked, looked=None), stop=stop)
             report = part.looked.side_environment.get(REPORT)
-            if isinstance(ended, Ran) and ended.status == 0 and report and is_clean_report(Path(report)):
+            if (
+                isinstance(ended, ProgramRun)
+                and ended.status == 0
+                and report
+                and is_clean_report(Path(report))
+            ):
                 return ended
     with _core_of_its_own() if part.is_pinned else contextlib.nullcontext():
         try:
@@ -213,7 +218,7 @@ def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | Toolch
                 choice=Choice(cases=part.cases),
                 device=part.device,
                 timeout_s=part.timeout_s,
-                place=Place(folder=part.folder, reporter=NullReporter(), stop=stop),
+                place=RunContext(folder=part.folder, reporter=NullReporter(), stop=stop),
             )
         except ToolchainError as error:
             if error.code != "PROGRAM_CRASHED":
@@ -222,20 +227,20 @@ def run_part(part: Part, *, stop: threading.Event | None = None) -> Ran | Toolch
 
 
 def single_out(
-    part: Part, ended: Ran | ToolchainError, run: Callable[[Part], Ran | ToolchainError]
-) -> Iterator[tuple[Part, Ran | ToolchainError]]:
+    part: Part, ended: ProgramRun | ToolchainError, run: Callable[[Part], ProgramRun | ToolchainError]
+) -> Iterator[tuple[Part, ProgramRun | ToolchainError]]:
     """Return a successful part; of a crashed one, rerun halves recursively, down to single cases.
 
     A crashed program loses its buffered output, so nothing else shows which case it was in.
     Raises ``ended`` if both halves of a part succeed: then no single case causes the crash.
     """
-    if isinstance(ended, Ran) or len(part.cases) == 1:
+    if isinstance(ended, ProgramRun) or len(part.cases) == 1:
         yield part, ended
         return
     is_both_well = True
     for half in part.halves():
         again = run(half)
-        is_both_well = is_both_well and isinstance(again, Ran)
+        is_both_well = is_both_well and isinstance(again, ProgramRun)
         yield from single_out(half, again, run)
     if is_both_well:
         raise ended

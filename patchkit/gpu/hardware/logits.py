@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.base.upstreams import llama_cpp
-from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.sides import BuiltSide
 
 _UBATCH = 256
@@ -119,8 +119,8 @@ def run_logits(
     device: str,
     name: str,
     timeout_s: float,
-    place: Place,
-) -> tuple[Ran, Path]:
+    place: RunContext,
+) -> tuple[ProgramRun, Path]:
     """Compute the logits of a scene and write them to the returned file.
 
     Raises:
@@ -134,7 +134,7 @@ def run_logits(
     return ran, out
 
 
-def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, place: Place) -> Distance:
+def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, place: RunContext) -> Distance:
     """The distance of ``other`` from ``reference``.
 
     Raises:
@@ -188,7 +188,7 @@ class Divergence(_Model):
 
 
 def save_base(
-    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: Place
+    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: RunContext
 ) -> None:
     """Run without flash attention and save the logits to ``base``. Raises as :func:`run_program`."""
     argv = [*_arguments(side, text, device), "-fa", "off", "--save-all-logits", str(base)]
@@ -196,7 +196,7 @@ def save_base(
 
 
 def diverge(
-    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: Place
+    side: BuiltSide, text: Text, base: Path, *, device: str, name: str, timeout_s: float, place: RunContext
 ) -> Divergence:
     """Run with flash attention and compare with ``base``.
 

@@ -23,7 +23,7 @@ _SIGNALLED = 128  # shell convention: the status of a program ended by a signal 
 _IN_FOLDER = 'mkdir -p "$0" && exec "$@"'
 
 
-class Elsewhere(Runner, Protocol):
+class RemoteRunner(Runner, Protocol):
     """A runner on a remote machine; ``session`` identifies this process's jobs."""
 
     @property
@@ -44,7 +44,7 @@ class Elsewhere(Runner, Protocol):
 class _Paths:
     """Maps local paths of one run to remote ones. ``libraries`` are remote folders."""
 
-    runner: Elsewhere
+    runner: RemoteRunner
     scratch: str
     counterparts: dict[str, str] = field(default_factory=dict)
     libraries: list[str] = field(default_factory=list)
@@ -82,8 +82,8 @@ class _Paths:
         return output
 
 
-def run_elsewhere(
-    runner: Elsewhere,
+def run_remotely(
+    runner: RemoteRunner,
     name: str,
     argv: Sequence[str],
     *,
@@ -161,7 +161,7 @@ def has_no_memory(stderr: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class RunContext:
     """Where runs keep their files and report progress, and the remote machine they run on (None: local).
 
     Setting ``stop``, from another thread, ends them.
@@ -169,12 +169,12 @@ class Place:
 
     folder: Path
     reporter: Reporter
-    elsewhere: Elsewhere | None = None
+    elsewhere: RemoteRunner | None = None
     stop: threading.Event | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class ProgramRun:
     """A run with an accepted status. ``command`` can be pasted into a shell.
 
     ``cpu_s`` is local CPU time; ``is_kept``: an earlier run was reused.
@@ -198,7 +198,7 @@ class Ran:
         return self.stderr.read_text("utf-8", "replace")
 
 
-def describe_reused(runs: Iterable[Ran]) -> Iterator[str]:
+def describe_reused(runs: Iterable[ProgramRun]) -> Iterator[str]:
     """A sentence if earlier runs were reused."""
     each = tuple(runs)
     reused = sum(run.is_kept for run in each)
@@ -210,12 +210,12 @@ def run_program(
     name: str,
     argv: Sequence[str],
     *,
-    place: Place,
+    place: RunContext,
     env: Mapping[str, str] | None = None,
     timeout_s: float,
     accept: frozenset[int] = frozenset({0}),
-    kept: RunCache | None = None,
-) -> Ran:
+    kept: Keeping | None = None,
+) -> ProgramRun:
     """Run a program, with its output in ``place.folder``/<name>.out and .err.
 
     If ``kept`` has an equal successful run, nothing is executed and the files of that run are restored.
@@ -236,7 +236,7 @@ def run_program(
         place.folder.mkdir(parents=True, exist_ok=True)
         if earlier_s is not None:
             _write(record, {"command": command, "state": "reused", "status": 0, "seconds": earlier_s})
-            return Ran(
+            return ProgramRun(
                 argv=tuple(argv),
                 command=command,
                 status=0,
@@ -275,7 +275,7 @@ def run_program(
         raise failure
     if watched is not None and completed.returncode == 0:
         watched.keep(round(completed.seconds, 2), out, err)
-    return Ran(
+    return ProgramRun(
         argv=tuple(argv),
         command=command,
         status=completed.returncode,
@@ -289,7 +289,7 @@ def run_program(
 def _run(
     name: str,
     argv: Sequence[str],
-    place: Place,
+    place: RunContext,
     env: Mapping[str, str],
     timeout_s: float,
     into: tuple[IO[bytes], IO[bytes]],
@@ -305,7 +305,7 @@ def _run(
             stop=place.stop,
             work="run",
         )
-    completed = run_elsewhere(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
+    completed = run_remotely(place.elsewhere, name, argv, env=env, timeout_s=timeout_s)
     for stream, data in zip(into, (completed.stdout, completed.stderr), strict=True):
         stream.write(data)
         stream.flush()

@@ -19,7 +19,7 @@ from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_head
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSpeed:
     """One measured test; rates in tokens per second, the median of ``samples`` repetitions."""
 
     json_keys: ClassVar = (
@@ -45,7 +45,7 @@ class Measured:
         return max(1.0, self.base_rate / self.rate)
 
 
-def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[int, int, int], Measured]:
+def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[int, int, int], MeasuredSpeed]:
     """Measurements by prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
 
     Raises:
@@ -73,7 +73,7 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
     found = {}
     for (prompt, generated, depth), rate in medians.items():
         base = min(at for p, g, at in medians if (p, g) == (prompt, generated))
-        found[prompt, generated, depth] = Measured(
+        found[prompt, generated, depth] = MeasuredSpeed(
             prompt=prompt,
             generated=generated,
             depth=depth,
@@ -106,7 +106,7 @@ class EstimateRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class EstimateRow:
     """One test; ``measured`` is None if llama-bench's output has no such test."""
 
     json_keys: ClassVar = (
@@ -117,7 +117,7 @@ class Row:
     )
 
     bound: Bound
-    measured: Measured | None
+    measured: MeasuredSpeed | None
 
     @property
     def bound_over_measured(self) -> float | None:
@@ -135,7 +135,7 @@ class Estimate:
     model: ModelShape
     kv: str
     peaks: Peaks
-    rows: tuple[Row, ...]
+    rows: tuple[EstimateRow, ...]
 
 
 def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
@@ -165,5 +165,5 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         tokens, batch = (prompt, request.batch) if prompt else (generated, 1)
         for depth in request.depths if tokens else ():
             bound = bound_of(model, Test(tokens=tokens, depth=depth, batch=batch), peaks, kv)
-            rows.append(Row(bound=bound, measured=measured.get((prompt, generated, depth))))
+            rows.append(EstimateRow(bound=bound, measured=measured.get((prompt, generated, depth))))
     return Estimate(arch=request.arch, model=model, kv=request.kv, peaks=peaks, rows=tuple(rows))

@@ -19,7 +19,7 @@ from patchkit.base.files import disk_error_from_tool, disk_errors, working_folde
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.base.store import Store
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
-from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.runtime import cxx_of
 from patchkit.gpu.modelled.recording import unpack_trace
 from patchkit.toolchain.compiler import Compiler, nice
@@ -231,7 +231,7 @@ class TimingFile(TomlTable):
 class Machine:
     """A GPU whose time is modelled: resources from its profile, their speed from its timing file."""
 
-    device: PlayedDevice
+    device: EmulatedDevice
     file: TimingFile
 
     @property
@@ -286,7 +286,7 @@ class Machine:
         return math.hypot(one.p90, other.p90)
 
 
-def load_machine(profiles: Path, device: PlayedDevice) -> Machine:
+def load_machine(profiles: Path, device: EmulatedDevice) -> Machine:
     """Load the timing file of a device.
 
     Raises:

@@ -14,7 +14,7 @@ from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.cases import Case, whole_blocks
-from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.gpu.emulated.device import EmulatedDevice, device_of
 from patchkit.gpu.emulated.log import Launch
 from patchkit.gpu.emulated.operations import (
     OperationCase,
@@ -180,7 +180,7 @@ def _backends(opened: _OpenedCandidate, arch: str) -> tuple[RecordedBackend, Rec
 
 
 def _account(
-    side: str, backend: RecordedBackend, device: PlayedDevice, case: Case, compiler: Compiler
+    side: str, backend: RecordedBackend, device: EmulatedDevice, case: Case, compiler: Compiler
 ) -> Account:
     """Record twice: first to find the units of the kernels, then with the resources that they really use."""
     compiler.reporter.step(f"{side} the patches: recording")
@@ -321,8 +321,8 @@ _Key = tuple[str, str, str]  # op, what, sizes
 
 
 def _lines(
-    device: PlayedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
-) -> Iterator[PathLine]:
+    device: EmulatedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
+) -> Iterator[Line]:
     compiler.reporter.step(f"recording every operation as {device.arch}")
     sides = []
     for backend in (before, after):

@@ -14,9 +14,9 @@ from patchkit.base.report.blocks import Block, Table, columns
 from patchkit.base.report.blocks import Row as TableRow
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.cases import Case
-from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.attention import AttentionResult, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
-from patchkit.gpu.hardware.program import Elsewhere, Place, describe_reused
+from patchkit.gpu.hardware.program import RemoteRunner, RunContext, describe_reused
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import (
     Count,
@@ -165,7 +165,7 @@ class BackendOpsGate:
     pattern: str | None = None
     cases: Sequence[Case] = field(default_factory=gate_cases)
     timeout_s: float = TIMEOUT_S
-    elsewhere: Elsewhere | None = None
+    elsewhere: RemoteRunner | None = None
     is_sample: bool = False
     is_sanitized: bool = False
     scheduler: str | None = None
@@ -204,7 +204,7 @@ class BackendOpsGate:
             return GateResult.ended_by(self.name, error)
 
     def _run(self, subject: Subject, sides: Sides, looked: Runs) -> GateResult:
-        place = Place(
+        place = RunContext(
             folder=runs_folder(subject, NAME, self.machine),
             reporter=subject.reporter,
             elsewhere=self.elsewhere,
@@ -439,7 +439,7 @@ def allowed_nmse(baseline: float) -> float:
     return min(max(_FACTOR * baseline, _FLOOR), max(UPSTREAM_LIMIT, baseline))
 
 
-def _is_wrong(old: Measured, new: Measured) -> bool:
+def _is_wrong(old: AttentionResult, new: AttentionResult) -> bool:
     if not new.is_finite:
         return True
     limit = allowed_nmse(old.nmse) if old.is_supported else UPSTREAM_LIMIT
@@ -448,7 +448,7 @@ def _is_wrong(old: Measured, new: Measured) -> bool:
     return not (new.nmse <= limit and new.worst <= row_limit)
 
 
-def _distance(old: Measured, new: Measured) -> str:
+def _distance(old: AttentionResult, new: AttentionResult) -> str:
     if not new.is_finite:
         return f"{new.case}: a value is not a number"
     return (

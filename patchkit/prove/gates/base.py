@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # not needed to read evidence
 
     from patchkit.base.workspace import Workspace
     from patchkit.carry.series.lock import PinWanted
-    from patchkit.gpu.hardware.program import Elsewhere
+    from patchkit.gpu.hardware.program import RemoteRunner
     from patchkit.gpu.hardware.runner import Runner
     from patchkit.prove.build import Machine
     from patchkit.prove.subject import Subject
@@ -186,7 +186,7 @@ class DeviceSetup:
 
     machine: Machine
     runner: Runner
-    elsewhere: Elsewhere | None = None
+    elsewhere: RemoteRunner | None = None
     model: Path | None = None
     text: Path | None = None
     full: bool = False

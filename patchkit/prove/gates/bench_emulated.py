@@ -14,7 +14,7 @@ from patchkit.gpu.emulated.emulator import EmulationOptions, EmulationReport, Ke
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.bench.options import BenchPlan, bench_arguments, parse_help
 from patchkit.gpu.hardware.bench.program import check_rows, read_rows
-from patchkit.gpu.hardware.program import Place, run_program
+from patchkit.gpu.hardware.program import RunContext, run_program
 from patchkit.prove.build import Machine, Sides, check_device, runs_folder
 from patchkit.prove.gates.base import Count, Many, Record
 from patchkit.prove.gates.sides import blame_candidate
@@ -103,7 +103,7 @@ def complete_bench(
             BENCH_OUTPUT_UNREADABLE, EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
         CacheError: the disk is full or not writable.
     """
-    place = Place(folder=runs_folder(subject, "bench", machine), reporter=subject.reporter)
+    place = RunContext(folder=runs_folder(subject, "bench", machine), reporter=subject.reporter)
     before = _complete(subject, sides.before, "baseline", machine, plan, model, place)
     try:
         after = _complete(subject, sides.after, "candidate", machine, plan, model, place)
@@ -119,7 +119,7 @@ def _complete(
     machine: Machine,
     plan: BenchPlan,
     model: Path,
-    place: Place,
+    place: RunContext,
 ) -> Completed:
     subject.reporter.step(f"{_PROGRAM} of the {name} on {machine.label}")
     program = str(side.program(_PROGRAM))

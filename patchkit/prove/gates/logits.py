@@ -27,7 +27,7 @@ from patchkit.gpu.hardware.logits import (
     save_base,
     scenes,
 )
-from patchkit.gpu.hardware.program import Elsewhere, Place, Ran, describe_reused
+from patchkit.gpu.hardware.program import ProgramRun, RemoteRunner, RunContext, describe_reused
 from patchkit.prove.build import (
     CandidateBuildFailed,
     Machine,
@@ -210,7 +210,7 @@ class LogitsGate:
     text: Path | None = None
     groups: tuple[ModelGroup, ...] | None = None
     timeout_s: float = _TIMEOUT_S
-    elsewhere: Elsewhere | None = None
+    elsewhere: RemoteRunner | None = None
     is_sample: bool = False
 
     @classmethod
@@ -247,7 +247,7 @@ class LogitsGate:
 
     def _run(self, subject: Subject, sides: Sides) -> GateResult:
         chosen = self._chosen(subject)
-        ran: list[Ran] = []
+        ran: list[ProgramRun] = []
         wanted = list(self._runs(subject, chosen))
         if self.machine.is_emulated:  # in parallel, because they mostly wait for the compiler of one unit
             stop = threading.Event()
@@ -374,9 +374,9 @@ class LogitsGate:
             base.unlink(missing_ok=True)  # gigabytes: size of the vocabulary times tokens of the text
         return TextPair(before=before, after=after, floor=_FLOOR_KL)
 
-    def _place(self, subject: Subject, name: str) -> Place:
+    def _place(self, subject: Subject, name: str) -> RunContext:
         folder = runs_folder(subject, NAME, self.machine) / name
-        return Place(folder=folder, reporter=subject.reporter, elsewhere=self.elsewhere)
+        return RunContext(folder=folder, reporter=subject.reporter, elsewhere=self.elsewhere)
 
     def _chosen(self, subject: Subject) -> Chosen:
         if self.model is not None:
@@ -407,7 +407,7 @@ class LogitsGate:
         name: str,
         path: Path,
         scene: Scene,
-        runs: list[Ran],
+        runs: list[ProgramRun],
         stop: threading.Event | None = None,
     ) -> ScenePair:
         """Run the scene three times, add the runs to ``runs``, and compute the distances."""

@@ -22,7 +22,7 @@ from patchkit.gpu.emulated.cases import Case, CaseAborted, without_aborts
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.kept_runs import REPORT, is_clean_report
-from patchkit.gpu.hardware.attention import Measured, run_attention
+from patchkit.gpu.hardware.attention import AttentionResult, run_attention
 from patchkit.gpu.hardware.backend_ops import (
     Choice,
     Mode,
@@ -37,7 +37,7 @@ from patchkit.gpu.hardware.backend_ops import (
     single_out,
 )
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.program import Place, Ran
+from patchkit.gpu.hardware.program import ProgramRun, RunContext
 from patchkit.prove.build import Machine, Sides, check_device
 from patchkit.prove.gates.base import Record
 from patchkit.prove.gates.sides import blame_candidate
@@ -109,7 +109,7 @@ class Tools:
     subject: Subject
     machine: Machine
     sides: Sides
-    place: Place
+    place: RunContext
     timeout_s: float
     scheduler: str | None = None
     variables: Callable[[str], Mapping[str, str]] = _no_more
@@ -128,7 +128,7 @@ class OpsRun:
     support: tuple[tuple[Row, ...], tuple[Row, ...]]
     tests: tuple[tuple[Row, ...], tuple[Row, ...]]
     status: int
-    runs: tuple[Ran, ...]
+    runs: tuple[ProgramRun, ...]
     aborting: tuple[AbortedCase, ...] = ()
 
 
@@ -178,7 +178,7 @@ class Runs:
         return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
 
 
-OwnPair = tuple[Measured, Measured]  # one of patchkit's cases, on the baseline and on the candidate
+OwnPair = tuple[AttentionResult, AttentionResult]  # one of our cases, on the baseline and on the candidate
 
 
 def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -328,12 +328,14 @@ def is_same(sides: Sides) -> bool:
     return sides.after.identity == sides.before.identity
 
 
-def _own(tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[Case]) -> tuple[Measured, ...]:
+def _own(
+    tools: Tools, side: BuiltSide, tree: Path, name: str, cases: Sequence[Case]
+) -> tuple[AttentionResult, ...]:
     subject = tools.subject
     driver = build_driver("attention_check", side, tree, subject.cache_root, subject.reporter)
     run_name = f"own-{name}"
 
-    def measured(variables: Mapping[str, str]) -> tuple[Measured, ...]:
+    def measured(variables: Mapping[str, str]) -> tuple[AttentionResult, ...]:
         ran, found = run_attention(
             driver,
             replace(side, environment={**side.environment, **variables}),
@@ -367,8 +369,8 @@ def _with(stage: Stage, variables: Mapping[str, str]) -> Stage:
 
 def _mode(
     tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice, known: int = 0
-) -> tuple[Ran, tuple[Row, ...]]:
-    """Run upstream's program and read its table, which must have rows; ``known`` of them, or 0 if unknown."""
+) -> tuple[ProgramRun, tuple[Row, ...]]:
+    """A run of upstream's program and its table, which has rows; ``known`` is how many, if that is."""
     name = f"{mode}-{side}"
     with _followed(tools.place, name, side, known):
         ran = run_mode(
@@ -393,16 +395,16 @@ def _mode(
     return ran, rows
 
 
-def _followed(place: Place, name: str, side: str, known: int) -> contextlib.AbstractContextManager[None]:
-    """Report the progress of a run that prints ``known`` rows: all cases take minutes."""
-    if not known or place.elsewhere is not None:  # output of a remote run arrives at its end
+def _followed(place: RunContext, name: str, side: str, known: int) -> contextlib.AbstractContextManager[None]:
+    """Say how far a run is whose table is to have ``known`` rows: all cases take minutes."""
+    if not known or place.elsewhere is not None:  # what runs there is here when it has ended
         return contextlib.nullcontext()
     what = f"test-backend-ops, {'both sides' if side == 'both' else side}"
     return follow_file(place.folder / f"{name}.out", count_lines(known), place.reporter, what, "cases")
 
 
-def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran, tuple[Row, ...]]:
-    """The rows of the chosen cases; all are listed, as they may not fit on a command line."""
+def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[ProgramRun, tuple[Row, ...]]:
+    """What the program says of the chosen cases: there may be more of them than fit on a command line."""
     if not choice.cases:
         return _mode(tools, stage, "support", side, choice)
     ran, rows = _mode(tools, stage, "support", side, Choice())
@@ -410,8 +412,8 @@ def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Ran
     return ran, tuple(row for row in rows if row.case in wanted)
 
 
-def _rows(runs: Sequence[Ran], known: int) -> tuple[Row, ...]:
-    """All rows, which must be ``known`` many: output may be cut off at the end of a line."""
+def _rows(runs: Sequence[ProgramRun], known: int) -> tuple[Row, ...]:
+    """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
     rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
     if len(rows) != known:
         raise ToolchainError(
@@ -433,8 +435,8 @@ def _tests(
     *,
     left_out: frozenset[str] = frozenset(),
     most: int = 0,
-) -> tuple[tuple[Ran, ...], tuple[AbortedCase, ...]]:
-    """Run the chosen cases except ``left_out``, ``known`` rows, in several processes if the cases are named.
+) -> tuple[tuple[ProgramRun, ...], tuple[AbortedCase, ...]]:
+    """The chosen cases but ``left_out``, ``known`` rows, in several processes at once where each has a name.
 
     Also returns the cases that end the program. Raises CaseAborted if there are more than ``most``, or if all
     cases do.
@@ -445,14 +447,14 @@ def _tests(
     done = _run_parts(tools, parts, side)
     most = min(most, sum(len(part.cases) for part in parts) - 1)
 
-    def again(part: Part) -> Ran | ToolchainError:
+    def again(part: Part) -> ProgramRun | ToolchainError:
         return run_part(replace(part, stage=_with(stage, tools.variables(part.name))))
 
-    runs: list[Ran] = []
+    runs: list[ProgramRun] = []
     aborting: list[AbortedCase] = []
     for part in parts:
         for some, ended in single_out(part, done[part.name], again):
-            if isinstance(ended, Ran):
+            if isinstance(ended, ProgramRun):
                 runs.append(ended)
                 continue
             (case,) = some.cases
@@ -504,11 +506,11 @@ def _cut(cases: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
     yield from (cases[start : start + size] for start in range(0, len(cases), size))
 
 
-def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran | ToolchainError]:
-    """The result of each part by its name, run here or on the workers of a cluster."""
+def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, ProgramRun | ToolchainError]:
+    """What became of each part by its name, here or on the workers of a cluster."""
     stop = threading.Event()
     work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
-    done: dict[str, Ran | ToolchainError] = {}
+    done: dict[str, ProgramRun | ToolchainError] = {}
     with open_pool(tools.scheduler, kind="threads") as pool:
         for part, ended in run_tasks(
             pool,
@@ -519,7 +521,7 @@ def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran 
             unit="parts",
             stop=stop,
         ):
-            if isinstance(ended, Ran):
+            if isinstance(ended, ProgramRun):
                 check_device(tools.machine, ended.talk(), tools.subject.archs, ended.stderr)
                 if not ended.is_kept:
                     tools.place.reporter.used("run", ended.cpu_s)  # a worker of a cluster has no reporter
@@ -527,7 +529,7 @@ def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Ran 
     return done
 
 
-def _halves(rows: tuple[Row, ...], ran: Ran) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+def _halves(rows: tuple[Row, ...], ran: ProgramRun) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
     half = len(rows) // 2
     before, after = rows[:half], rows[half:]
     if [row.case for row in before] != [row.case for row in after]:

@@ -31,10 +31,10 @@ from patchkit.gpu.emulated.findings import (
     load_unreported_findings,
 )
 from patchkit.gpu.emulated.names import read_name
-from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.attention import AttentionResult, gate_cases
 from patchkit.gpu.hardware.backend_ops import Row as OpsRow
 from patchkit.gpu.hardware.backend_ops import parts_of
-from patchkit.gpu.hardware.program import Place, describe_reused
+from patchkit.gpu.hardware.program import RunContext, describe_reused
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
@@ -226,7 +226,7 @@ class SanitizeGate:
             subject=subject,
             machine=self.machine,
             sides=sides,
-            place=Place(folder=runs.folder, reporter=subject.reporter),
+            place=RunContext(folder=runs.folder, reporter=subject.reporter),
             timeout_s=self.timeout_s,
             scheduler=self.scheduler,
             variables=runs.variables,
@@ -395,11 +395,11 @@ class SideFindings:
     def record(
         self,
         rows: Sequence[OpsRow],
-        own: Sequence[Measured],
+        own: Sequence[AttentionResult],
         tree: Path,
-        other: SideFindings,
+        other: Seen,
         chosen: Selected,
-    ) -> RecordedSide:
+    ) -> SeenSide:
         """As evidence; ``rows`` and ``own`` are the cases, ``other`` is the other side."""
         kernels = [kernel for one in self.reports for kernel in one.kernels if kernel.launches]
         return RecordedSide(

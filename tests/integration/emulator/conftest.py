@@ -20,7 +20,7 @@ from pseudocode.emulated import run_cases
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.checks import native_checks
-from patchkit.gpu.emulated.device import PlayedDevice, device_of, device_text
+from patchkit.gpu.emulated.device import EmulatedDevice, device_of, device_text
 from patchkit.gpu.emulated.emulator import (
     EmulationOptions,
     Found,
@@ -98,12 +98,12 @@ def compile_program(compiler: Compiler, tmp_path_factory: pytest.TempPathFactory
     return ProgramCompiler(compiler, tmp_path_factory)
 
 
-def _device(checkout: Path, arch: str) -> PlayedDevice:
+def _device(checkout: Path, arch: str) -> EmulatedDevice:
     return replace(device_of(load_profile(checkout / "arch_profiles", arch)), memory_bytes=2**34)
 
 
 @pytest.fixture(scope="session")
-def device(checkout: Path) -> PlayedDevice:
+def device(checkout: Path) -> EmulatedDevice:
     """The GPU that programs find where they do not name one."""
     return _device(checkout, "gfx1151")
 
@@ -117,7 +117,7 @@ def _run(
 
 
 @pytest.fixture
-def execute(compiler: Compiler, stand_in: Path, device: PlayedDevice, tmp_path: Path) -> Run:
+def execute(compiler: Compiler, stand_in: Path, device: EmulatedDevice, tmp_path: Path) -> Run:
     """Runs a program on the executing runtime with the stand-in.
 
     Settings are further variables, None takes one away.

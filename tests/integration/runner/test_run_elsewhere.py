@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 
 from patchkit.base.reporter import NullReporter
-from patchkit.gpu.hardware.program import Place, run_program
+from patchkit.gpu.hardware.program import RunContext, run_program
 
 pytestmark = pytest.mark.extra_tools  # sshd and rsync
 
@@ -42,7 +42,7 @@ def test_a_program_finds_its_files_there_and_its_output_comes_here(
     server, side: Path, tmp_path: Path
 ) -> None:
     module, out = side / "libggml-cpu.so", tmp_path / "runs" / "x.logits"
-    place = Place(folder=tmp_path / "runs", reporter=NullReporter(), elsewhere=server.runner())
+    place = RunContext(folder=tmp_path / "runs", reporter=NullReporter(), elsewhere=server.runner())
     argv = [str(side / "program"), str(tmp_path / "m.gguf"), str(module), str(out), "512"]
     env = {"GGML_BACKEND_PATH": str(module)}
     ran = run_program("x", argv, place=place, env=env, timeout_s=60.0)
@@ -59,7 +59,7 @@ def test_a_program_finds_its_files_there_and_its_output_comes_here(
 def test_a_bad_end_there_is_the_bad_end_it_would_be_here(
     server, side: Path, tmp_path: Path, word: str, code: str
 ) -> None:
-    place = Place(folder=tmp_path / "runs", reporter=NullReporter(), elsewhere=server.runner())
+    place = RunContext(folder=tmp_path / "runs", reporter=NullReporter(), elsewhere=server.runner())
     out = tmp_path / "runs" / "x.logits"
     argv = [str(side / "program"), str(tmp_path / "m.gguf"), str(side / "libggml-cpu.so"), str(out), word]
     with refused(code):

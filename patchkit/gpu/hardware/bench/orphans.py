@@ -18,7 +18,7 @@ _PATIENCE_S = 3600.0  # as long as a single call may take
 def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S) -> None:
     """Return when none of the programs runs on our GPUs. Raises BENCH_STILL_RUNNING after ``patience_s``."""
     deadline = time.monotonic() + patience_s
-    told = False
+    was_announced = False
     while found := processes_of(programs):
         ids = " ".join(map(str, found))
         if time.monotonic() >= deadline:
@@ -29,9 +29,9 @@ def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: f
                 why=f"process {ids}",
                 hint=f"end it with: kill {ids}",
             )
-        if not told:
+        if not was_announced:
             reporter.info(f"waiting for another llama-bench on these GPUs to end (process {ids})")
-            told = True
+            was_announced = True
         time.sleep(_LOOK_S)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.arch import FactNotForDecisions
 from patchkit.base.upstreams import upstream_of
 from patchkit.carry.series.profile import ArchProfile
-from patchkit.gpu.emulated.device import PlayedDevice, device_of
+from patchkit.gpu.emulated.device import EmulatedDevice, device_of
 from patchkit.prove.subject import Subject
 
 # hip/amd_detail/amd_hip_runtime.h (HIP 6.4) defines the first as the second: the only line in which the host
@@ -24,7 +24,7 @@ _SOURCES = frozenset({".cu", ".cuh", ".h"})
 class RecordedGpus:
     """``devices``: the GPUs of the candidate first. ``remarks``: what is not proven, for which GPU."""
 
-    devices: tuple[PlayedDevice, ...]
+    devices: tuple[EmulatedDevice, ...]
     remarks: tuple[str, ...]
 
 
@@ -40,7 +40,7 @@ def choose_gpus(subject: Subject, others: Sequence[str] | None) -> RecordedGpus:
     skipped = [name for name in outside if others is not None and name not in others]
     remarks = [f"launches as {' '.join(skipped)}: not requested"] if skipped else []
     use = _use_of_wave_size(subject.baseline) or _use_of_wave_size(subject.candidate)
-    devices: list[PlayedDevice] = []
+    devices: list[EmulatedDevice] = []
     elsewhere: list[str] = []
     for profile in (subject.profiles[name] for name in outside if name not in skipped):
         device, remark = _other(profile)
@@ -68,8 +68,8 @@ def _use_of_wave_size(root: Path) -> str | None:
     return None
 
 
-def _other(profile: ArchProfile) -> tuple[PlayedDevice, list[str]]:
-    """A GPU whose launches are only compared; a guessed number of compute units is the same on both sides."""
+def _other(profile: ArchProfile) -> tuple[EmulatedDevice, list[str]]:
+    """A GPU where only sameness is asked for; a guessed number of compute units is on both sides the same."""
     try:
         return device_of(profile), []
     except FactNotForDecisions:

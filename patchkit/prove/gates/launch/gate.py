@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import counted
 from patchkit.carry.placing.wmma import wmma_table
-from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.runtime import SELECTION_UNIT, RecordedBackend, build_backend
 from patchkit.prove.build import CandidateBuildFailed, build_sides
 from patchkit.prove.gates.base import GateResult, RunSetup
@@ -145,7 +145,7 @@ class LaunchGate:
             lines=(*guarded_rows, *other_lines(others)),
         )
 
-    def _runs(self, device: PlayedDevice, subject: Subject) -> GpuRuns:
+    def _played(self, device: EmulatedDevice, subject: Subject) -> Played:
         is_mine = device.arch in subject.archs
         matrices = is_mine or bool(about_matrices(subject.patches))
         return GpuRuns(device=device, deep=self.deep and is_mine, matrices=matrices)
@@ -180,7 +180,7 @@ def _code(touched: Sequence[CompiledPair], arch: str) -> tuple[Code, Code]:
     return before, now
 
 
-def _guarded(subject: Subject, device: PlayedDevice, before: Code, after: Code) -> Guarded:
+def _guarded(subject: Subject, device: EmulatedDevice, before: Code, after: Code) -> Guarded:
     live = [patch for patch in subject.patches if device.arch in patch.archs]
     # Not every GPU has a table, and it is only needed for a patch that follows it.
     follows = any("wmma" in patch.patch.launches.tables for patch in live)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from patchkit.carry.placing.wmma import UPSTREAM, WmmaRow
 from patchkit.carry.series.promises import CasePromise, KernelMove
 from patchkit.gpu.emulated.cases import Case
-from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.log import Launch
 from patchkit.toolchain.compile import CompiledKernel
 
@@ -32,7 +32,7 @@ class Guarded:
     ``own`` are the latter.
     """
 
-    device: PlayedDevice
+    device: EmulatedDevice
     code: Code
     code_before: Code
     rows: Mapping[tuple[int, int, str], WmmaRow]

@@ -17,7 +17,7 @@ from patchkit.gpu.emulated.cases import (
     upstream_case,
     without_aborts,
 )
-from patchkit.gpu.emulated.device import PlayedDevice
+from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.log import Launch
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.emulated.runtime import RecordedBackend
@@ -78,8 +78,8 @@ class RecordedSides:
         both = self.code.get(arch, ({}, {}))
         return [{name: kernel for unit in code.values() for name, kernel in unit.items()} for code in both]
 
-    def sessions(self, device: PlayedDevice, compiler: Compiler) -> tuple[Session, Session]:
-        """Both sides on one GPU."""
+    def sessions(self, device: EmulatedDevice, compiler: Compiler) -> tuple[Session, Session]:
+        """Both on one GPU."""
         old, new = self.kernels(device.arch)
         return (
             Session(backend=self.before, device=device, kernels=old, compiler=compiler),
@@ -94,7 +94,7 @@ class Comparison:
     ``aborting``: cases that ran on neither side, because upstream's own code ends the process there.
     """
 
-    device: PlayedDevice
+    device: EmulatedDevice
     support: tuple[tuple[OpRow, ...], tuple[OpRow, ...]]
     asked: tuple[Case, ...]
     not_understood: tuple[str, ...]
@@ -155,7 +155,7 @@ def bench_runs(*, deep: bool, matrices: bool) -> tuple[BenchRun, ...]:
 class GpuRuns:
     """The runs of one GPU; ``deep`` and ``matrices`` as for :func:`bench_runs`."""
 
-    device: PlayedDevice
+    device: EmulatedDevice
     deep: bool
     matrices: bool
 

@@ -9,7 +9,7 @@ from refusing import refused
 
 from patchkit.gpu.emulated.emulator import parse_report
 from patchkit.gpu.emulated.findings import SourceLines, stopped_lines
-from patchkit.gpu.emulated.report_pipe import together
+from patchkit.gpu.emulated.report_pipe import merge_reports
 
 WHOLE = '{"arch": "gfx1151", "schedule": "in-order", "kernels": [], "on_cpu": [], "fault": null}'
 
@@ -39,7 +39,7 @@ STOPPED = WHOLE.replace(
 
 def test_where_a_kernel_was_stopped_is_of_the_process_with_the_fault() -> None:
     reports = [parse_report(text, Path("report")) for text in (WHOLE, STOPPED, WHOLE)]
-    all_of_them = together(reports)
+    all_of_them = merge_reports(reports)
     assert all_of_them is not None
     assert (all_of_them.fault, all_of_them.stopped) == (reports[1].fault, reports[1].stopped)
 

@@ -13,7 +13,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.store import Store
 from patchkit.gpu.emulated.emulator import UNITS, DeviceUnits
 from patchkit.gpu.emulated.kept_runs import KeptRuns, obtain_by_units
-from patchkit.gpu.hardware.program import Place, Ran, run_program
+from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.units import SourceTree
 
 # Asks for the units that its arguments name, as the runtime does, and says how often it ran.
@@ -71,7 +71,7 @@ class World:
     def place(self) -> Path:
         return self.root / "cache" / "evidence" / "run"
 
-    def run(self, units: str = "a", *words: str, name: str = "one") -> Ran:
+    def run(self, units: str = "a", *words: str, name: str = "one") -> ProgramRun:
         for unit, code in self.code.items():
             (self.root / "tree" / unit).write_text(code)
         cache = self.root / "cache"
@@ -87,7 +87,7 @@ class World:
             return run_program(
                 name,
                 ["python3", str(cache / "program.py"), str(self.place / f"{name}.bin"), units, *words],
-                place=Place(folder=self.place, reporter=NullReporter()),
+                place=RunContext(folder=self.place, reporter=NullReporter()),
                 env={**env, **variables},
                 timeout_s=60.0,
                 accept=frozenset({0, 1}),

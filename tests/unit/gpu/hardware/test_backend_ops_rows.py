@@ -17,7 +17,7 @@ from patchkit.gpu.hardware.backend_ops import (
     parts_of,
     single_out,
 )
-from patchkit.gpu.hardware.program import Ran
+from patchkit.gpu.hardware.program import ProgramRun
 
 HEADER = '"backend_name","op_name","op_params","test_mode","supported","error_message","backend_reg_name"\n'
 PASSED = '"CPU","FLASH_ATTN_EXT","hsk=64,kv=113","test","1","",""\n'
@@ -76,7 +76,7 @@ def test_the_choice_of_cases_is_two_options() -> None:
 
 CRASHED = ToolchainError("test-backend-ops was ended by SIGABRT", code="PROGRAM_CRASHED")
 HERE = Path()
-RAN = Ran(argv=(), command="", status=0, stdout=HERE, stderr=HERE, seconds=0.0)
+RAN = ProgramRun(argv=(), command="", status=0, stdout=HERE, stderr=HERE, seconds=0.0)
 PART = Part(
     stage=Stage(program=HERE, module=HERE, reference=HERE),
     name="test-baseline-3",
@@ -90,7 +90,7 @@ PART = Part(
 
 @pytest.mark.parametrize("culprits", ["", "a", "h", "cd", "adh", "abcdefgh"])
 def test_a_part_that_ends_badly_is_cut_down_to_the_cases_that_do(culprits: str) -> None:
-    def run(part: Part) -> Ran | ToolchainError:
+    def run(part: Part) -> ProgramRun | ToolchainError:
         return CRASHED if set(part.cases) & set(culprits) else RAN
 
     pieces = list(single_out(PART, run(PART), run))
@@ -103,7 +103,7 @@ def test_a_part_that_ends_badly_is_cut_down_to_the_cases_that_do(culprits: str) 
 
 
 def test_cases_that_end_badly_only_together_are_nobodys_fault() -> None:
-    def run(part: Part) -> Ran | ToolchainError:
+    def run(part: Part) -> ProgramRun | ToolchainError:
         return CRASHED if {"c", "f"} <= set(part.cases) else RAN
 
     with refused("PROGRAM_CRASHED"):

@@ -13,7 +13,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.cases import CaseAborted
 from patchkit.gpu.hardware.attention import gate_cases, parse_measured, run_attention
 from patchkit.gpu.hardware.logits import parse_distance, parse_divergence, scenes
-from patchkit.gpu.hardware.program import Place
+from patchkit.gpu.hardware.program import RunContext
 
 CASES = gate_cases()[:2]
 DONE = "own-0 done rows=8 nmse=3.303e-04 worst=5.8e-04 at=0,5,0 finite=1\n"
@@ -52,7 +52,7 @@ def test_the_case_in_which_a_program_crashes_is_named(tmp_path: Path) -> None:
     driver = tmp_path / "driver"
     driver.write_text(f"#!/bin/sh\nprintf '{DONE[:-1]}\\n'\necho '#0 a backtrace'\nkill -ABRT $$\n")
     driver.chmod(0o755)
-    place = Place(folder=tmp_path / "runs", reporter=NullReporter())
+    place = RunContext(folder=tmp_path / "runs", reporter=NullReporter())
     side = SimpleNamespace(module=tmp_path / "module.so", environment={}, kept=None)
     with pytest.raises(CaseAborted) as crashed:
         run_attention(driver, side, device="X", cases=CASES, name="own", timeout_s=60, place=place)  # type: ignore[arg-type]

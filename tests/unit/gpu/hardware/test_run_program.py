@@ -18,32 +18,32 @@ from small_disk import on_small_disk
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware import program as run_module
 from patchkit.gpu.hardware.program import (
-    Place,
+    RunContext,
     run_program,
 )
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(folder=tmp_path / "runs", reporter=NullReporter())
+def place(tmp_path: Path) -> RunContext:
+    return RunContext(folder=tmp_path / "runs", reporter=NullReporter())
 
 
-def run(place: Place, script: str, *, timeout_s: float = 60.0, accept: frozenset[int] = frozenset({0})):
+def run(place: RunContext, script: str, *, timeout_s: float = 60.0, accept: frozenset[int] = frozenset({0})):
     return run_program("one", ["/bin/sh", "-c", script], place=place, timeout_s=timeout_s, accept=accept)
 
 
-def record(place: Place) -> dict:
+def record(place: RunContext) -> dict:
     return json.loads((place.folder / "one.json").read_text())
 
 
-def test_output_and_record_are_kept(place: Place) -> None:
+def test_output_and_record_are_kept(place: RunContext) -> None:
     ran = run(place, "echo out; echo err >&2; exit 1", accept=frozenset({0, 1}))
     assert (ran.status, ran.text(), ran.talk()) == (1, "out\n", "err\n")
     assert record(place)["state"] == "ended"
     assert "partial" not in record(place)
 
 
-def test_the_command_can_be_pasted(place: Place) -> None:
+def test_the_command_can_be_pasted(place: RunContext) -> None:
     argv = ["/bin/sh", "-c", 'echo "$NAME"']
     ran = run_program("one", argv, place=place, env={"NAME": "a (b)"}, timeout_s=60.0)
     pasted = subprocess.run(["/bin/sh", "-c", ran.command], capture_output=True, text=True, check=True)
@@ -68,7 +68,7 @@ def test_the_command_can_be_pasted(place: Place) -> None:
     ],
 )
 def test_each_bad_end_has_its_error_and_leaves_what_was_written(
-    place: Place, script: str, code: str, says: str
+    place: RunContext, script: str, code: str, says: str
 ) -> None:
     with refused(code, match=says):
         run(place, script)
@@ -77,7 +77,7 @@ def test_each_bad_end_has_its_error_and_leaves_what_was_written(
     assert record(place)["state"] == code
 
 
-def test_a_program_that_hangs_is_stopped(place: Place) -> None:
+def test_a_program_that_hangs_is_stopped(place: RunContext) -> None:
     with refused("PROGRAM_HUNG", match="did not end within") as caught:
         run(place, "echo part; echo where >&2; sleep 600", timeout_s=0.5)
     assert caught.value.why == "where"
@@ -88,10 +88,10 @@ def test_a_program_that_hangs_is_stopped(place: Place) -> None:
 _PART = """
 import json, sys
 from pathlib import Path
-from patchkit.gpu.hardware.program import Place, run_program
+from patchkit.gpu.hardware.program import RunContext, run_program
 from patchkit.base.errors import PatchkitError
 from patchkit.base.reporter import NullReporter
-place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
+place = RunContext(folder=Path(sys.argv[1]), reporter=NullReporter())
 try:
     run_program("one", ["/bin/sh", "-c", "echo part"], place=place, timeout_s=60)
 except PatchkitError as error:
@@ -100,7 +100,7 @@ except PatchkitError as error:
 
 
 @pytest.mark.extra_tools
-def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place) -> None:
+def test_a_full_disk_is_not_taken_for_a_short_answer(place: RunContext) -> None:
     done = subprocess.run(
         [*on_small_disk(place.folder, 3000), sys.executable, "-c", _PART, str(place.folder)],
         env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[3])},
@@ -113,7 +113,7 @@ def test_a_full_disk_is_not_taken_for_a_short_answer(place: Place) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    place = Place(folder=tmp_path / "file" / "runs", reporter=NullReporter())
+    place = RunContext(folder=tmp_path / "file" / "runs", reporter=NullReporter())
     with pytest.raises(Exception, match="keeping the output of a program failed"):
         run(place, "true")
 
@@ -121,14 +121,14 @@ def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) ->
 _INTERRUPTED = """
 import sys
 from pathlib import Path
-from patchkit.gpu.hardware.program import Place, run_program
+from patchkit.gpu.hardware.program import RunContext, run_program
 from patchkit.base.reporter import NullReporter
-place = Place(folder=Path(sys.argv[1]), reporter=NullReporter())
+place = RunContext(folder=Path(sys.argv[1]), reporter=NullReporter())
 run_program("one", ["/bin/sh", "-c", "echo part; sleep 600"], place=place, timeout_s=60)
 """
 
 
-def test_ctrl_c_leaves_the_record_marked(place: Place) -> None:
+def test_ctrl_c_leaves_the_record_marked(place: RunContext) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", _INTERRUPTED, str(place.folder)],
         env={**os.environ, "PYTHONPATH": str(Path(run_module.__file__).parents[3])},

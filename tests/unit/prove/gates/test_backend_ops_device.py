@@ -10,7 +10,7 @@ from refusing import refused
 
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.backend_ops import Choice, Stage
-from patchkit.gpu.hardware.program import Place
+from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.operations import Tools, _mode
 
@@ -41,7 +41,7 @@ def look(tmp_path: Path):
             subject=SimpleNamespace(archs=archs),
             machine=Machine(backend="hip"),
             sides=SimpleNamespace(),
-            place=Place(folder=tmp_path / "runs", reporter=NullReporter()),
+            place=RunContext(folder=tmp_path / "runs", reporter=NullReporter()),
             timeout_s=60.0,
         )
         stage = Stage(program=program, module=module, reference=reference)

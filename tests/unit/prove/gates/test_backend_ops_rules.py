@@ -13,9 +13,9 @@ from refusing import refused
 
 from patchkit.base.jobs import cores
 from patchkit.base.reporter import NullReporter
-from patchkit.gpu.hardware.attention import Measured, gate_cases
+from patchkit.gpu.hardware.attention import AttentionResult, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row, Stage, parts_of
-from patchkit.gpu.hardware.program import Place
+from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine, check_device
 from patchkit.prove.gates.backend_ops import (
     allowed_nmse,
@@ -38,7 +38,7 @@ from patchkit.prove.gates.operations import (
 ROW = Row(op="FLASH_ATTN_EXT", params="hsk=64", is_supported=True, error="", device="ROCm0")
 OTHER = replace(ROW, params="hsk=128")
 CASE = gate_cases()[0]
-MEASURED = Measured(case=CASE, is_supported=True, rows=8, nmse=1e-5, worst=2e-5, worst_at="0,0,0")
+MEASURED = AttentionResult(case=CASE, is_supported=True, rows=8, nmse=1e-5, worst=2e-5, worst_at="0,0,0")
 
 
 def run(before, after, *, status=0, support=None) -> OpsRun:
@@ -240,7 +240,7 @@ def test_only_the_candidates_cases_are_spread_over_the_cores(tmp_path: Path) -> 
         subject=SimpleNamespace(),
         machine=Machine(backend="hip", emulates="gfx1151"),
         sides=SimpleNamespace(),
-        place=Place(folder=tmp_path, reporter=NullReporter()),
+        place=RunContext(folder=tmp_path, reporter=NullReporter()),
         timeout_s=60.0,
         is_spread=True,
     )
