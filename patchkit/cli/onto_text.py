@@ -9,7 +9,7 @@ from patchkit.base.text import counted
 from patchkit.carry.judging.classes import GOOD
 from patchkit.carry.onto.apply import OntoReport
 from patchkit.carry.onto.plan import OntoPlan
-from patchkit.cli.patch_text import build_command, list_command, more_trust_text
+from patchkit.cli.patch_text import build_command, included_text, list_command, more_trust_text
 from patchkit.cli.screen import Cell, Screen
 
 # What a patch's class means for the user's commit.
@@ -121,11 +121,7 @@ def _draw_branch(screen: Screen, applied: OntoReport, *, verbose: bool) -> None:
     """Add what more could be in the branch, and how to use and build it."""
     found, plan = applied.onto, applied.onto.plan
     if found.opt_in:
-        names = ", ".join(found.opt_in)
-        screen.prose(
-            f"Optional patches included on your request: {names}; their gain on this build is not measured "
-            "(patchkit show ID)."
-        )
+        screen.prose(included_text(found.opt_in))
     if plan.decision.more_trust is not None:
         screen.prose(more_trust_text(plan.decision.more_trust))
     if verbose:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options
 from patchkit.base.text import counted
@@ -17,16 +17,26 @@ from patchkit.cli.screen import Cell, Screen
 ROLES = {"on": "good", "opt-in": "caution", "off": "muted"}
 STATES = {"on": "on", "opt-in": "optional", "off": "not for it"}
 
+_NAMED = 3  # patches or people that are named in a sentence; more are counted
 _GAIN_LENGTH = 130  # characters of a gain in a list; `show ID` has all of it
 
 
-def add_titles(screen: Screen, titles: Iterable[tuple[str, str]]) -> None:
-    """Add the patches with their titles, aligned."""
-    rows: list[tuple[Cell, Cell]] = [((name, "good"), title) for name, title in titles]
+def add_titles(screen: Screen, titles: Iterable[tuple[str, str]], *, optional: Collection[str] = ()) -> None:
+    """Add the patches with their titles, aligned; ``optional``: those that are not on by default."""
+    rows: list[tuple[Cell, Cell]] = [
+        ((name, ROLES["opt-in" if name in optional else "on"]), title) for name, title in titles
+    ]
     screen.table(rows)
 
 
-def describe_level(standing: Assessment) -> str:
+def included_text(optional: Sequence[str]) -> str:
+    """Describe the optional patches that a branch has on request."""
+    names = f"{len(optional)} of the patches above" if len(optional) > _NAMED else ", ".join(optional)
+    are = "is" if len(optional) == 1 else "are"
+    return f"{names} {are} optional, included on your request (patchkit show ID has the gain)."
+
+
+def describe_level(standing: Standing) -> str:
     """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
     if standing.loses:
         return f"slower, measured by {_names(standing.losses)}"
@@ -46,7 +56,7 @@ def describe_level(standing: Assessment) -> str:
 
 
 def _names(sources: Sequence[str]) -> str:
-    shown = sources if len(sources) <= 3 else [*sources[:2], f"{len(sources) - 2} others"]  # noqa: PLR2004
+    shown = sources if len(sources) <= _NAMED else [*sources[:2], f"{len(sources) - 2} others"]
     return f"{', '.join(shown[:-1])} and {shown[-1]}" if len(shown) > 1 else "".join(shown)
 
 

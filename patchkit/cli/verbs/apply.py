@@ -20,7 +20,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.picked import PickedFile, load_picked
 from patchkit.cli.onto_text import draw_onto
-from patchkit.cli.patch_text import add_titles, build_command, list_command, more_trust_text
+from patchkit.cli.patch_text import add_titles, build_command, included_text, list_command, more_trust_text
 from patchkit.cli.request import ApplyOptions, request_options
 from patchkit.cli.screen import Screen
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
@@ -222,17 +222,16 @@ def _draw(
     screen.prose(f"{candidate.branch}: {state}, llama.cpp {pin.title} with {many}{gpus}", role="heading")
     screen.blank()
     titles = {each.patch.id: each.patch.title for each in decision.selected}
-    add_titles(screen, ((each.id, titles[each.id]) for each in candidate.commits))
+    add_titles(screen, [(each.id, titles[each.id]) for each in candidate.commits], optional=applied.opt_in)
     screen.blank()
+    if applied.opt_in:
+        screen.prose(included_text(applied.opt_in))
     if skipped:
         upstream = None if decision.pin.build == load_lock(series.lock).default else pin.name
         command = list_command(candidate.archs, series, upstream)
         are = counted(len(skipped), "patch is", "patches are")
         screen.prose(f"{are} optional or not for this build ({command}).")
     _draw_skipped(screen, skipped, verbose=verbose)
-    if applied.opt_in:
-        names = ", ".join(applied.opt_in)
-        screen.prose(f"Optional patches included on your request: {names} (patchkit show ID for their gain).")
     if decision.more_trust is not None:
         screen.prose(more_trust_text(decision.more_trust))
     if verbose:

@@ -141,7 +141,7 @@ def _draw_patch(
 ) -> None:
     screen.prose(f"{patch.id}: {patch.title}", role="heading")
     screen.heading("What it does")
-    screen.paragraphs((patch.why or _NOT_WRITTEN).strip(), indent=2)
+    screen.paragraphs(patch.why or _NOT_WRITTEN, indent=2)
     _draw_gain(screen, patch, catalogue)
     _draw_risks(screen, patch, catalogue, doubts)
     _draw_trial(screen, patch, catalogue, series)

@@ -105,6 +105,8 @@ def _age(pin: Pin, now: dt.datetime) -> str:
 
 
 def _state(one: MadeCandidate, default: Pin) -> Cell:
+    if not one.made.commits:
+        return ("equals upstream", "muted")
     if one.standing == "recorded" and one.made.build < default.build:
         return ("older build", "caution")
     text, role = _STATES[one.standing]
@@ -129,7 +131,9 @@ def _steps(status: Status) -> Iterator[tuple[str, str]]:
         elif one.made.build < default and (one.made.archs, default) not in done:
             done.add((one.made.archs, default))
             yield shlex.join(words), f"creates a branch on {build_name(default)}"
-    current = [one for one in own if one.standing == "recorded" and one.made.build == default]
+    current = [
+        one for one in own if one.made.commits and one.standing != "differs" and one.made.build == default
+    ]
     for one in current[:1]:
         words = ["patchkit", "verify", *arch_options(one.made.archs, profiles)]
         yield shlex.join(words), f"checks {one.made.branch}"

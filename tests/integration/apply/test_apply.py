@@ -252,7 +252,7 @@ def test_with_opt_in_adds_all_that_is_opt_in_and_says_so(world):
     done = world.run("apply", "--arch", "gfx1151", "--with-opt-in")
     assert done.returncode == 0, done.stderr
     assert "\n  demo-twin " in done.stdout
-    assert "included on your request: demo-twin" in done.stdout
+    assert "demo-twin is optional, included on your request" in done.stdout
     assert "was made with --with demo-twin" in world.run("diff", "--arch", "gfx1151").stderr
 
 
