@@ -153,9 +153,9 @@ def command(
 
     First checks that every patch computes correct results here, and drops those that do not. Then measures
     builds that leave out one patch each (and all combinations of patches to different kernels). Each round
-    runs every build once, in random order, until the verdict on each patch is clear: keep, drop or unclear. A
-    patch is kept if it makes at least one test faster and none slower by --least or more; at most one run in
-    a hundred gets that wrong. Optional (opt-in) patches are tried, too.
+    runs every build once, in random order, until the verdict on each patch is clear: keep, leave out or
+    unclear. A patch is kept if it makes at least one test faster and none slower by --least or more; at most
+    one run in a hundred gets that wrong. Optional (opt-in) patches are tried, too.
 
     Every finished measurement is saved. After a Ctrl-C, a hang or a reboot, run the same command again to
     resume; a larger --minutes continues a run whose time was up. The result folder has the journal of all

@@ -101,7 +101,7 @@ def _with_checks_in_help(function: Callable[..., Any]) -> Callable[..., Any]:
     "kinds",
     type=click.Choice(check_names()),
     multiple=True,
-    help=f"Run only this check. May be repeated. (Default: all except {', '.join(_ON_REQUEST)}.)",
+    help=f"Run only this check; may be repeated (default: all except {', '.join(_ON_REQUEST)}).",
 )
 @click.option(
     "--code",

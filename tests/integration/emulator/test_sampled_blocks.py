@@ -80,7 +80,9 @@ def test_the_profile_has_the_longest_kernel_first(patchkit, program):
     for verb in ("emulate", "sanitize"):
         done = patchkit(verb, "--profile", "--", program, "two")
         assert done.returncode == 0, done.stderr
-        _, _, told = done.stderr.partition("s in kernels, on this machine's CPU (no time of a GPU):\n")
+        _, _, told = done.stderr.partition(
+            "s in kernels, in the emulator on this machine's CPU (not a GPU time):\n"
+        )
         rows = [line.split() for line in told.splitlines()[1:3]]
         assert [row[-1] for row in rows] == ["take_long", "say_that_it_ran"], done.stderr
         assert int(rows[0][3]) > 200000

@@ -96,7 +96,7 @@ def test_a_program_that_a_signal_ends_has_no_whole_time(own_kernel, gates_cache)
     done = _model(gates_cache, own_kernel, "abort")
     assert done.returncode == 1
     assert json.loads(done.stdout)["cut_short"]
-    assert "what it launches later is missing" in done.stderr
+    assert "its later launches are missing" in done.stderr
 
 
 def test_launches_of_two_processes_are_not_mixed(own_kernel, gates_cache) -> None:

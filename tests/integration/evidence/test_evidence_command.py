@@ -164,10 +164,10 @@ def test_a_loss_on_two_machines_is_told(world: World) -> None:
         assert done.returncode == 0, done.stderr
     assert "two machines measured a loss, so it is off by default" in done.stdout
     shown = world.run("show", "demo-launch-bounds").stdout
-    assert re.search(r"opt-in: measured slower by machine 0000000[12] and machine 0000000[12]", shown)
+    assert re.search(r"optional, slower, measured by machine 0000000[12] and machine 0000000[12]", shown)
     for _ in range(2):  # recording what is on now must not turn it on again
         assert world.run("lock", "--arch", "gfx1151").returncode == 0
-        assert "opt-in: measured slower" in world.run("show", "demo-launch-bounds").stdout
+        assert "optional, slower" in world.run("show", "demo-launch-bounds").stdout
     assert ("demo-twin",) in {result.patches for result in load_lock(world.lock).results}
 
 
@@ -176,7 +176,7 @@ def test_the_same_file_again_changes_nothing(world: World) -> None:
     assert evidence(world, "add", path).returncode == 0
     done = evidence(world, "add", path)
     assert done.returncode == 0, done.stderr
-    assert "is there already" in done.stdout
+    assert "already in the series" in done.stdout
 
 
 def test_another_file_is_not_written_over(world: World) -> None:
@@ -249,9 +249,9 @@ def test_a_time_that_was_changed_within_what_the_verdicts_allow_shows_in_the_nam
     path.write_bytes(path.read_bytes().replace(time.encode(), f"{int(time) + 1}".encode(), 1))
     done = evidence(world, "check", path)
     assert done.returncode == 0, done.stderr
-    assert f"by its content it is {load_evidence_file(path).name}" in done.stdout
+    assert f"its content belongs to {load_evidence_file(path).name}" in done.stdout
     path = path.rename(world.root / "mine.json")  # a name of the user's says nothing
-    assert "by its content" not in evidence(world, "check", path).stdout
+    assert "its content belongs" not in evidence(world, "check", path).stdout
 
 
 def test_what_nobody_measured_is_not_exported(world: World) -> None:

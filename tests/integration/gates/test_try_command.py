@@ -93,15 +93,15 @@ def test_each_save_is_tried_again_until_ctrl_c(gates_cache: Path, series: Path) 
             assert process.stdout is not None
             lines = iter(process.stdout)
             assert "9 kernels changed" in _next(lines, "kernels changed")
-            _next(lines, "waiting for the next save")
+            _next(lines, "waiting for a change")
             toml = next((series / "patches").glob(f"*-{PATCH}")) / "patch.toml"
             good = toml.read_text()
             toml.write_text(good.replace("__syncthreads();", "__syncthreads("))
             _next(lines, "error[")
-            _next(lines, "waiting for the next save")
+            _next(lines, "waiting for a change")
             toml.write_text(good.replace("__syncthreads();", "__syncthreads(); __syncthreads();"))
             assert "9 kernels changed" in _next(lines, "kernels changed")
-            _next(lines, "waiting for the next save")
+            _next(lines, "waiting for a change")
             process.send_signal(signal.SIGINT)
             assert process.wait() == ExitCode.INTERRUPTED
         finally:

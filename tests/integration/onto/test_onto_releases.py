@@ -101,7 +101,7 @@ def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released)
 
 def test_what_is_no_build_and_no_release_is_refused(owner):
     done = owner.apply("--as-build", "v0.5", code=2)
-    assert "no release such as v0.5.0" in done.stderr
+    assert "a release such as v0.5.0" in done.stderr
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def test_the_record_gives_the_profiles_table_again_on_a_machine_that_has_the_sta
     assert main(argv) == 0
     text = capsys.readouterr().out
     assert "it already has these settings" in text
-    assert f"their figures are those of {shipped.made}" in text
+    assert f"using the figures recorded on {shipped.made} with" in text
 
 
 @pytest.fixture

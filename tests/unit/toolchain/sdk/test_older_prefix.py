@@ -41,9 +41,9 @@ def prefix(tmp_path: Path) -> Path:
 
 def test_status_shows_what_an_older_prefix_lacks(prefix: Path) -> None:
     argv = ["sdk", "status", "--cache-dir", str(prefix.parents[1])]
-    (line,) = (line for line in run_patchkit(*argv).stdout.splitlines() if line.startswith("older"))
+    (line,) = (line for line in run_patchkit(*argv).stdout.splitlines() if line.startswith("outdated"))
     assert "thrust's headers" in line
-    assert line.endswith("patchkit sdk install --again makes it anew")
+    assert line.endswith("patchkit sdk install --again")
 
 
 def test_a_prefix_of_today_lacks_nothing_and_has_another_name(prefix: Path) -> None:
