@@ -100,7 +100,7 @@ def speed_chart(bars: Sequence[SpeedBar]) -> SpeedChart | None:
     ends = [end for bar in shown for end in (bar.change, bar.low, bar.high) if end is not None]
     highest = min(_MOST_CHANGE, max(_LEAST, *ends))
     lowest = max(-_MOST_CHANGE, min(-_LEAST, *ends))
-    step = _step((highest - lowest) / 4)
+    step = axis_step((highest - lowest) / 4)
     top, bottom = math.ceil(highest / step), math.floor(lowest / step)
     scale = (WIDTH - 2 * _SIDE) / ((top - bottom) * step)
 
@@ -201,7 +201,7 @@ def _short(text: str) -> str:
     return text if len(text) <= _LABEL else f"{text[: _LABEL - 1]}…"
 
 
-def _step(about: float) -> float:
+def axis_step(about: float) -> float:
     """The smallest of 1, 2 and 5 times a power of ten that is at least ``about``, which is positive."""
     power = 10.0 ** math.floor(math.log10(about))
     return min(factor * power for factor in (1, 2, 5, 10) if factor * power >= about * (1 - 1e-9))

@@ -20,7 +20,7 @@ import jinja2
 import markupsafe
 
 from patchkit.base.document import printable
-from patchkit.base.report.bars import WIDTH, speed_chart, usage_charts
+from patchkit.base.report.bars import WIDTH, AxisTick, axis_step, speed_chart, usage_charts
 from patchkit.base.report.blocks import (
     Change,
     Curve,
@@ -72,14 +72,6 @@ _Height = Callable[[float], float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
-    """A line of the scale and its label."""
-
-    at: float
-    label: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StripLine:
     """One test: the noise of the baseline, the interval and the measured change."""
 
@@ -102,7 +94,7 @@ class StripChart:
     height: int
     top: int
     zero: float
-    ticks: tuple[Tick, ...]
+    ticks: tuple[AxisTick, ...]
     lines: tuple[StripLine, ...]
 
 
@@ -136,8 +128,8 @@ class CurveChart:
     height: int
     left: int
     bottom: float
-    rows: tuple[Tick, ...]
-    depths: tuple[Tick, ...]
+    rows: tuple[AxisTick, ...]
+    depths: tuple[AxisTick, ...]
     lines: tuple[CurveLine, ...]
 
 
@@ -146,7 +138,7 @@ def strip_chart(strips: Sequence[Change]) -> StripChart | None:
     if not strips:
         return None
     ends = [abs(end) for one in strips for end in (one.low, one.high, one.change, *one.noise)]
-    step = _step(max(_LEAST, *ends) / 2)
+    step = axis_step(max(_LEAST, *ends) / 2)
     reach = math.ceil(max(_LEAST, *ends) / step) * step
     scale = (_WIDTH - _LABEL - 28) / (2 * reach)
     zero = _LABEL + reach * scale
@@ -161,7 +153,8 @@ def strip_chart(strips: Sequence[Change]) -> StripChart | None:
         top=_TOP - 8,
         zero=at(0),
         ticks=tuple(
-            Tick(at=at(n * step), label=percent(n * step, 0) if n else "0") for n in range(-count, count + 1)
+            AxisTick(at=at(n * step), label=percent(n * step, 0) if n else "0")
+            for n in range(-count, count + 1)
         ),
         lines=tuple(
             StripLine(
@@ -196,7 +189,7 @@ def curve_charts(curves: Sequence[Curve]) -> Iterator[CurveChart]:
 def _chart(title: str, setting: str, curves: Sequence[Curve]) -> CurveChart:
     depths = sorted({point.depth for curve in curves for point in curve.points})
     most = max((point.high or point.speed for curve in curves for point in curve.points), default=1.0)
-    step = _step(max(most, 1e-9) / 5)
+    step = axis_step(max(most, 1e-9) / 5)
     top = math.ceil(max(most, 1e-9) / step) * step
     bottom = _HEIGHT - 40
     room = (_WIDTH - _LEFT - 20) / max(1, len(depths))
@@ -212,8 +205,10 @@ def _chart(title: str, setting: str, curves: Sequence[Curve]) -> CurveChart:
         height=_HEIGHT,
         left=_LEFT,
         bottom=bottom,
-        rows=tuple(Tick(at=height(n * step), label=f"{n * step:g}") for n in range(round(top / step) + 1)),
-        depths=tuple(Tick(at=round(places[depth], 1), label=str(depth)) for depth in depths),
+        rows=tuple(
+            AxisTick(at=height(n * step), label=f"{n * step:g}") for n in range(round(top / step) + 1)
+        ),
+        depths=tuple(AxisTick(at=round(places[depth], 1), label=str(depth)) for depth in depths),
         lines=tuple(_line(curve, places, height) for curve in curves),
     )
 
@@ -236,12 +231,6 @@ def _mark(point: Point, x: float, height: _Height, arm: str) -> Mark:
         high=None if point.high is None else height(point.high),
         text=f"{arm} at depth {point.depth}: {figure(point.speed)} tokens per second, {rounds}",
     )
-
-
-def _step(about: float) -> float:
-    """The smallest of 1, 2 and 5 times a power of ten that is not below ``about``, which is positive."""
-    power = 10.0 ** math.floor(math.log10(about))
-    return min(factor * power for factor in (1, 2, 5, 10) if factor * power >= about * (1 - 1e-9))
 
 
 _FOLDER = Path(__file__).parent / "page"

@@ -36,7 +36,7 @@ from patchkit.prove.verify.timings import Stage, Stopwatch
 from patchkit.toolchain.compiler import journal_file, open_store
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
-NOTHING = "nothing to prove: the candidate has no patch"
+NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
 
 
 class UnknownGate(UsageError):

@@ -50,7 +50,7 @@ def test_no_gate_runs_no_compiler_is_needed_and_the_answer_is_no_yes(empty) -> N
     assert (told.returncode, document["ok"], document["nothing_to_prove"]) == (10, False, True)
     assert {row["gate"] for row in document["gates"]} == set(GATES)
     assert {(row["verdict"], row["summary"], row["evidence"]) for row in document["gates"]} == {
-        ("not run", "nothing to prove: the candidate has no patch", None)
+        ("not run", "nothing to prove: the candidate has no patch, it is upstream's own tree", None)
     }
     assert document["tree"] == empty.git("rev-parse", "refs/patchkit/pin/b1^{tree}")
 
