@@ -24,7 +24,7 @@ class RunPatch(Record):
     """One patch of the candidate.
 
     ``trust`` is how well its gain is known on the candidate's GPUs (measured, published, modelled, faults),
-    None if it is not known. ``sources`` are those who measured a gain; ``gain`` is the same as a sentence.
+    None if it is not known. ``sources``: who measured a gain of this very patch. ``gain``: a sentence.
     """
 
     id: str

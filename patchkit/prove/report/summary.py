@@ -186,6 +186,7 @@ class _KnownGains:
 _KNOWN = {
     "measured": "measured by others",
     "published": "measured by others",
+    "indirect": "something similar measured by others",
     "modelled": "modelled",
     "faults": "bug fix, no gain claimed",
 }
@@ -195,7 +196,8 @@ def _known_gains(patches: Sequence[RunPatch]) -> Iterator[_KnownGains]:
     counts: dict[str, int] = {}
     sources: dict[str, dict[str, None]] = {}
     for patch in patches:
-        text = _KNOWN.get(patch.trust or "", "no gain known")
+        is_indirect = patch.trust == "published" and not patch.sources
+        text = _KNOWN.get("indirect" if is_indirect else patch.trust or "", "no gain known")
         counts[text] = counts.get(text, 0) + 1
         if text == _KNOWN["measured"]:
             sources.setdefault(text, {}).update(dict.fromkeys(patch.sources))

@@ -50,7 +50,8 @@ class CandidatePatch:
     """A patch of the candidate, and what is known of its gain on the candidate's GPUs.
 
     ``trust``: the level of evidence, the lowest of all GPUs; None if no gain is known on one of them.
-    ``sources``: who measured a gain. ``gain``: the same in words.
+    ``sources``: who measured a gain of the patch itself, not of something that does the same. ``gain``: what
+    is known, in words.
     """
 
     id: str
@@ -70,7 +71,11 @@ class CandidatePatch:
             id=patch.id,
             title=patch.title,
             trust=max(known, key=LEVELS.index) if known and len(known) == len(levels) else None,
-            sources=tuple(dict.fromkeys(who for each in assessments.values() for who in each.gains)),
+            sources=tuple(
+                dict.fromkeys(
+                    who for each in standings.values() for who in each.gains if who not in each.indirect
+                )
+            ),
             gain=next(iter(sentences.values()))
             if is_same
             else "; ".join(f"{arch}: {sentence}" for arch, sentence in sentences.items()),

@@ -81,6 +81,12 @@ def test_a_failure_is_a_no(name: str, question: str) -> None:
     assert run.report().steps[0].command.endswith("--without ID")
 
 
+def test_a_measurement_of_something_similar_is_none_of_the_patch() -> None:
+    similar = {**PATCHES[0], "trust": "published", "sources": []}
+    text = _answers(_run(_fit(), patches=[similar]))["faster?"].text
+    assert text == "not measured in this run; something similar measured by others: the patch"
+
+
 def test_hardware_comes_before_the_emulated_gpu() -> None:
     emulated = [_gate(name, "passed (emulated)") for name in ("backend-ops", "sanitize", "logits")]
     answer = _answers(_run([*_fit(), *emulated]))["right?"]
