@@ -36,7 +36,7 @@ def included_text(optional: Sequence[str]) -> str:
     return f"{names} {are} optional, included on your request (patchkit show ID has the gain)."
 
 
-def describe_level(standing: Standing) -> str:
+def describe_level(standing: Assessment) -> str:
     """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
     if standing.loses:
         return f"slower, measured by {_names(standing.losses)}"

@@ -342,7 +342,7 @@ def _report(
     left: Sequence[Finding],
     left_out: Sequence[tuple[Finding, Suppression]],
     ran: EmulatedRun,
-    told: Sequence[str],
+    summary: Sequence[str],
 ) -> Report:
     return Report(
         command="patchkit sanitize",

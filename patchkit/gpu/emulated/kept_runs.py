@@ -89,7 +89,7 @@ def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
         requested = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
         return None  # a unit is missing or does not compile; the run itself will report that
-    return store.look(_with(key, requested))
+    return store.find_or_fetch(_with(key, requested))
 
 
 def _keep(

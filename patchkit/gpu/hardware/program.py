@@ -214,7 +214,7 @@ def run_program(
     env: Mapping[str, str] | None = None,
     timeout_s: float,
     accept: frozenset[int] = frozenset({0}),
-    kept: Keeping | None = None,
+    kept: RunCache | None = None,
 ) -> ProgramRun:
     """Run a program, with its output in ``place.folder``/<name>.out and .err.
 

@@ -322,7 +322,7 @@ _Key = tuple[str, str, str]  # op, what, sizes
 
 def _lines(
     device: EmulatedDevice, before: RecordedBackend, after: RecordedBackend, compiler: Compiler
-) -> Iterator[Line]:
+) -> Iterator[PathLine]:
     compiler.reporter.step(f"recording every operation as {device.arch}")
     sides = []
     for backend in (before, after):

@@ -178,7 +178,9 @@ class Runs:
         return [*sorted(tests, key=lambda path: (len(path.name), path.name)), *own[:1]]
 
 
-OwnPair = tuple[AttentionResult, AttentionResult]  # one of our cases, on the baseline and on the candidate
+OwnPair = tuple[
+    AttentionResult, AttentionResult
+]  # one of patchkit's cases, on the baseline and on the candidate
 
 
 def ops_of(changed: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -370,7 +372,7 @@ def _with(stage: Stage, variables: Mapping[str, str]) -> Stage:
 def _mode(
     tools: Tools, stage: Stage, mode: Mode, side: str, choice: Choice, known: int = 0
 ) -> tuple[ProgramRun, tuple[Row, ...]]:
-    """A run of upstream's program and its table, which has rows; ``known`` is how many, if that is."""
+    """Run upstream's program and read its table, which must have rows; ``known`` of them, or 0 if unknown."""
     name = f"{mode}-{side}"
     with _followed(tools.place, name, side, known):
         ran = run_mode(
@@ -396,15 +398,15 @@ def _mode(
 
 
 def _followed(place: RunContext, name: str, side: str, known: int) -> contextlib.AbstractContextManager[None]:
-    """Say how far a run is whose table is to have ``known`` rows: all cases take minutes."""
-    if not known or place.elsewhere is not None:  # what runs there is here when it has ended
+    """Report the progress of a run that prints ``known`` rows: all cases take minutes."""
+    if not known or place.elsewhere is not None:  # output of a remote run arrives at its end
         return contextlib.nullcontext()
     what = f"test-backend-ops, {'both sides' if side == 'both' else side}"
     return follow_file(place.folder / f"{name}.out", count_lines(known), place.reporter, what, "cases")
 
 
 def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[ProgramRun, tuple[Row, ...]]:
-    """What the program says of the chosen cases: there may be more of them than fit on a command line."""
+    """The rows of the chosen cases; all are listed, as they may not fit on a command line."""
     if not choice.cases:
         return _mode(tools, stage, "support", side, choice)
     ran, rows = _mode(tools, stage, "support", side, Choice())
@@ -413,7 +415,7 @@ def _support(tools: Tools, stage: Stage, side: str, choice: Choice) -> tuple[Pro
 
 
 def _rows(runs: Sequence[ProgramRun], known: int) -> tuple[Row, ...]:
-    """As many rows as are ``known``: what a program printed may be cut off at the end of a line."""
+    """All rows, which must be ``known`` many: output may be cut off at the end of a line."""
     rows = tuple(row for run in runs for row in parse_rows(run.text(), where=str(run.stdout)))
     if len(rows) != known:
         raise ToolchainError(
@@ -436,7 +438,7 @@ def _tests(
     left_out: frozenset[str] = frozenset(),
     most: int = 0,
 ) -> tuple[tuple[ProgramRun, ...], tuple[AbortedCase, ...]]:
-    """The chosen cases but ``left_out``, ``known`` rows, in several processes at once where each has a name.
+    """Run the chosen cases except ``left_out``, ``known`` rows, in several processes if the cases are named.
 
     Also returns the cases that end the program. Raises CaseAborted if there are more than ``most``, or if all
     cases do.
@@ -507,7 +509,7 @@ def _cut(cases: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, ProgramRun | ToolchainError]:
-    """What became of each part by its name, here or on the workers of a cluster."""
+    """The result of each part by its name, run here or on the workers of a cluster."""
     stop = threading.Event()
     work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
     done: dict[str, ProgramRun | ToolchainError] = {}

@@ -397,9 +397,9 @@ class SideFindings:
         rows: Sequence[OpsRow],
         own: Sequence[AttentionResult],
         tree: Path,
-        other: Seen,
+        other: SideFindings,
         chosen: Selected,
-    ) -> SeenSide:
+    ) -> RecordedSide:
         """As evidence; ``rows`` and ``own`` are the cases, ``other`` is the other side."""
         kernels = [kernel for one in self.reports for kernel in one.kernels if kernel.launches]
         return RecordedSide(

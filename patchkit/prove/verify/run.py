@@ -73,7 +73,7 @@ class CandidatePatch:
             trust=max(known, key=LEVELS.index) if known and len(known) == len(levels) else None,
             sources=tuple(
                 dict.fromkeys(
-                    who for each in standings.values() for who in each.gains if who not in each.indirect
+                    who for each in assessments.values() for who in each.gains if who not in each.indirect
                 )
             ),
             gain=next(iter(sentences.values()))

@@ -69,7 +69,7 @@ def _use_of_wave_size(root: Path) -> str | None:
 
 
 def _other(profile: ArchProfile) -> tuple[EmulatedDevice, list[str]]:
-    """A GPU where only sameness is asked for; a guessed number of compute units is on both sides the same."""
+    """A GPU whose launches are only compared; a guessed number of compute units is the same on both sides."""
     try:
         return device_of(profile), []
     except FactNotForDecisions:

@@ -145,7 +145,7 @@ class LaunchGate:
             lines=(*guarded_rows, *other_lines(others)),
         )
 
-    def _played(self, device: EmulatedDevice, subject: Subject) -> Played:
+    def _runs(self, device: EmulatedDevice, subject: Subject) -> GpuRuns:
         is_mine = device.arch in subject.archs
         matrices = is_mine or bool(about_matrices(subject.patches))
         return GpuRuns(device=device, deep=self.deep and is_mine, matrices=matrices)

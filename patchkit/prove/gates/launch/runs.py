@@ -79,7 +79,7 @@ class RecordedSides:
         return [{name: kernel for unit in code.values() for name, kernel in unit.items()} for code in both]
 
     def sessions(self, device: EmulatedDevice, compiler: Compiler) -> tuple[Session, Session]:
-        """Both on one GPU."""
+        """Both sides on one GPU."""
         old, new = self.kernels(device.arch)
         return (
             Session(backend=self.before, device=device, kernels=old, compiler=compiler),
