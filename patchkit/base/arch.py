@@ -317,8 +317,8 @@ def read_profile(folder: Path, arch: str, kind: type[P]) -> tuple[P, Document]:
     Raises:
         ARCH_GENERIC, ARCH_UNKNOWN: ``arch`` is not one of :func:`list_profiles`.
         ARCH_IN_PLAIN_SERIES: the series has no profiles.
-        PROFILE_FAMILY_UNKNOWN, PROFILE_CYCLE: the chain of families is broken.
-        PROFILE_MISMATCH, FACT_MISSING: the combined profile contradicts the gfx id, or lacks a fact.
+        PROFILE_BAD: the chain of families is broken.
+        PROFILE_BAD, FACT_MISSING: the combined profile contradicts the gfx id, or lacks a fact.
         ErrorGroup: all invalid fields of one file.
     """
     _check_name(folder, arch)
@@ -375,7 +375,7 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
         if inherits in seen:
             raise ConfigError(
                 f"family '{inherits}' inherits from itself",
-                code="PROFILE_CYCLE",
+                code="PROFILE_BAD",
                 where=where,
                 why=" -> ".join([*seen, inherits]),
                 hint="remove one 'inherits'",
@@ -385,7 +385,7 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
             names = sorted(each.stem for each in (folder / "families").glob("*.toml"))
             raise ConfigError(
                 f"unknown family '{inherits}'",
-                code="PROFILE_FAMILY_UNKNOWN",
+                code="PROFILE_BAD",
                 where=where,
                 hint=near_miss(inherits, names) or f"known: {', '.join(names)}",
             )
@@ -394,7 +394,7 @@ def _families(folder: Path, document: Document, inherits: str | None) -> list[tu
         if family.family != inherits:
             raise ConfigError(
                 f"the file of family '{inherits}' has family = '{family.family}'",
-                code="PROFILE_MISMATCH",
+                code="PROFILE_BAD",
                 where=document.locate(("family",)),
                 hint=f"write: family = '{inherits}'",
             )
@@ -434,13 +434,13 @@ def check_expected(
 ) -> None:
     """Check the values that follow from the gfx id; a typo would make a guard match another GPU.
 
-    ``stated``: by key path, the stated and the expected value. Raises PROFILE_MISMATCH.
+    ``stated``: by key path, the stated and the expected value. Raises PROFILE_BAD.
     """
     for keys, (value, expected) in stated.items():
         if value != expected:
             raise ConfigError(
                 f"{'.'.join(keys)} of {arch} is {value!r}, not {expected!r}",
-                code="PROFILE_MISMATCH",
+                code="PROFILE_BAD",
                 where=document.locate(keys),
                 hint=f"change it to {expected!r}",
             )

@@ -238,8 +238,8 @@ def parse_evidence_file(data: bytes, source: str) -> EvidenceFile:
     """Parse the bytes of an evidence file; ``source`` names it in errors.
 
     Raises:
-        EVIDENCE_FILE_TOO_LARGE, EVIDENCE_NESTED: it exceeds a limit.
-        EVIDENCE_NOT_CANONICAL: the bytes differ from the canonical form.
+        EVIDENCE_REFUSED: it exceeds a limit.
+        EVIDENCE_REFUSED: the bytes differ from the canonical form.
         EvidenceUnreadable, EvidenceMalformed: it is not JSON, or does not match the format.
     """
     if len(data) > MOST_BYTES:
@@ -263,7 +263,7 @@ def parse_evidence_file(data: bytes, source: str) -> EvidenceFile:
     if found.text != data:
         raise UsageError(
             f"{source} is not in the canonical form that patchkit writes",
-            code="EVIDENCE_NOT_CANONICAL",
+            code="EVIDENCE_REFUSED",
             where=Location(path=source, line=_first_difference(found.text, data)),
             why="only the canonical form is accepted, so that nothing can be hidden; was the file edited?",
             hint=_HINT,
@@ -285,7 +285,7 @@ def _refuse_deep(data: bytes, source: str) -> None:
         if depth > _DEEPEST:
             raise EvidenceUnreadable(
                 f"{source} is nested too deeply for an evidence file",
-                code="EVIDENCE_NESTED",
+                code="EVIDENCE_REFUSED",
                 where=Location(path=source),
                 why=f"the limit is {_DEEPEST} levels",
                 hint=_HINT,
@@ -295,7 +295,7 @@ def _refuse_deep(data: bytes, source: str) -> None:
 def _too_large(source: str, size: int) -> UsageError:
     return UsageError(
         f"{source} is too large for an evidence file",
-        code="EVIDENCE_FILE_TOO_LARGE",
+        code="EVIDENCE_REFUSED",
         where=Location(path=source),
         why=f"it has {size} bytes; the limit is {MOST_BYTES}",
         hint=_HINT,
@@ -306,7 +306,7 @@ def load_evidence_file(path: Path) -> EvidenceFile:
     """Read an evidence file: a regular file, up to the size limit.
 
     Raises:
-        EVIDENCE_FILE_REFUSED: it is a link, a folder, a pipe or a device, or cannot be read.
+        EVIDENCE_REFUSED: it is a link, a folder, a pipe or a device, or cannot be read.
         The errors of :func:`parse_evidence_file`.
     """
     source = str(path)
@@ -336,7 +336,7 @@ def load_evidence_file(path: Path) -> EvidenceFile:
 def _refused(source: str, why: str) -> UsageError:
     return UsageError(
         f"cannot read evidence file {source}",
-        code="EVIDENCE_FILE_REFUSED",
+        code="EVIDENCE_REFUSED",
         where=Location(path=source),
         why=why,
         hint="pass the path of a regular file",
@@ -347,7 +347,7 @@ def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
     """The evidence files of a series by name, sorted; none if the folder does not exist.
 
     Raises:
-        EVIDENCE_NAME_WRONG: the name of a file does not match its content.
+        EVIDENCE_REFUSED: the name of a file does not match its content.
         The errors of :func:`load_evidence_file`; an ErrorGroup if several files have errors.
     """
     files: dict[str, EvidenceFile] = {}
@@ -368,11 +368,11 @@ def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
 
 
 def check_name(file: EvidenceFile, name: str, source: str) -> None:
-    """Raise EVIDENCE_NAME_WRONG if ``name`` is not the name that the content gives."""
+    """Raise EVIDENCE_REFUSED if ``name`` is not the name that the content gives."""
     if name != file.name:
         raise UsageError(
             f"the file name of {source} does not match its content",
-            code="EVIDENCE_NAME_WRONG",
+            code="EVIDENCE_REFUSED",
             where=Location(path=source),
             why=f"the content gives the name {file.name}: the file was edited or renamed",
             hint="remove it, and add the original file again: patchkit evidence add FILE",

@@ -29,9 +29,9 @@ class _Refusal(NamedTuple):
 
 
 _FULL = _Refusal(code="DISK_FULL", hint="free some space there, or {elsewhere}")
-_READ_ONLY = _Refusal(code="DISK_READ_ONLY", hint="{elsewhere}")
-_DENIED = _Refusal(code="DISK_DENIED", hint="check its owner with: ls -ld {path}")
-_NOT_DIRECTORY = _Refusal(code="DISK_NOT_DIRECTORY", hint="move the file away, or {elsewhere}")
+_READ_ONLY = _Refusal(code="DISK_REFUSED", hint="{elsewhere}")
+_DENIED = _Refusal(code="DISK_REFUSED", hint="check its owner with: ls -ld {path}")
+_NOT_DIRECTORY = _Refusal(code="DISK_REFUSED", hint="move the file away, or {elsewhere}")
 _REFUSED = _Refusal(code="DISK_REFUSED", hint="check with: ls -ld {path}")
 _NO_REASON = _Refusal(
     code="DISK_REFUSED",

@@ -39,15 +39,15 @@ def cluster_pool(address: str) -> Iterator[Executor]:
     """An executor that runs jobs on the workers of the Dask scheduler at ``address``.
 
     Raises:
-        SCHEDULER_ADDRESS: the address is not ``tcp://host:port``.
-        SCHEDULER_LIBRARY_MISSING: Dask is not installed here.
+        USAGE_VALUE: the address is not ``tcp://host:port``.
+        LIBRARY_MISSING: Dask is not installed here.
         SCHEDULER_UNREACHABLE: no connection, or no worker, within ten seconds.
-        WORKERS_DIFFER: a worker has no patchkit, or another version of patchkit or Python.
+        SCHEDULER_UNREACHABLE: a worker has no patchkit, or another version of patchkit or Python.
     """
     if _ADDRESS.fullmatch(address) is None:
         raise UsageError(
             f"'{address}' is not the address of a Dask scheduler",
-            code="SCHEDULER_ADDRESS",
+            code="USAGE_VALUE",
             hint="use tcp://HOST:PORT, for example: --scheduler tcp://localhost:8786",
         )
     client = _connect(address)
@@ -65,7 +65,7 @@ def _connect(address: str) -> Client:
     except ImportError as error:
         raise ToolchainError(
             "--scheduler needs Dask, which is not installed",
-            code="SCHEDULER_LIBRARY_MISSING",
+            code="LIBRARY_MISSING",
             why=str(error),
             hint="pip install 'patchkit[distributed]'",
         ) from error
@@ -93,7 +93,7 @@ def _check_workers(client: Client, address: str) -> None:
     except (ImportError, AttributeError) as error:  # raised on the worker: it cannot import this module
         raise ToolchainError(
             f"patchkit is not installed on a worker of {address}",
-            code="WORKERS_DIFFER",
+            code="SCHEDULER_UNREACHABLE",
             why=str(error),
             hint=f"install this on every machine: {ours}",
         ) from error
@@ -102,7 +102,7 @@ def _check_workers(client: Client, address: str) -> None:
         worker, versions = next(iter(other.items()))
         raise ToolchainError(
             f"{len(other)} of {len(theirs)} workers at {address} have other versions than this machine",
-            code="WORKERS_DIFFER",
+            code="SCHEDULER_UNREACHABLE",
             why=f"{worker} has {versions}; this machine has {ours}",
             hint="use the same Python and the same patchkit on every machine",
         )
@@ -131,7 +131,7 @@ def open_pool(
     ``workers`` is the number of parallel jobs on this machine, by default one per core; a cluster ignores it.
 
     Raises, when the context is entered:
-        SCHEDULER_ADDRESS, SCHEDULER_LIBRARY_MISSING, SCHEDULER_UNREACHABLE, WORKERS_DIFFER: the cluster
+        USAGE_VALUE, LIBRARY_MISSING, SCHEDULER_UNREACHABLE: the cluster
             cannot be used.
     """
     if scheduler is None:
@@ -172,7 +172,7 @@ def run_tasks(
     ``stop`` is set when the run ends early, to end work that watches it.
 
     Raises:
-        WORKER_LOST: a process or a worker of the cluster died.
+        SCHEDULER_UNREACHABLE: a process or a worker of the cluster died.
         Whatever a job raises; jobs not yet started are then cancelled.
     """
     futures: dict[Future[Result], Item] = {}
@@ -230,7 +230,7 @@ def _result(future: Future[Result]) -> Result:
     except BrokenProcessPool as error:
         raise ToolchainError(
             "a worker process died while running a job",
-            code="WORKER_LOST",
+            code="SCHEDULER_UNREACHABLE",
             why=f"{error}; the most common cause is that the machine ran out of memory",
             hint="run the command again with fewer --jobs; finished jobs are kept",
         ) from error

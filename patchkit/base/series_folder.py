@@ -121,7 +121,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 def find_series_dir(explicit: Path | None) -> SeriesDir:
     """The series to use: ``explicit``, else that of the checkout around the code, else the installed copy.
 
-    Raises SERIES_DIR_MISSING if ``explicit`` is not a folder, and SERIES_DIR_INCOMPLETE if a part is
+    Raises SERIES_DIR_MISSING if ``explicit`` is not a folder, and SERIES_DIR_MISSING if a part is
     missing. Only existence is checked here; loading checks the content.
     """
     if explicit is not None:
@@ -146,7 +146,7 @@ def find_series_dir(explicit: Path | None) -> SeriesDir:
 def find_texts() -> Path:
     """The templates of patchkit's own texts, whichever series is in use.
 
-    Raises SERIES_DIR_INCOMPLETE.
+    Raises SERIES_DIR_MISSING.
     """
     return _complete(find_series_dir(None), (f"templates/{TEXTS}",)).templates / TEXTS
 
@@ -154,7 +154,7 @@ def find_texts() -> Path:
 def find_upstreams() -> Path:
     """The folder with the descriptions of upstream projects: patchkit's own, whichever series is in use.
 
-    Raises SERIES_DIR_INCOMPLETE.
+    Raises SERIES_DIR_MISSING.
     """
     return _complete(find_series_dir(None), ("upstreams",)).root / "upstreams"
 
@@ -182,7 +182,7 @@ def _complete(found: SeriesDir, parts: tuple[str, ...] = _FOLDERS) -> SeriesDir:
         }[found.origin]
         raise ConfigError(
             f"{_listing(missing)} missing from the series folder",
-            code="SERIES_DIR_INCOMPLETE",
+            code="SERIES_DIR_MISSING",
             where=Location(path=str(found.root), label=f"{found.origin} series"),
             hint=hint,
         )

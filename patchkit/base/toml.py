@@ -182,7 +182,7 @@ def load_toml(path: Path) -> Document:
     """Read and parse one file.
 
     Raises:
-        TOML_MISSING, TOML_DIRECTORY, TOML_UNREADABLE: the file cannot be read.
+        TOML_MISSING, TOML_BAD: the file cannot be read.
         ConfigError: as :func:`parse_toml`.
     """
     where = Location(path=str(path))
@@ -199,14 +199,14 @@ def load_toml(path: Path) -> Document:
     except IsADirectoryError as error:
         raise ConfigError(
             f"{path} is a directory, not a file",
-            code="TOML_DIRECTORY",
+            code="TOML_BAD",
             where=where,
             hint="name a file inside it",
         ) from error
     except OSError as error:
         raise ConfigError(
             f"cannot read {path}",
-            code="TOML_UNREADABLE",
+            code="TOML_BAD",
             where=where,
             why=error.strerror,
             hint=f"check with: ls -l {path}",
@@ -218,16 +218,16 @@ def parse_toml(path: str, data: bytes) -> Document:
     """Parse the bytes of one file; ``path`` is only used in messages.
 
     Raises:
-        TOML_TOO_LARGE: more than 4 MiB.
-        TOML_ENCODING: not UTF-8, or a byte order mark.
-        TOML_NESTING: nested too deeply.
-        TOML_SYNTAX: not valid TOML, with file, line and column.
-        TOML_NOT_FINITE: numbers that are not finite, with their locations.
+        TOML_BAD: more than 4 MiB.
+        TOML_BAD: not UTF-8, or a byte order mark.
+        TOML_BAD: nested too deeply.
+        TOML_BAD: not valid TOML, with file, line and column.
+        TOML_BAD: numbers that are not finite, with their locations.
     """
     if len(data) > MAX_BYTES:
         raise ConfigError(
             f"{path} has {len(data)} bytes; the limit is {MAX_BYTES}",
-            code="TOML_TOO_LARGE",
+            code="TOML_BAD",
             where=Location(path=path),
             hint="is this the right file?",
         )
@@ -236,7 +236,7 @@ def parse_toml(path: str, data: bytes) -> Document:
     if deep is not None:
         raise ConfigError(
             f"{path} has a key of more than {_MAX_PARTS} parts",
-            code="TOML_NESTING",
+            code="TOML_BAD",
             where=SourceText(path, data).locate(deep),
             hint="keys in patchkit's files have at most four parts",
         )
@@ -245,7 +245,7 @@ def parse_toml(path: str, data: bytes) -> Document:
     except RecursionError as error:
         raise ConfigError(
             f"{path} nests arrays or tables too deeply",
-            code="TOML_NESTING",
+            code="TOML_BAD",
             where=Location(path=path),
             hint="write nested values as [table] headers",
         ) from error
@@ -262,7 +262,7 @@ def _decode(path: str, data: bytes) -> str:
     if data.startswith(b"\xef\xbb\xbf"):
         raise ConfigError(
             f"{path} begins with a byte order mark",
-            code="TOML_ENCODING",
+            code="TOML_BAD",
             where=Location(path=path, line=1, column=1),
             hint="save the file as UTF-8 without BOM",
         )
@@ -271,7 +271,7 @@ def _decode(path: str, data: bytes) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path} is not UTF-8: byte 0x{data[error.start]:02x}",
-            code="TOML_ENCODING",
+            code="TOML_BAD",
             where=SourceText(path, data).locate(error.start),
             why=error.reason,
             hint="save the file as UTF-8",
@@ -283,7 +283,7 @@ def _not_finite(document: Document) -> ConfigError:
     found = [document.locate(keys) for keys, value in document.values() if _is_not_finite(value)]
     return ConfigError(
         f"{document.path}: expected a finite number",
-        code="TOML_NOT_FINITE",
+        code="TOML_BAD",
         where=sorted(found, key=lambda place: (place.line or 0, place.column or 0))[:_MOST_PLACES],
         why="'nan', 'inf' and numbers beyond 1.8e308 are not accepted",
         hint="write a finite number, or omit the key",
@@ -303,11 +303,11 @@ def _syntax_error(path: str, text: str, message: str) -> ConfigError:
         reason = message.removesuffix(_AT_END)
     else:
         return ConfigError(
-            f"{path} cannot be parsed", code="TOML_SYNTAX", where=Location(path=path), why=message
+            f"{path} cannot be parsed", code="TOML_BAD", where=Location(path=path), why=message
         )
     before = lines[line - 1][: column - 1]
     where = Location(path=path, line=line, column=len(before.encode()) + 1)
-    return ConfigError(f"{path} is not valid TOML", code="TOML_SYNTAX", where=where, why=reason)
+    return ConfigError(f"{path} is not valid TOML", code="TOML_BAD", where=where, why=reason)
 
 
 @lru_cache(maxsize=_FILES_KEPT)
@@ -398,11 +398,11 @@ def _explain(
     if kind in _UNKNOWN_KEY:
         known = _keys_at(table, failure["loc"][:-1])
         hint = near_miss(str(path[-1]), known) or f"known keys: {', '.join(sorted(known))}"
-        return ConfigError(f"{what}: unknown key '{name}'", code="CONFIG_UNKNOWN_KEY", where=where, hint=hint)
+        return ConfigError(f"{what}: unknown key '{name}'", code="CONFIG_VALUE", where=where, hint=hint)
     if kind in {"missing", "union_tag_not_found"}:
         return ConfigError(
             f"{what}: '{name}' is missing",
-            code="CONFIG_MISSING_KEY",
+            code="CONFIG_VALUE",
             where=where,
             hint=_EXAMPLES.get(str(path[-1]), f"add '{path[-1]}' here"),
         )
@@ -412,7 +412,7 @@ def _explain(
         value = failure.get("ctx", {}).get("tag", failure["input"])
         return ConfigError(
             f"{what}: '{name}' is {_show(value)}",
-            code="CONFIG_BAD_VALUE",
+            code="CONFIG_VALUE",
             where=where,
             why=f"it must be one of: {', '.join(choices)}",
             hint=near_miss(str(value), choices),
@@ -420,10 +420,10 @@ def _explain(
     if kind == "value_error" and isinstance(failure["input"], Mapping):
         # The generic message would only say that the value is a table.
         text = f"{what}: the keys of '{name}' cannot be combined"
-        return ConfigError(text, code="CONFIG_BAD_VALUE", where=where, why=_reason(failure["msg"]))
+        return ConfigError(text, code="CONFIG_VALUE", where=where, why=_reason(failure["msg"]))
     reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
     return ConfigError(
-        f"{what}: '{name}' is {_show(failure['input'])}", code="CONFIG_BAD_VALUE", where=where, why=reason
+        f"{what}: '{name}' is {_show(failure['input'])}", code="CONFIG_VALUE", where=where, why=reason
     )
 
 

@@ -57,25 +57,25 @@ class HardwareChoice:
     scheduler: str | None
 
     def check(self) -> None:
-        """Raise HARDWARE_REFUSED for options that contradict each other."""
+        """Raise OPTIONS_CONTRADICT for options that contradict each other."""
         if self.no_gpu and (self.backend or self.emulated or self.model or self.runner):
             raise UsageError(
                 "--no-gpu cannot be combined with --backend, --emulated, --model or --runner",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 why="--no-gpu skips every gate that needs a device; the others select one",
                 hint="omit one of them",
             )
         if self.emulated and (self.backend or self.runner):
             raise UsageError(
                 "--emulated cannot be combined with --backend or --runner",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 why="--emulated uses the emulated GPU on this machine; the others select another device",
                 hint="omit one of them",
             )
         if self.scheduler and (self.backend or self.runner):
             raise UsageError(
                 "--scheduler cannot be combined with --backend or --runner",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 why="--scheduler distributes compilers and the emulated GPU; the others select "
                 "another device",
                 hint="omit one of them",
@@ -83,20 +83,20 @@ class HardwareChoice:
         if self.text and not self.model:
             raise UsageError(
                 "--text requires --model",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 hint="add --model MODEL.gguf",
             )
         if self.ssh_config and not self.runner:
             raise UsageError(
                 "--ssh-config requires --runner",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 hint="add --runner ssh://HOST",
             )
 
     def choose(
         self, workspace: Workspace, archs: Sequence[str], *, full: bool = False, only: Sequence[str] = ()
     ) -> Hardware:
-        """Choose device and runner, without connecting yet. Raises RUNNER_URL_BAD, HARDWARE_REFUSED."""
+        """Choose device and runner, without connecting yet. Raises RUNNER_URL_BAD, OPTIONS_CONTRADICT."""
         if tuple(archs) == (PLAIN,) and self.backend != "cpu":
             self._refuse_device()
         runner = choose_runner(
@@ -128,7 +128,7 @@ class HardwareChoice:
         if named:
             raise UsageError(
                 f"a plain candidate has no GPU, so {', '.join(named)} cannot be used",
-                code="HARDWARE_REFUSED",
+                code="OPTIONS_CONTRADICT",
                 hint="omit it, or use --backend cpu to run the device gates on the CPU",
             )
 

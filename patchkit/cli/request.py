@@ -150,8 +150,8 @@ class CandidateChoice:
 
         Raises:
             ArchMissing: the GPU is ambiguous.
-            CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate; only with ``check``.
-            CANDIDATE_OTHER_SERIES: it has another series or other patches; only with ``check``.
+            CANDIDATE_MISSING, CANDIDATE_STALE: there is no such candidate; only with ``check``.
+            CANDIDATE_STALE: it has another series or other patches; only with ``check``.
             The errors of reading lock, profiles and the user's clone.
         """
 
@@ -287,13 +287,13 @@ request_options = packed(
 
 
 def backend_for(archs: tuple[str, ...], named: BackendName | None) -> BackendName:
-    """Return the backend to build; raise HARDWARE_REFUSED for a GPU backend and a plain candidate."""
+    """Return the backend to build; raise OPTIONS_CONTRADICT for a GPU backend and a plain candidate."""
     if archs != (PLAIN,):
         return named or "hip"
     if named not in (None, "cpu"):
         raise UsageError(
             f"cannot build a plain candidate with --backend {named}: it has no GPU to build for",
-            code="HARDWARE_REFUSED",
+            code="OPTIONS_CONTRADICT",
             hint="use --backend cpu, or name a GPU with --arch",
         )
     return "cpu"

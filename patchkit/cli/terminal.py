@@ -67,7 +67,7 @@ def system_refusal(error: OSError) -> CacheError | UsageError | None:
     if error.errno in _DISK:
         return CacheError(
             "writing to disk failed",
-            code="WRITE_REFUSED",
+            code="DISK_REFUSED",
             where=where,
             why=error.strerror,
             hint="df -h shows the free space",
@@ -75,7 +75,7 @@ def system_refusal(error: OSError) -> CacheError | UsageError | None:
     if error.errno == errno.ENAMETOOLONG:
         return UsageError(
             "a path is too long",
-            code="NAME_TOO_LONG",
+            code="DISK_REFUSED",
             where=where,
             why=error.strerror,
             hint="use a shorter path",

@@ -176,7 +176,7 @@ class Gpu:
         """Build the emulator. The first time this takes about a minute; later it comes from the cache.
 
         Raises:
-            EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
+            NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
             CacheError: the cache cannot be written.
         """
         return emulated_gpu(self.device, self.compiler)
@@ -289,7 +289,7 @@ class Gpu:
 
         Raises:
             CODE_UNREADABLE: the file cannot be read, or has no code for AMD GPUs.
-            EMULATOR_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
+            NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
         """
         return look_at_file(
             path,
@@ -308,7 +308,7 @@ class Gpu:
             TIMING_UNKNOWN: there are no timing data for this GPU.
             NOTHING_LAUNCHED: the program launched no kernel.
             PROGRAM_PROCESSES: several processes used the GPU, so their launches cannot be told apart.
-            TRACE_UNREADABLE, TIMING_NOT_BUILT: the recording cannot be simulated.
+            TRACE_UNREADABLE, NOT_BUILT: the recording cannot be simulated.
             As :meth:`run`.
         """
         machine = load_machine(self.profiles, self.device)

@@ -138,7 +138,7 @@ def load_gguf_parts(path: Path) -> GgufHeader:
     """The header of a model, with the tensors of all parts if it is split.
 
     Raises:
-        GgufError: as :func:`load_gguf`; GGUF_PART_MISSING if a part is missing, or ``path`` is not the first.
+        GgufError: as :func:`load_gguf`; GGUF_BAD if a part is missing, or ``path`` is not the first.
     """
     first = load_gguf(path)
     count = first.metadata.get("split.count", 0)
@@ -148,7 +148,7 @@ def load_gguf_parts(path: Path) -> GgufHeader:
     if name is None or int(name["number"]) != 1 or int(name["count"]) != count or count > _MAX_PARTS:
         raise GgufError(
             f"{path} is one of {count} parts of a model",
-            code="GGUF_PART_MISSING",
+            code="GGUF_BAD",
             where=Location(path=str(path)),
             hint=f"use the first part (its name ends in -00001-of-{count:05d}.gguf), and do not rename parts",
         )
@@ -158,7 +158,7 @@ def load_gguf_parts(path: Path) -> GgufHeader:
         if not part.is_file():
             raise GgufError(
                 f"part {number} of {count} is missing",
-                code="GGUF_PART_MISSING",
+                code="GGUF_BAD",
                 where=Location(path=str(part)),
                 hint=f"put all parts next to {path}",
             )
@@ -170,9 +170,8 @@ def load_gguf(path: Path) -> GgufHeader:
     """Read the header of one file.
 
     Raises:
-        GgufError: the file cannot be read (GGUF_UNREADABLE); it has another format or version (GGUF_NOT_ONE,
-            GGUF_VERSION_UNKNOWN); it ends before the end of its header or tensors (GGUF_TRUNCATED); a count
-            is implausible (GGUF_TOO_LARGE); the header is inconsistent (GGUF_MALFORMED).
+        GGUF_BAD: the file cannot be read, has another format or version, ends before the end of its header or
+            tensors, has an implausible count, or contradicts itself.
     """
     where = Location(path=str(path))
     try:
@@ -180,12 +179,12 @@ def load_gguf(path: Path) -> GgufHeader:
             return _Header(stream, os.fstat(stream.fileno()).st_size, str(path)).read()
     except NotRegular as error:
         raise GgufError(
-            f"{path} is not a file", code="GGUF_UNREADABLE", where=where, hint=f"ls -l {path}"
+            f"{path} is not a file", code="GGUF_BAD", where=where, hint=f"ls -l {path}"
         ) from error
     except OSError as error:
         raise GgufError(
             f"cannot read {path}",
-            code="GGUF_UNREADABLE",
+            code="GGUF_BAD",
             where=where,
             why=error.strerror,
             hint="--model takes the path of a GGUF file",
@@ -228,7 +227,7 @@ class _Header:
         if magic != _MAGIC:
             raise self._refused(
                 "is not a GGUF file",
-                code="GGUF_NOT_ONE",
+                code="GGUF_BAD",
                 why=f"it begins with {magic.hex(' ')}" if magic else "it is empty",
                 hint="--model takes the path of a GGUF file",
             )
@@ -238,7 +237,7 @@ class _Header:
             seen = "it is big-endian" if swapped in _VERSIONS else f"it has version {version}"
             raise self._refused(
                 "has an unsupported GGUF version",
-                code="GGUF_VERSION_UNKNOWN",
+                code="GGUF_BAD",
                 why=f"{seen}; supported are versions 2 and 3, little-endian",
                 hint="convert the model with a recent llama.cpp",
             )
@@ -308,7 +307,7 @@ class _Header:
             if end > self._size:
                 raise self._refused(
                     "ends before the end of its tensors",
-                    code="GGUF_TRUNCATED",
+                    code="GGUF_BAD",
                     why=f"{tensor.name[:_SHOWN]!r} ends at byte {end}, the file has {self._size}",
                     hint=_INCOMPLETE,
                 )
@@ -330,7 +329,7 @@ class _Header:
         if value > limit:
             raise self._refused(
                 f"claims to have {value} {what}",
-                code="GGUF_TOO_LARGE",
+                code="GGUF_BAD",
                 why=f"at byte {self._at - 8}; the limit is {limit}, far above any model",
                 hint=_DAMAGED,
             )
@@ -347,7 +346,7 @@ class _Header:
         if self._strings > _MAX_STRINGS:
             raise self._refused(
                 f"claims to have {self._strings} strings in arrays",
-                code="GGUF_TOO_LARGE",
+                code="GGUF_BAD",
                 why=f"at byte {self._at}; the limit is {_MAX_STRINGS}",
                 hint=_DAMAGED,
             )
@@ -367,7 +366,7 @@ class _Header:
     def _short(self, count: int, what: str, left: int) -> GgufError:
         return self._refused(
             "ends too early",
-            code="GGUF_TRUNCATED",
+            code="GGUF_BAD",
             why=f"at byte {self._at}: {what} need {count} bytes, but only {left} remain",
             hint=_INCOMPLETE,
         )
@@ -375,7 +374,7 @@ class _Header:
     def _malformed(self, message: str) -> GgufError:
         return self._refused(
             f"is damaged: {message}",
-            code="GGUF_MALFORMED",
+            code="GGUF_BAD",
             why=f"near byte {self._at} of {self._size}",
             hint="download the file again and compare its checksum",
         )

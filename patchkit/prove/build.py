@@ -297,8 +297,8 @@ def prepare_subject(
     With a ``wish`` it must belong to the series in use, and have the patches that the wish names.
 
     Raises:
-        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is no usable candidate.
-        CANDIDATE_OTHER_SERIES: the existing candidate was made from something else.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no usable candidate.
+        CANDIDATE_STALE: the existing candidate was made from something else.
         ToolchainMissing: no HIP compiler.
     """
     pin = load_lock(workspace.series.lock).pin(upstream)
@@ -312,12 +312,12 @@ def prepare_subject(
 
 
 def check_programs(programs: Sequence[str]) -> None:
-    """Reject names that are not programs of upstream before configuring anything. Raises PROGRAM_REFUSED."""
+    """Reject names that are not programs of upstream before configuring anything. Raises USAGE_VALUE."""
     for name in programs:
         if _PROGRAM.fullmatch(name) is None:
             raise UsageError(
                 f"{name[:60]!r} is not a program of upstream",
-                code="PROGRAM_REFUSED",
+                code="USAGE_VALUE",
                 why="programs are named llama-NAME or test-NAME, or rpc-server",
                 hint=f"one of: {', '.join(PROGRAMS)}; or another program of upstream",
             )
@@ -336,7 +336,7 @@ def run_build(
     """Build both sides in ``<cache>/builds``; parts that were built before are reused.
 
     Raises:
-        PROGRAM_REFUSED: a name is not the name of a program.
+        USAGE_VALUE: a name is not the name of a program.
         CandidateBuildFailed: the candidate does not build but the baseline does.
         COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: nothing can be built.
         The errors of :func:`prepare_subject`.

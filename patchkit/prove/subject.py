@@ -172,7 +172,7 @@ def make_subject(
     """Export both trees into ``<cache>/trees`` and read everything else from git.
 
     Raises:
-        CANDIDATE_PATCH_UNKNOWN: the candidate was made from another series.
+        CANDIDATE_STALE: the candidate was made from another series.
         TREE_ENTRY_REFUSED, CacheError, GitError: exporting failed.
         ConfigError: the series or a profile is invalid.
     """
@@ -239,7 +239,7 @@ def _patch_of(series: Series, candidate: Candidate, commit: CandidateCommit, pro
     if patch is None:
         raise GitError(
             f"{candidate.branch} has a commit of patch '{commit.id}', which is not in the series",
-            code="CANDIDATE_PATCH_UNKNOWN",
+            code="CANDIDATE_STALE",
             where=Location(path=candidate.ref),
             why="the candidate was made from another series, or the patch was renamed since then",
             hint=shlex.join(["patchkit", "apply", *arch_options(candidate.archs, profiles)]),

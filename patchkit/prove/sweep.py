@@ -90,7 +90,7 @@ def prove_rows(
     A row that cannot be proven (no plan, a baseline that does not compile) has the error in its proof.
 
     Raises:
-        ToolchainMissing, SDK_COMPILER_LACKS_ARCH, UsageError, CacheError: no row could be proven.
+        ToolchainMissing, SDK_UNUSABLE, UsageError, CacheError: no row could be proven.
         GitError: git failed.
     """
     if sweep.archs != (PLAIN,) and any(row.placed for row in sweep.rows):

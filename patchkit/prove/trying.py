@@ -158,7 +158,7 @@ def run_try(
     Raises:
         An ErrorGroup of the edits that could not be placed.
         CompileFailed: a unit does not compile; the error shows in which tree.
-        ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
+        ToolchainMissing, SDK_UNUSABLE: no compiler, or none for these GPUs.
         The errors of gates, git and the disk.
     """
     began = time.monotonic()

@@ -61,8 +61,8 @@ def parse_kernels(
     """All kernels of a device pass, in the order of the remarks; ``unit`` and ``arch`` are for messages.
 
     Raises:
-        ASSEMBLY_MALFORMED: a kernel has no body or no metadata.
-        KERNELS_UNMATCHED: the remarks do not match the kernels in the assembly.
+        COMPILER_OUTPUT_UNREADABLE: a kernel has no body or no metadata.
+        COMPILER_OUTPUT_UNREADABLE: the remarks do not match the kernels in the assembly.
     """
     threads = _metadata(assembly)
     names = set(_KERNEL.findall(assembly))
@@ -73,7 +73,7 @@ def parse_kernels(
     if len(own) != len(names):
         raise ToolchainError(
             f"{unit} for {arch}: resource remarks for {len(own)} kernels, but code for {len(names)}",
-            code="KERNELS_UNMATCHED",
+            code="COMPILER_OUTPUT_UNREADABLE",
             where=Location(path=unit),
             hint="check the compiler version with: patchkit doctor",
         )
@@ -89,7 +89,7 @@ def kernel_code(assembly: str, name: str) -> str:
     Functions that it calls because they were not inlined are not included.
 
     Raises:
-        ASSEMBLY_MALFORMED: the kernel was not found.
+        COMPILER_OUTPUT_UNREADABLE: the kernel was not found.
     """
     start = assembly.find(f"\n{name}:")
     end = _BODY_END.search(assembly, start + 1)
@@ -119,7 +119,7 @@ def _metadata(assembly: str) -> dict[str, int]:
 def _malformed(name: str, why: str) -> ToolchainError:
     return ToolchainError(
         f"cannot parse the assembly of kernel {name}",
-        code="ASSEMBLY_MALFORMED",
+        code="COMPILER_OUTPUT_UNREADABLE",
         why=why,
         hint="check the compiler version with: patchkit doctor",
     )
@@ -262,9 +262,9 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
     Raises:
         CompileFailed: the unit has errors; the full output is kept in the store's ``failed`` folder.
         CompilerCrashed, ToolTimeout, ToolMissing: the compiler crashed, took too long or is missing.
-        DRIVER_NOT_UNDERSTOOD: the output of ``clang -###`` is not as expected.
+        COMPILER_OUTPUT_UNREADABLE: the output of ``clang -###`` is not as expected.
         CacheError: a disk operation failed.
-        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output differs from clang 22's.
+        COMPILER_OUTPUT_UNREADABLE: the output differs from clang 22's.
     """
     if job.which == "device" and job.form == "object":
         compiled = compile_unit(replace(job, form="assembly"), compiler, timeout_s=timeout_s)

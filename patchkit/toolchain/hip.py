@@ -217,7 +217,7 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
     Raises:
         ROCM_UNUSABLE: the ROCm in ROCM_PATH is incomplete.
         ToolchainMissing: no usable toolchain was found.
-        SDK_PREFIX_DAMAGED: the SDK prefix is incomplete.
+        SDK_UNUSABLE: the SDK prefix is incomplete.
         ToolchainError: the compiler cannot be run.
     """
     skipped = []
@@ -260,14 +260,14 @@ def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) 
     """Check that the compiler supports all GPUs, before a unit fails to compile.
 
     Raises:
-        SDK_COMPILER_LACKS_ARCH: it is too old for a GPU, or was built without the AMDGPU target.
+        SDK_UNUSABLE: it is too old for a GPU, or was built without the AMDGPU target.
     """
     known = known_archs(toolchain.clang, reporter)
     lacking = [arch for arch in archs if arch not in known]
     if lacking:
         raise ToolchainError(
             f"clang {toolchain.clang_version} does not support {' '.join(lacking)}",
-            code="SDK_COMPILER_LACKS_ARCH",
+            code="SDK_UNUSABLE",
             where=Location(path=str(toolchain.clang)),
             why=f"it supports {', '.join(sorted(known)) or 'no AMD GPU'}",
             hint="set ROCM_PATH to a newer ROCm; without any ROCm: " + _INSTALL,

@@ -65,7 +65,7 @@ def parse_remarks(stderr: str) -> tuple[ResourceRemark, ...]:
     """The resource remarks of all kernels, in the compiler's order.
 
     Raises:
-        RESOURCE_REMARK_MALFORMED: a value is missing or not a number.
+        COMPILER_OUTPUT_UNREADABLE: a value is missing or not a number.
     """
     return tuple(_remark(name, fields) for name, fields in _blocks(stderr))
 
@@ -93,7 +93,7 @@ def _remark(name: str, fields: dict[str, str]) -> ResourceRemark:
     if missing:
         raise ToolchainError(
             f"the compiler's resource remarks for {name} lack {' and '.join(missing)}",
-            code="RESOURCE_REMARK_MALFORMED",
+            code="COMPILER_OUTPUT_UNREADABLE",
             why="the format differs from that of clang 22",
             hint="check the compiler version with patchkit doctor; the option is " + REMARK_FLAG,
         )

@@ -111,7 +111,7 @@ def two_steps(argv: Sequence[str], unit: str, run: Callable[[Sequence[str]], Com
     They are the same for all units, so they are cached. Arguments after ``-Xclang`` are for the front end.
 
     Raises:
-        DRIVER_NOT_UNDERSTOOD: clang would run several commands, or other ones than expected.
+        COMPILER_OUTPUT_UNREADABLE: clang would run several commands, or other ones than expected.
         What ``run`` raises.
     """
     driver, own = _split_own(argv)
@@ -141,7 +141,7 @@ def _query_steps(argv: tuple[str, ...], unit: str, run: Callable[[Sequence[str]]
     if words[1:2] != ["-cc1"] or words[-3:] != ["-x", "hip", unit] or emit is None:
         raise ToolchainError(
             "cannot determine the commands that clang runs to compile a unit",
-            code="DRIVER_NOT_UNDERSTOOD",
+            code="COMPILER_OUTPUT_UNREADABLE",
             where=Location(path=unit),
             why=f"'{shlex.join(argv)} -###' prints {len(lines)} commands with -cc1; one was expected",
             hint="check the compiler version with: patchkit doctor",

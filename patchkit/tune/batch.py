@@ -109,13 +109,13 @@ def always_matrix(source: bytes) -> bytes:
     """Change mmvq.cu so that the matrix kernel is used for more than one column.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the function that chooses the kernel is not defined exactly once.
+        TUNE_KERNEL_UNTUNABLE: the function that chooses the kernel is not defined exactly once.
     """
     found = [each for each in parse_scopes(SourceText(_FILE, source)).entities if each.answers_to(_CHOICE)]
     if len(found) != 1:
         raise ToolchainError(
             f"{_FILE} does not define {_CHOICE} exactly once",
-            code="TUNE_KERNEL_NOT_FOUND",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=_FILE),
             why=f"{len(found)} functions of that name were found",
             hint="use another build, for example: --upstream b11549",
@@ -131,8 +131,8 @@ def run_batch_limits(
 
     Raises:
         TIMING_UNKNOWN, TUNE_KERNEL_UNTUNABLE: the timing model does not cover this GPU.
-        TUNE_VARIANT_UNKNOWN: a name is not a quantization type.
-        TUNE_KERNEL_NOT_FOUND: the build chooses the kernel in another way.
+        TUNE_OPTIONS: a name is not a quantization type.
+        TUNE_KERNEL_UNTUNABLE: the build chooses the kernel in another way.
         SourceError, GitError: the pin could not be fetched.
         The errors of recording.
     """
@@ -186,7 +186,7 @@ def _types(wanted: Sequence[str]) -> tuple[str, ...]:
         if name not in quantized:
             raise UsageError(
                 f"unknown quantization type '{name}'",
-                code="TUNE_VARIANT_UNKNOWN",
+                code="TUNE_OPTIONS",
                 hint=f"types: {', '.join(quantized)}",
             )
     return tuple(name for name in quantized if not wanted or name in wanted)
@@ -208,7 +208,7 @@ def _time(
         recorder = timings.record(source, stack)
         if side == "matrix":
             if not recorder.tree.has(_FILE):
-                raise ToolchainError(f"this build has no {_FILE}", code="TUNE_KERNEL_NOT_FOUND")
+                raise ToolchainError(f"this build has no {_FILE}", code="TUNE_KERNEL_UNTUNABLE")
             changed = always_matrix((recorder.tree.root / _FILE).read_bytes())
             recorder = timings.record(source, stack, {_FILE: changed}, "mmvq-never")
         for kind, several in shapes.items():
@@ -241,7 +241,7 @@ def write_limits(workspace: Workspace, report: BatchReport, today: date) -> bool
     """Write the limits to the profile, keeping those measured on hardware; returns whether it changed.
 
     Raises:
-        TUNE_TABLE_INCOMPLETE: the run did not cover all types.
+        TUNE_OPTIONS: the run did not cover all types.
         TUNE_PROFILE_NOT_WRITTEN, CacheError: the file cannot be changed.
     """
     folder = workspace.series.profiles
@@ -249,7 +249,7 @@ def write_limits(workspace: Workspace, report: BatchReport, today: date) -> bool
     if not report.complete:
         raise ConfigError(
             "cannot write the limits of a run that does not cover all types",
-            code="TUNE_TABLE_INCOMPLETE",
+            code="TUNE_OPTIONS",
             where=Location(path=str(path)),
             hint=f"patchkit tune --arch {report.arch} --kernel mmvq --upstream {report.pin.name} --write",
         )

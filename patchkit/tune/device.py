@@ -195,7 +195,7 @@ def run_device(workspace: Workspace, request: DeviceRequest, runner: Runner) -> 
     """Race the existing builds, in the order of the report, and save the result.
 
     Raises:
-        TUNE_VARIANT_UNCLEAR, TUNE_REPORT_MISSING, TUNE_BUILDS_MISSING: there is nothing to race.
+        TUNE_OPTIONS, TUNE_RECORD_BAD, TUNE_OPTIONS: there is nothing to race.
         BENCH_FAILED and other BENCH errors: a program failed; earlier measurements are kept.
         CacheError: a disk operation failed.
     """
@@ -258,7 +258,7 @@ def _variant_of_report(
     if len(request.variants) != 1:
         raise UsageError(
             "--device measures exactly one variant",
-            code="TUNE_VARIANT_UNCLEAR",
+            code="TUNE_OPTIONS",
             hint="for example: --variant 64-32-f32, for a model of that head size",
         )
     (variant,) = request.variants
@@ -267,7 +267,7 @@ def _variant_of_report(
     if entry is None:
         raise UsageError(
             f"the report has no variant '{variant}'",
-            code="TUNE_VARIANT_UNCLEAR",
+            code="TUNE_OPTIONS",
             hint="run patchkit tune to list the variants",
         )
     return variant, entry
@@ -309,7 +309,7 @@ def _check(request: DeviceRequest, arms: list[Setting]) -> None:
     if why is not None:
         raise UsageError(
             "there are no builds, or no model, to measure",
-            code="TUNE_BUILDS_MISSING",
+            code="TUNE_OPTIONS",
             where=Location(path=str(request.builds)),
             why=why,
             hint="see docs/how-it-works/tune.md for how to create the builds",

@@ -42,8 +42,8 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     """The headers of the record if there is one, else those of the request.
 
     Raises:
-        TUNE_HEADERS_UNUSABLE: a folder has no rocWMMA, or one that does not support the GPU.
-        TUNE_RECORD_STALE: this machine has none of the record's headers to compile with.
+        TUNE_KERNEL_UNTUNABLE: a folder has no rocWMMA, or one that does not support the GPU.
+        TUNE_RECORD_BAD: this machine has none of the record's headers to compile with.
     """
     if record is None:
         chains = tuple(with_headers(toolchain, request.arch, request.headers))
@@ -58,7 +58,7 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     if not here:
         raise ConfigError(
             f"this machine has none of the headers that the table of {request.arch} was created with",
-            code="TUNE_RECORD_STALE",
+            code="TUNE_RECORD_BAD",
             why="patchkit's stand-in has changed since, and this machine's rocWMMA is another version",
             hint=f"tune with the stand-in: patchkit tune --arch {request.arch} --rocwmma stand-in",
         )
@@ -97,7 +97,7 @@ def with_headers(toolchain: Toolchain, arch: str, names: Sequence[str]) -> list[
     """The toolchain with each rocWMMA in ``names`` (a folder, or ``stand-in``); its own if there are none.
 
     Raises:
-        TUNE_HEADERS_UNUSABLE: a folder has no rocWMMA, or one that does not support the GPU.
+        TUNE_KERNEL_UNTUNABLE: a folder has no rocWMMA, or one that does not support the GPU.
     """
     if not names:
         return [replace(toolchain, rocwmma=rocwmma_for(toolchain, arch))]
@@ -112,7 +112,7 @@ def _headers(name: str, arch: str) -> RocWmma:
         if not (folder / "rocwmma" / "rocwmma.hpp").is_file():
             raise UsageError(
                 f"{name} does not contain rocwmma/rocwmma.hpp",
-                code="TUNE_HEADERS_UNUSABLE",
+                code="TUNE_KERNEL_UNTUNABLE",
                 where=Location(path=name),
                 hint=f"pass rocWMMA's include folder, or use: --rocwmma {STANDIN_NAME}",
             )
@@ -120,7 +120,7 @@ def _headers(name: str, arch: str) -> RocWmma:
     if not knows_arch(found, arch):
         raise UsageError(
             f"the rocWMMA in {name} does not support {arch}",
-            code="TUNE_HEADERS_UNUSABLE",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=name),
             why=f"its internal/config.hpp does not list {arch}, and would not compile",
             hint=f"use a newer version, or: --rocwmma {STANDIN_NAME}",

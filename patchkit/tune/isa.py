@@ -43,7 +43,7 @@ def mix_of(assembly: str, kernel: str) -> LoopMix:
     """The instruction mix of the main loop of a kernel, by its mangled name.
 
     Raises:
-        ASSEMBLY_MALFORMED: the kernel was not found.
+        COMPILER_OUTPUT_UNREADABLE: the kernel was not found.
     """
     names = [found[1] for line in loop_lines(assembly, kernel) if (found := _INSTRUCTION.match(line))]
     counted = [name for name in names if not _FREE.match(name)]
@@ -65,7 +65,7 @@ def loop_lines(assembly: str, kernel: str) -> list[str]:
     """The lines of the main loop with its labels, or of the whole body if there is no loop.
 
     Raises:
-        ASSEMBLY_MALFORMED: the kernel was not found.
+        COMPILER_OUTPUT_UNREADABLE: the kernel was not found.
     """
     blocks = list(_blocks(kernel_code(assembly, kernel).splitlines()))
     loops: dict[str, list[str]] = {}

@@ -148,7 +148,7 @@ def measure(unit: str, bench: Bench) -> Outcome:
 
     Raises:
         ToolMissing, ToolStopped, CacheError: the unit could not be measured.
-        RESOURCE_REMARK_MALFORMED, ASSEMBLY_MALFORMED, KERNELS_UNMATCHED: the output differs from clang 22's.
+        COMPILER_OUTPUT_UNREADABLE: the output differs from clang 22's.
     """
     job = _job(unit, bench)
     key = _key(job, bench)
@@ -208,7 +208,7 @@ def _outcome_of(compiled: CompiledUnit, bench: Bench) -> Outcome:
     own = _own(compiled.kernels, bench.kernel)
     if len(own) != 1 or own[0].is_trap:
         what = "can only trap" if own else "was not instantiated"
-        return Failure(code="TUNE_NO_KERNEL", message=f"{bench.kernel} {what} in {compiled.unit}")
+        return Failure(code="TUNE_KERNEL_UNTUNABLE", message=f"{bench.kernel} {what} in {compiled.unit}")
     kernel = own[0]
     assembly = compiled.output.read_text("utf-8", "replace")
     figures = kernel.figures

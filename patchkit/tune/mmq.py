@@ -225,14 +225,14 @@ def make_mmq_family(
     """The family for a build; ``files`` are :data:`MMQ_FILE`, :data:`MMQ_PARTS` and the table's file.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the files differ from those of builds 10229 to 11549.
+        TUNE_KERNEL_UNTUNABLE: the files differ from those of builds 10229 to 11549.
     """
     path, table = config_file(gpu_family), f"ggml_cuda_mmq_get_config_{gpu_family}"
     rows = dict(_read(table_rows(path, files[path], table, _MACRO)))
     if not rows:
         raise ToolchainError(
             f"no rows found in the table of {path}",
-            code="TUNE_KERNEL_NOT_FOUND",
+            code="TUNE_KERNEL_UNTUNABLE",
             hint="use another build; list the pins with: patchkit status",
         )
     return MmqFamily(

@@ -72,7 +72,7 @@ def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | 
     """The record, or None if there is none.
 
     Raises:
-        TUNE_RECORD_UNREADABLE: the file is not a record of this format.
+        TUNE_RECORD_BAD: the file is not a record of this format.
         CacheError: the file cannot be read.
     """
     path = record_path(profiles, arch, kernel, build)
@@ -84,7 +84,7 @@ def load_record(profiles: Path, arch: str, kernel: str, build: int) -> Record | 
 
 
 def parse_record(data: bytes, where: str) -> Record:
-    """Parse the bytes of a record. Raises TUNE_RECORD_UNREADABLE."""
+    """Parse the bytes of a record. Raises TUNE_RECORD_BAD."""
     try:
         found = json.loads(data)
         _check(found)
@@ -101,7 +101,7 @@ def parse_record(data: bytes, where: str) -> Record:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(
             "cannot read the record of a tuning run",
-            code="TUNE_RECORD_UNREADABLE",
+            code="TUNE_RECORD_BAD",
             where=Location(path=where),
             why=f"{type(error).__name__}: {error}",
             hint="restore it with git checkout, or delete it to tune with the headers of this machine only",
@@ -147,9 +147,7 @@ def merge(
 
     A unit that is not in the record counts as failed for headers that this machine lacks.
     """
-    unknown = Failure(
-        code="TUNE_NOT_RECORDED", message="not in the record, and this machine lacks the headers"
-    )
+    unknown = Failure(code="TUNE_RECORD_BAD", message="not in the record, and this machine lacks the headers")
     merged: dict[str, tuple[Outcome, ...]] = {}
     for unit, outcomes in compiled.items():
         row = list(record.units.get(unit, [unknown] * len(record.headers)))

@@ -145,7 +145,7 @@ def read_report(
     """Read a saved report as plain data.
 
     Raises:
-        TUNE_REPORT_MISSING: there is none, or it must be ``whole`` and does not cover all variants.
+        TUNE_RECORD_BAD: there is none, or it must be ``whole`` and does not cover all variants.
     """
     path = report_path(cache_root, arch, kernel, build)
     try:
@@ -160,7 +160,7 @@ def read_report(
 def _missing(arch: str, kernel: str, path: Path, why: str) -> UsageError:
     return UsageError(
         f"no complete tuning report of {kernel} for {arch}",
-        code="TUNE_REPORT_MISSING",
+        code="TUNE_RECORD_BAD",
         where=Location(path=str(path)),
         why=why,
         hint=f"create it with: patchkit tune --arch {arch} --kernel {kernel}",

@@ -55,8 +55,8 @@ def choose_settings(
     """The settings of each variant to compile besides upstream's: those of the record, else all legal ones.
 
     Raises:
-        TUNE_VARIANT_UNKNOWN: a name is not a variant of the kernel.
-        TUNE_REPORT_MISSING: the GPU in ``like`` has no report.
+        TUNE_OPTIONS: a name is not a variant of the kernel.
+        TUNE_RECORD_BAD: the GPU in ``like`` has no report.
     """
     banned = {(each.variant, each.setting) for each in exclusions(family, request)}
     settings = {
@@ -98,7 +98,7 @@ def exclusions(family: Family, request: TuneRequest) -> tuple[Exclusion, ...]:
     """Parse ``--exclude``: candidates that must not be chosen, such as ``80-32-f32:128/8=why``.
 
     Raises:
-        TUNE_VARIANT_UNKNOWN: one is not a legal candidate.
+        TUNE_OPTIONS: one is not a legal candidate.
     """
     found = []
     for word in request.exclude:
@@ -108,7 +108,7 @@ def exclusions(family: Family, request: TuneRequest) -> tuple[Exclusion, ...]:
         if variant not in family.variants or setting not in family.legal(variant):
             raise UsageError(
                 f"'{name}' is not a legal setting of {family.name}",
-                code="TUNE_VARIANT_UNKNOWN",
+                code="TUNE_OPTIONS",
                 hint="use VARIANT:SETTING, for example: --exclude 80-32-f32:128/8",
             )
         found.append(Exclusion(variant=variant, setting=setting, why=why or "excluded by --exclude"))
@@ -130,7 +130,7 @@ def _variants(family: Family, wanted: Sequence[str]) -> tuple[str, ...]:
         if name not in family.variants:
             raise UsageError(
                 f"{family.name} has no variant '{name}'",
-                code="TUNE_VARIANT_UNKNOWN",
+                code="TUNE_OPTIONS",
                 hint=f"variants: {', '.join(family.variants)}",
             )
     return tuple(name for name in family.variants if not wanted or name in wanted)

@@ -118,11 +118,11 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
     """Compile candidates that are not cached, rank them, confirm the best, and write the report.
 
     Raises:
-        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_VARIANT_UNKNOWN, TUNE_HEADERS_UNUSABLE: the request
+        ARCH_UNKNOWN, TUNE_KERNEL_UNTUNABLE, TUNE_OPTIONS, TUNE_KERNEL_UNTUNABLE: the request
             is not possible.
-        TUNE_REPORT_MISSING: the GPU in ``like`` has no report.
-        TUNE_RECORD_UNREADABLE, TUNE_RECORD_STALE: the shipped record cannot be read, or is out of date.
-        ToolchainMissing, TUNE_NOTHING_COMPILED: there is no compiler, or it does not compile upstream's
+        TUNE_RECORD_BAD: the GPU in ``like`` has no report.
+        TUNE_RECORD_BAD: the shipped record cannot be read, or is out of date.
+        ToolchainMissing, TUNE_KERNEL_UNTUNABLE: there is no compiler, or it does not compile upstream's
             kernel.
         SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
         SourceError, CacheError: the pin could not be fetched, or a disk operation failed.
@@ -236,7 +236,7 @@ def _check_record(workspace: Workspace, record: Record, files: Mapping[str, byte
     path = record_path(workspace.series.profiles, record.arch, record.kernel, record.build)
     raise ConfigError(
         f"the tuning record of {record.arch} does not match the kernel of this series",
-        code="TUNE_RECORD_STALE",
+        code="TUNE_RECORD_BAD",
         where=Location(path=str(path)),
         why="the patch, its table or upstream's file has changed since",
         hint=f"tune without it: patchkit tune --arch {record.arch} --rocwmma stand-in; "
@@ -261,7 +261,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     A run that uses the shipped record and confirms the profile's settings writes nothing.
 
     Raises:
-        TUNE_TABLE_INCOMPLETE: the run did not cover all variants, or depends on recorded figures.
+        TUNE_OPTIONS: the run did not cover all variants, or depends on recorded figures.
         TUNE_PROFILE_NOT_WRITTEN, CacheError: a file cannot be changed.
     """
     profiles, record = workspace.series.profiles, report.record
@@ -270,7 +270,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
     if not report.complete or (not has_record and not report.is_timed):
         raise UsageError(
             "cannot write the table: the run must cover all variants, and be timed (except for wmma)",
-            code="TUNE_TABLE_INCOMPLETE",
+            code="TUNE_OPTIONS",
             where=Location(path=str(path)),
             why=report.untimed if report.complete else None,
             hint=f"patchkit tune --arch {record.arch} --write",
@@ -280,7 +280,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
         if rows_of is None:
             raise UsageError(
                 f"profiles have no rows for {record.kernel}",
-                code="TUNE_TABLE_INCOMPLETE",
+                code="TUNE_OPTIONS",
                 where=Location(path=str(path)),
                 why="no patch uses them; the settings are only reported",
                 hint="see docs/how-it-works/tune.md for the kernels with rows",
@@ -291,7 +291,7 @@ def write_table(workspace: Workspace, report: TuneReport, today: date) -> bool:
             return False
         raise UsageError(
             "cannot write the table: it differs from the profile's, and depends on recorded figures",
-            code="TUNE_TABLE_INCOMPLETE",
+            code="TUNE_OPTIONS",
             where=Location(path=str(path)),
             why=_why_another(report, report.basis),
             hint="name all rocWMMA versions to tune with: --rocwmma stand-in --rocwmma DIR --write",

@@ -79,7 +79,7 @@ def judge(
     """Upstream's candidate of a variant, all candidates that compiled with all headers, and the failures.
 
     Raises:
-        TUNE_NOTHING_COMPILED: upstream's own setting did not compile.
+        TUNE_KERNEL_UNTUNABLE: upstream's own setting did not compile.
     """
     base = Candidate(variant, family.baseline(variant))
     before = _launched(family, base, family.unit(base), compiled, limits)
@@ -109,7 +109,7 @@ def judge(
         failed = next(failure for candidate, failure in failures if candidate == base)
         raise ToolchainError(
             f"{variant}: upstream's own setting does not compile for {limits.arch}",
-            code="TUNE_NOTHING_COMPILED",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=family.unit(base)),
             why=failed.message,
             hint="check the compiler version with: patchkit doctor",
@@ -135,7 +135,7 @@ def settings_to_time(  # noqa: PLR0913 - the inputs of the choice; all but the f
     that was measured on hardware is included, so that its modelled time is reported.
 
     Raises:
-        TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
+        TUNE_KERNEL_UNTUNABLE: upstream's own setting does not compile.
     """
     _, judged, _ = judge(family, variant, settings, compiled, limits=limits, compute_units=compute_units)
     found = judged if exhaustive else front(judged)
@@ -171,7 +171,7 @@ def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five 
     confirm a candidate.
 
     Raises:
-        TUNE_NOTHING_COMPILED: upstream's own setting does not compile.
+        TUNE_KERNEL_UNTUNABLE: upstream's own setting does not compile.
     """
     upstream, judged, failures = judge(
         family, variant, settings, compiled, limits=limits, compute_units=compute_units

@@ -23,7 +23,7 @@ def table_rows(path: str, data: bytes, table: str, macro: str) -> Iterator[tuple
     """The arguments of each row of the table, in order.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
+        TUNE_KERNEL_UNTUNABLE: the table is not defined exactly once.
     """
     body = _table(path, data, table).body
     yield from map(_words, _rows(macro).finditer(data, body.start, body.end))
@@ -39,7 +39,7 @@ def with_rows(
     """The file with changed rows: ``changed`` returns the new arguments of a row, or None to keep it.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
+        TUNE_KERNEL_UNTUNABLE: the table is not defined exactly once.
     """
     body = _table(path, data, table).body
 
@@ -55,7 +55,7 @@ def with_own_row(path: str, data: bytes, table: str, macro: str, words: Sequence
     """The file with an additional first row of the table, active in units that define its macros.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the table is not defined exactly once.
+        TUNE_KERNEL_UNTUNABLE: the table is not defined exactly once.
     """
     start = _table(path, data, table).body.start
     row = f"\n#ifdef {_GUARD}\n    {macro}({', '.join(words)});\n#endif\n"
@@ -98,7 +98,7 @@ def _table(path: str, data: bytes, table: str) -> Entity:
     if len(found) != 1:
         raise ToolchainError(
             f"{path} does not define the table {table} exactly once",
-            code="TUNE_KERNEL_NOT_FOUND",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=path),
             why=f"{len(found)} functions of that name were found",
             hint="use another build; list the pins with: patchkit status",

@@ -153,7 +153,7 @@ def make_tile_family(
     """The family for a build, from its kernel file.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the kernel or the table for RDNA is missing, or the table has no such rows.
+        TUNE_KERNEL_UNTUNABLE: the kernel or the table for RDNA is missing, or the table has no such rows.
     """
     found = tables(TILE_FILE, kernel_file, _TABLE)
     rows: dict[str, Setting] = {}
@@ -164,7 +164,7 @@ def make_tile_family(
     if not rows:
         raise ToolchainError(
             f"{TILE_FILE} has no table {_TABLE} with rows for head sizes 128 and 256",
-            code="TUNE_KERNEL_NOT_FOUND",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=TILE_FILE),
             why=f"{len(found)} functions of that name were found",
             hint="use a build since 2025-10-11, which have it (llama.cpp PR 16492)",

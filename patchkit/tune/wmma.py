@@ -188,14 +188,14 @@ def cut_after(source: SourceText, function: str) -> bytes:
     """The bytes of a file up to the end of a function.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the file does not define the function exactly once.
+        TUNE_KERNEL_UNTUNABLE: the file does not define the function exactly once.
     """
     found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
     found = [entity for entity in found if entity.kind == "function"]
     if len(found) != 1:
         raise ToolchainError(
             f"{source.path} defines {function} {len(found)} times, expected once",
-            code="TUNE_KERNEL_NOT_FOUND",
+            code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=source.path),
             hint="this kernel cannot be tuned in this build; list the supported builds with: patchkit show",
         )
@@ -218,7 +218,7 @@ def family_of(
     """The family for a GPU; with ``bounds``, settings have the minimum waves per SIMD as a third value.
 
     Raises:
-        TUNE_KERNEL_NOT_FOUND: the file does not define the kernel exactly once.
+        TUNE_KERNEL_UNTUNABLE: the file does not define the kernel exactly once.
     """
     source = cut_after(SourceText(KERNEL_FILE, placed[KERNEL_FILE]), WmmaFamily.kernel)
     headers = dict.fromkeys(name.decode() for name in _INCLUDE.findall(source))

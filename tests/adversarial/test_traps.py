@@ -296,7 +296,7 @@ def test_half_of_a_change_merged_is_not_upstreamed(ground):
     header = {path: data for path, data in changes.items() if path.endswith(".cuh")}
     found = ground.classify({path.rpartition("/")[2]: data for path, data in header.items()})
     assert found["wmma-tile-params"].patch_class == "conflict"
-    assert [problem.code for problem in found["wmma-tile-params"].problems] == ["NEW_FILE_EXISTS"]
+    assert [problem.code for problem in found["wmma-tile-params"].problems] == ["NEW_FILE_BAD"]
 
 
 MERGED_DIFFERENTLY = (

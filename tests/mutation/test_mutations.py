@@ -77,7 +77,7 @@ PLAN = [
         old='pairs = ["kq-stride"]\ntext = """\n@{ guard',
         new='text = """\n@{ guard',
         catcher="plan",
-        code="PAIR_SPLIT",
+        code="PATCH_BAD",
         says="kq-stride",
     ),
     Mutation(
@@ -88,7 +88,7 @@ PLAN = [
         old='"__gfx1151__"',
         new='"__gfx1150__"',
         catcher="plan",
-        code="PROFILE_MISMATCH",
+        code="PROFILE_BAD",
         says="__gfx1150__",
     ),
     Mutation(
@@ -99,7 +99,7 @@ PLAN = [
         old="value = 0x1151",
         new="value = 0x1150",
         catcher="plan",
-        code="PROFILE_MISMATCH",
+        code="PROFILE_BAD",
         says="compute_capability",
     ),
     Mutation(

@@ -34,7 +34,7 @@ class BumpCommitted:
 def find_series_repository(series: SeriesDir, reporter: Reporter) -> tuple[Repository, str, str]:
     """The repository around the series, its HEAD commit, and the path of the lock in it.
 
-    Raises BUMP_SERIES_NOT_IN_GIT.
+    Raises BUMP_SERIES_UNUSABLE.
     """
     git = Git(reporter=reporter, work_tree=None)
     folder = str(series.patches)
@@ -43,7 +43,7 @@ def find_series_repository(series: SeriesDir, reporter: Reporter) -> tuple[Repos
     if found.status != 0 or len(lines) != 3:  # noqa: PLR2004 - as asked for
         raise GitError(
             f"{series.root} is not in a git repository that has a commit",
-            code="BUMP_SERIES_NOT_IN_GIT",
+            code="BUMP_SERIES_UNUSABLE",
             where=Location(path=str(series.root)),
             why=found.stderr.strip() or None,
             hint="without --commit, the lock is written in place",
@@ -54,7 +54,7 @@ def find_series_repository(series: SeriesDir, reporter: Reporter) -> tuple[Repos
 def check_committed(series: SeriesDir, reporter: Reporter) -> None:
     """Check that the series has no uncommitted changes.
 
-    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_SERIES_NOT_COMMITTED, GitError.
+    Raises BUMP_SERIES_UNUSABLE, GitError.
     """
     find_series_repository(series, reporter)
     git = Git(reporter=reporter, work_tree=None)
@@ -67,7 +67,7 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
     if changed:
         raise GitError(
             f"the series has uncommitted changes in {counted(len(changed), 'file')}",
-            code="BUMP_SERIES_NOT_COMMITTED",
+            code="BUMP_SERIES_UNUSABLE",
             where=[Location(path=name) for name in changed[:_MOST_SHOWN]],
             why="the branch would have a lock that does not match its patches",
             hint="commit them first, or run without --commit",
@@ -77,7 +77,7 @@ def check_committed(series: SeriesDir, reporter: Reporter) -> None:
 def check_branch(series: SeriesDir, branch: str, reporter: Reporter) -> None:
     """Check that the branch can be created, or replaced without losing commits.
 
-    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, GitError.
+    Raises BUMP_SERIES_UNUSABLE, BUMP_BRANCH_TAKEN, GitError.
     """
     home, head, _ = find_series_repository(series, reporter)
     ref = f"refs/heads/{branch}"
@@ -121,7 +121,7 @@ def commit_lock(
 
     ``date`` is a parameter so that the same bump on the same HEAD gives the same commit id.
 
-    Raises BUMP_SERIES_NOT_IN_GIT, BUMP_BRANCH_TAKEN, REF_MOVED, GitError, CacheError.
+    Raises BUMP_SERIES_UNUSABLE, BUMP_BRANCH_TAKEN, REF_MOVED, GitError, CacheError.
     """
     home, head, path = find_series_repository(series, reporter)
     data = format_lock(lock).encode()

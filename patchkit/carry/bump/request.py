@@ -126,7 +126,7 @@ def find_variants(
     with results at the default pin) with exactly these opt-in patches. Also returns the GPUs that the lock
     has results for only at pins newer than the target.
 
-    Raises UsageError if there is no variant; UNKNOWN_PATCH, REQUEST_CONTRADICTS and PATCH_PAIR_SPLIT for
+    Raises UsageError if there is no variant; UNKNOWN_PATCH, OPTIONS_CONTRADICT and PATCH_PAIR_SPLIT for
     ``--without``; and the errors of reading series and profiles.
     """
     series, target = load_series(folder.patches), pin.build

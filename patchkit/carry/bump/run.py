@@ -36,7 +36,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     runs on each candidate unless the request has ``no_verify``.
 
     Raises what finding the target, fetching, planning and the gates raise, PIN_DIFFERS and
-    BUMP_SERIES_CHANGED; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. After any
+    BUMP_SERIES_UNUSABLE; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. After any
     exception, KeyboardInterrupt included, lock and branches are unchanged.
     """
     series, reporter = workspace.series, workspace.reporter

@@ -77,7 +77,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     """Make or confirm the candidate branch, and a repository with it if ``checkout`` names a folder.
 
     The branch moves last, so a failing checkout leaves it where it was. Raises an ErrorGroup of all errors in
-    the plan, FAULT_UNMENDED, FAULT_UNKNOWN, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of
+    the plan, FAULT_UNMENDED, FAULT_BAD, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of
     fetching, git and the disk. After any exception the branch is either unchanged or complete; a
     KeyboardInterrupt has a note that says which.
     """
@@ -139,7 +139,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
 
 
 def refuse_faults(decision: Decision, found: Iterable[FaultHere], request: Request) -> None:
-    """Raise FAULT_UNMENDED for faults that were not accepted, FAULT_UNKNOWN for unknown accepted ids.
+    """Raise FAULT_UNMENDED for faults that were not accepted, FAULT_BAD for unknown accepted ids.
 
     A request for plain patches only is never rejected for faults of GPUs, only warned.
     """

@@ -247,7 +247,7 @@ def decide(
     In a candidate for several GPUs a patch is applied if the trust setting is enough for all GPUs that are
     offered it. A patch whose requirement is not applied is not applied either.
 
-    Raises UNKNOWN_PATCH, REQUEST_CONTRADICTS, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
+    Raises UNKNOWN_PATCH, OPTIONS_CONTRADICT, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
     are several).
     """
     left_out = left_out or {}
@@ -299,7 +299,7 @@ def decide(
 
 
 def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
-    """Raise REQUEST_CONTRADICTS for a trust setting together with an option that makes it meaningless."""
+    """Raise OPTIONS_CONTRADICT for a trust setting together with an option that makes it meaningless."""
     conflict = None
     if wish.only:
         conflict = f"--only {wish.only[0]}", "--only names the patches, regardless of their evidence"
@@ -310,7 +310,7 @@ def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
     if wish.trust is not None and conflict is not None:
         raise UsageError(
             f"--trust {wish.trust} and {conflict[0]} contradict each other",
-            code="REQUEST_CONTRADICTS",
+            code="OPTIONS_CONTRADICT",
             why=conflict[1],
             hint="drop one of them",
         )
@@ -361,14 +361,14 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
             if name in named:
                 raise UsageError(
                     f"{option} {name} and --without {name} contradict each other",
-                    code="REQUEST_CONTRADICTS",
+                    code="OPTIONS_CONTRADICT",
                     hint="drop one of them",
                 )
     for name in with_ if only else ():
         if name not in only:
             raise UsageError(
                 f"--with {name} adds a patch that --only excludes",
-                code="REQUEST_CONTRADICTS",
+                code="OPTIONS_CONTRADICT",
                 hint=f"add --only {name}",
             )
 

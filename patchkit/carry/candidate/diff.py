@@ -55,8 +55,8 @@ def make_diff(
     """The diff of the whole candidate, or of one patch.
 
     Raises:
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to show.
-        CANDIDATE_PATCH_MISSING: it has no commit of that patch.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate to show.
+        CANDIDATE_STALE: it has no commit of that patch.
         ConfigError: the lock has no such pin.
     """
     repository, candidate = find_candidate(workspace, archs, upstream)
@@ -64,7 +64,7 @@ def make_diff(
 
 
 def difference(repository: Repository, candidate: Candidate, patch: str | None) -> CandidateDiff:
-    """The diff of a given candidate, or of one of its patches; raises CANDIDATE_PATCH_MISSING."""
+    """The diff of a given candidate, or of one of its patches; raises CANDIDATE_STALE."""
     base, tip = (candidate.base, candidate.tip) if patch is None else _part(candidate, patch)
     text = repository.git.run("diff", *_OPTIONS, *_TEXT, base, tip, "--")
     files = _files(repository, base, tip)
@@ -79,7 +79,7 @@ def _part(candidate: Candidate, patch: str) -> tuple[str, str]:
         before = commit.commit
     raise UsageError(
         f"{candidate.branch} has no patch '{patch}'",
-        code="CANDIDATE_PATCH_MISSING",
+        code="CANDIDATE_STALE",
         where=Location(path=candidate.ref),
         hint=f"its patches: {', '.join(commit.id for commit in candidate.commits)}",
     )
@@ -112,7 +112,7 @@ def run_export(
     """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
 
     Raises:
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate to export.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate to export.
         PLACE_UNUSABLE: patchkit reads from this folder, or it cannot be replaced.
         GitError: the folder contains files that patchkit did not write.
         CacheError: the disk reported an error.

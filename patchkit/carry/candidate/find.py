@@ -41,7 +41,7 @@ def find_candidate(
     Raises:
         ConfigError: the lock is invalid, or has no such pin.
         CANDIDATE_MISSING: ``apply`` has not made it.
-        CANDIDATE_BROKEN: it is not based on its pin.
+        CANDIDATE_STALE: it is not based on its pin.
     """
     pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
     ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
@@ -88,7 +88,7 @@ def candidate_archs(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ..
 
 
 def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) -> Candidate:
-    """One candidate, given all refs of the repository; raises CANDIDATE_BROKEN."""
+    """One candidate, given all refs of the repository; raises CANDIDATE_STALE."""
     name = CANDIDATE_REF.fullmatch(ref)
     if name is None:
         raise ValueError(f"not the ref of a candidate: {ref}")
@@ -96,7 +96,7 @@ def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) ->
     def broken(why: str) -> GitError:
         return GitError(
             f"{ref.removeprefix('refs/heads/')} is not a candidate that patchkit made",
-            code="CANDIDATE_BROKEN",
+            code="CANDIDATE_STALE",
             where=Location(path=str(repository.path)),
             why=why,
             hint="make it again with patchkit apply",
@@ -135,7 +135,7 @@ def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) ->
 def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: Wish) -> None:
     """Check that the candidate belongs to the series in use, and has the patches that the wish names, if any.
 
-    Raises CANDIDATE_OTHER_SERIES, and the errors of reading series and profiles.
+    Raises CANDIDATE_STALE, and the errors of reading series and profiles.
     """
     record = candidate.record
     chosen = Wish()
@@ -152,7 +152,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
             why = f"it was made from the series in {other}"
         raise GitError(
             f"{candidate.branch} is not the candidate of this series",
-            code="CANDIDATE_OTHER_SERIES",
+            code="CANDIDATE_STALE",
             where=Location(path=str(workspace.series.root)),
             why=why if known is not None else "there is no record of the files that it was made from",
             hint=again,
@@ -170,7 +170,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
         if wanted != candidate.ids:
             raise GitError(
                 f"{candidate.branch} was made with other patches",
-                code="CANDIDATE_OTHER_SERIES",
+                code="CANDIDATE_STALE",
                 where=Location(path=candidate.ref),
                 why=f"requested: {', '.join(wanted) or 'none'}; it has: {', '.join(candidate.ids) or 'none'}",
                 hint=again,

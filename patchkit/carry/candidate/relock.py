@@ -58,7 +58,7 @@ class Relocked:
 def relock(request: Request, workspace: Workspace) -> RecordedResult:
     """Make the commits of a request and record them; no branch moves.
 
-    Raises the errors of planning, and PATCH_UNDOCUMENTED. The lock is replaced as a whole or not at all.
+    Raises the errors of planning, and PATCH_BAD. The lock is replaced as a whole or not at all.
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
@@ -77,7 +77,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
         ErrorGroup: the errors of all results that could not be made; the lock is unchanged.
         LOCK_EMPTY: there is no result.
         LOCK_CHANGED: the lock was changed by another process while this one ran.
-        PATCH_UNDOCUMENTED: a patch of a result lacks documentation keys.
+        PATCH_BAD: a patch of a result lacks documentation keys.
         PatchkitError: the errors of planning.
     """
     path = workspace.series.lock
@@ -149,14 +149,14 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
 
 
 def check_documented(patches: Iterable[Patch]) -> None:
-    """Raises PATCH_UNDOCUMENTED, with the lines to add, for every patch that lacks documentation keys.
+    """Raises PATCH_BAD, with the lines to add, for every patch that lacks documentation keys.
 
     A patch may lack them while it is being written, but not once it is recorded or published for others.
     """
     errors = [
         ConfigError(
             f"patch '{patch.id}' lacks keys that document it",
-            code="PATCH_UNDOCUMENTED",
+            code="PATCH_BAD",
             where=patch.where,
             why="recorded and published patches are read by people who did not write them",
             hint="add to its patch.toml, above the first table:\n" + "\n".join(patch.undocumented),

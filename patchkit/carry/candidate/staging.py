@@ -80,7 +80,7 @@ def publish(
         finish: puts the next lock into place; if it raises, the refs are moved back.
 
     Raises:
-        BUMP_SERIES_CHANGED: series or lock changed since the copy was made.
+        BUMP_SERIES_UNUSABLE: series or lock changed since the copy was made.
         REF_MOVED, GitError, CacheError: nothing was changed.
     """
     _refuse_changes(series, stage, before)
@@ -148,7 +148,7 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
     if changed:
         raise ConfigError(
             f"{changed[0].name} changed while the bump was running",
-            code="BUMP_SERIES_CHANGED",
+            code="BUMP_SERIES_UNUSABLE",
             where=[Location(path=str(path)) for path in changed[:8]],
             why="the results were proven for the files as they were before",
             hint="run the bump again",

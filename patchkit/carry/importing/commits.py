@@ -32,13 +32,13 @@ def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit,
 
     The first one is the merge base of FIRST and LAST.
 
-    Raises IMPORT_NO_RANGE, ONTO_NO_COMMIT, CLONE_INCOMPLETE, GitError.
+    Raises IMPORT_NOTHING, ONTO_NO_COMMIT, CLONE_UNUSABLE, GitError.
     """
     first, dots, last = revisions.partition("..")
     if dots and (not first or last.startswith(".")):
         raise UsageError(
             f"'{revisions}' is not a range of commits",
-            code="IMPORT_NO_RANGE",
+            code="IMPORT_NOTHING",
             hint="use FIRST..LAST, for example master..my-branch, or a single commit",
         )
     tip = read_commit(clone, (last or "HEAD") if dots else first)
@@ -72,7 +72,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
 
     Raises:
         RemoteUrlBad: the address is of no supported kind.
-        IMPORT_NO_PULL: the remote does not answer, or has no such pull request.
+        IMPORT_NOTHING: the remote does not answer, or has no such pull request.
         GitError, CacheError, SourceError: errors of git, the disk or the remote.
     """
     where = checked_url(url)
@@ -93,7 +93,7 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
         if failed is not None:
             raise SourceError(
                 f"could not fetch pull request {number} from {redacted(url)}",
-                code="IMPORT_NO_PULL",
+                code="IMPORT_NOTHING",
                 why=failed or None,
                 hint=f"git ls-remote {redacted(url)} '{name}' shows whether it exists",
             )
@@ -125,7 +125,7 @@ def compare_commits(base: str, tip: str, name: str, cache: Repository) -> tuple[
 def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[FileChange, ...]:
     """The files of a change, with their bytes, if a patch can carry all of them.
 
-    Raises IMPORT_UNSUPPORTED for each file that no patch can carry (as one ErrorGroup), and IMPORT_EMPTY.
+    Raises IMPORT_UNSUPPORTED for each file that no patch can carry (as one ErrorGroup), and IMPORT_NOTHING.
     """
     ids = [sha for change in changes for sha in change.ids if sha.strip("0")]
     sizes = git.sizes(ids)
@@ -166,7 +166,7 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
         ]
         raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot become a patch", errors)
     if not files:
-        raise UsageError(f"{name} changes nothing", code="IMPORT_EMPTY", where=Location(path=name))
+        raise UsageError(f"{name} changes nothing", code="IMPORT_NOTHING", where=Location(path=name))
     return tuple(files)
 
 

@@ -30,7 +30,7 @@ _SHOWN = 6  # lines of git's output
 def read_diff(path: Path) -> bytes:
     """The bytes of a diff.
 
-    Raises IMPORT_UNREADABLE, IMPORT_TOO_LARGE.
+    Raises IMPORT_NOTHING, IMPORT_TOO_LARGE.
     """
     try:
         with open_regular(path) as stream:
@@ -38,7 +38,7 @@ def read_diff(path: Path) -> bytes:
     except OSError as error:
         raise UsageError(
             f"cannot read {path}",
-            code="IMPORT_UNREADABLE",
+            code="IMPORT_NOTHING",
             where=Location(path=str(path)),
             why=error.strerror,
             hint="name a file with a diff, a range of commits REV..REV, or --pr N --url REMOTE",
@@ -79,7 +79,7 @@ def no_diff(name: str, why: str | None, where: Location) -> UsageError:
     """The error for a file that is not a diff."""
     return UsageError(
         f"git cannot read {name} as a diff",
-        code="IMPORT_NO_DIFF",
+        code="IMPORT_NOTHING",
         where=where,
         why=why,
         hint="make one with git diff, git format-patch or git show; save it unchanged, with LF line endings",

@@ -28,14 +28,14 @@ class Guards:
         return tuple(dict.fromkeys(guard for _, guard in self.rules))
 
     def split(self, paths: Iterable[str], name: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
-        """Each guard with its paths, unguarded ones first; raises IMPORT_GUARD_UNKNOWN."""
+        """Each guard with its paths, unguarded ones first; raises IMPORT_OPTIONS."""
         parts: dict[str, list[str]] = {}
         for path in paths:
             guard = self.of(path)
             if guard is None:
                 raise UsageError(
                     f"{name}: no --guard matches {path}",
-                    code="IMPORT_GUARD_UNKNOWN",
+                    code="IMPORT_OPTIONS",
                     hint="add a last one for all other paths: --guard '*=none', or '*=' with a GPU",
                 )
             parts.setdefault(guard, []).append(path)
@@ -46,7 +46,7 @@ class Guards:
 def parse_guards(given: Sequence[str]) -> Guards:
     """The values of ``--guard``: ``GPUS`` for every path, or ``PATTERN=GPUS``.
 
-    Raises IMPORT_GUARD_UNKNOWN.
+    Raises IMPORT_OPTIONS.
     """
     rules = []
     for value in given:
@@ -54,7 +54,7 @@ def parse_guards(given: Sequence[str]) -> Guards:
         if equals and not (pattern and guard):
             raise UsageError(
                 f"--guard '{visible(value)}' is neither GPUS nor PATTERN=GPUS",
-                code="IMPORT_GUARD_UNKNOWN",
+                code="IMPORT_OPTIONS",
                 hint="for example --guard 'ggml/src/ggml-cuda/*=gfx1151' --guard '*=none'",
             )
         rules.append((pattern or "*", guard))
@@ -62,7 +62,7 @@ def parse_guards(given: Sequence[str]) -> Guards:
     if len(whole) > 1 or (whole and rules[-1][0] != "*"):
         raise UsageError(
             "--guard without a pattern must be given once, and last",
-            code="IMPORT_GUARD_UNKNOWN",
+            code="IMPORT_OPTIONS",
             why="the first --guard that matches a path decides, and one without a pattern matches every path",
             hint="give the ones with patterns first, and the one for all other paths last",
         )

@@ -79,7 +79,7 @@ class BaseFinder:
         if contents.base is None:
             raise AssertionError("a range of commits has a base")
         if not contents.changes:
-            raise UsageError(f"{revisions} changes nothing", code="IMPORT_EMPTY")
+            raise UsageError(f"{revisions} changes nothing", code="IMPORT_NOTHING")
         base, name = contents.base, f"{contents.base.sha[:12]} of {clone.top.name}"
         pins = (*self.pipeline.lock.pins, *self._catalogue())
         build = require_build(build_below(self.as_build, clone, base, pins), name)

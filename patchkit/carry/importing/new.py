@@ -111,7 +111,7 @@ def _changed(request: NewRequest, source: SourceText) -> bytes:
     if changed == data:
         raise AnchorError(
             "nothing would change: the new text equals the existing one",
-            code="IMPORT_EMPTY",
+            code="IMPORT_NOTHING",
             where=edit.where,
         )
     return changed

@@ -163,7 +163,7 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
     """Import one patch (from a single diff, mail, commit or pull request) or a queue.
 
     Raises:
-        IMPORT_ONE_ONLY: an option that is valid for a single patch only.
+        IMPORT_OPTIONS: an option that is valid for a single patch only.
         PatchkitError: from reading the queue, from the pin, and for one patch as :func:`run_import`.
 
     After any exception the series is unchanged. Changes of a queue that are refused are in the report, not
@@ -185,7 +185,7 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
     if request.dry_run and request.squash:
         raise UsageError(
             "--dry-run cannot be combined with --squash: it reports on each change of a queue",
-            code="IMPORT_ONE_ONLY",
+            code="IMPORT_OPTIONS",
             hint="use only one of them",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
@@ -214,7 +214,7 @@ def _is_one(request: QueueRequest, workspace: Workspace) -> bool:
 
 
 def _refuse_several(request: QueueRequest) -> None:
-    """Raise IMPORT_ONE_ONLY for options that are valid for a single patch only."""
+    """Raise IMPORT_OPTIONS for options that are valid for a single patch only."""
     given = {
         "--id": request.wanted.id,
         "--title": request.wanted.title,
@@ -223,13 +223,13 @@ def _refuse_several(request: QueueRequest) -> None:
     for option in (name for name, value in given.items() if value):
         raise UsageError(
             f"{option} is for a single patch, but this is a queue of several",
-            code="IMPORT_ONE_ONLY",
+            code="IMPORT_OPTIONS",
             hint=f"run without {option}, or make one patch of all with --squash",
         )
 
 
 def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> None:
-    """Raise IMPORT_ONE_ONLY for options that are valid for files only."""
+    """Raise IMPORT_OPTIONS for options that are valid for files only."""
     given = {
         "--dry-run": request.dry_run,
         "--squash": request.squash,
@@ -237,17 +237,17 @@ def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> No
         "several files": request.sources[1:],
     }
     for option in (name for name, value in given.items() if value):
-        raise UsageError(f"{option} {why}", code="IMPORT_ONE_ONLY", hint="run without it")
+        raise UsageError(f"{option} {why}", code="IMPORT_OPTIONS", hint="run without it")
     _refuse_paths(request)
 
 
 def _refuse_paths(request: QueueRequest) -> None:
-    """Raise IMPORT_ONE_ONLY for options about the paths in a diff."""
+    """Raise IMPORT_OPTIONS for options about the paths in a diff."""
     given = {"-p": request.strip is not None, "--prefix": request.prefix}
     for option in (name for name, value in given.items() if value):
         raise UsageError(
             f"{option} is for patch files; the paths of commits are those of the repository",
-            code="IMPORT_ONE_ONLY",
+            code="IMPORT_OPTIONS",
             hint=f"run without {option}, or write the commits to files first with git format-patch",
         )
 
@@ -303,12 +303,12 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written
 
 
 def _only_guard(guards: Guards) -> str:
-    """The one guard of all paths; raises IMPORT_ONE_ONLY."""
+    """The one guard of all paths; raises IMPORT_OPTIONS."""
     if guards.rules[0][0] == "*":
         return guards.rules[0][1]
     raise UsageError(
         "--squash makes one patch, but --guard with patterns makes several",
-        code="IMPORT_ONE_ONLY",
+        code="IMPORT_OPTIONS",
         hint="use one --guard for all paths, or run without --squash",
     )
 

@@ -163,10 +163,10 @@ def read_files(sources: Sequence[str], way: Paths, folder: Path, git: Git) -> Qu
     """The changes of files and folders, in the order given, or that of their ``series`` file.
 
     Raises:
-        IMPORT_UNREADABLE, IMPORT_TOO_LARGE: a file cannot be read, or is too large.
-        IMPORT_SERIES_BAD: a ``series`` file names a file outside of its folder, or has an unsupported option.
-        IMPORT_NO_DIFF: the only file is not a diff.
-        IMPORT_QUEUE_EMPTY: there is no patch in the queue.
+        IMPORT_NOTHING, IMPORT_TOO_LARGE: a file cannot be read, or is too large.
+        IMPORT_NOTHING: a ``series`` file names a file outside of its folder, or has an unsupported option.
+        IMPORT_NOTHING: the only file is not a diff.
+        IMPORT_NOTHING: there is no patch in the queue.
     """
     found = _Collected(folder=folder, git=git, way=way)
     pinned = None
@@ -181,7 +181,7 @@ def read_files(sources: Sequence[str], way: Paths, folder: Path, git: Git) -> Qu
         elif is_range(source):
             raise UsageError(
                 f"a range of commits ('{visible(source)}') cannot be combined with files",
-                code="IMPORT_NO_RANGE",
+                code="IMPORT_NOTHING",
                 hint="import the commits separately: patchkit import FIRST..LAST",
             )
         else:
@@ -189,7 +189,7 @@ def read_files(sources: Sequence[str], way: Paths, folder: Path, git: Git) -> Qu
     if not found.changes and way.folder is not None:
         raise UsageError(
             f"no path in {visible(', '.join(sources))} is below {way.folder}/",
-            code="IMPORT_QUEUE_EMPTY",
+            code="IMPORT_NOTHING",
             where=Location(path=sources[0]),
             why="\n".join(f"{name}: {why}" for name, why in found.skipped[:8]),
             hint="--prefix is the folder of llama.cpp in the paths of the diff, without a/ and b/",
@@ -200,7 +200,7 @@ def read_files(sources: Sequence[str], way: Paths, folder: Path, git: Git) -> Qu
     if not found.changes:
         raise UsageError(
             f"there is no patch in {visible(', '.join(sources))}",
-            code="IMPORT_QUEUE_EMPTY",
+            code="IMPORT_NOTHING",
             where=Location(path=sources[0]),
             why="\n".join(f"{name}: {why}" for name, why in found.skipped[:8]) or None,
             hint="give a folder with *.patch or *.diff files, a quilt series, an mbox, or a range of commits",
@@ -213,13 +213,13 @@ def read_commits(clone: Clone, revisions: str, cache: Repository) -> QueueConten
 
     Merges are skipped: their changes are upstream's, or are among the other commits.
 
-    Raises IMPORT_NO_RANGE, ONTO_NO_COMMIT, CLONE_INCOMPLETE, IMPORT_TOO_LARGE, IMPORT_EMPTY, GitError.
+    Raises IMPORT_NOTHING, ONTO_NO_COMMIT, CLONE_UNUSABLE, IMPORT_TOO_LARGE, IMPORT_NOTHING, GitError.
     """
     first, _, last = revisions.partition("..")
     if not first or last.startswith("."):
         raise UsageError(
             f"'{visible(revisions)}' is not a range of commits",
-            code="IMPORT_NO_RANGE",
+            code="IMPORT_NOTHING",
             hint="use FIRST..LAST, for example master..my-branch, or a single commit",
         )
     tip = read_commit(clone, last or "HEAD")
@@ -304,7 +304,7 @@ def _read_series(path: Path, found: _Collected) -> None:
             if _OPTION.fullmatch(option) is None:
                 raise UsageError(
                     f"unsupported option '{visible(option)}' in the series file",
-                    code="IMPORT_SERIES_BAD",
+                    code="IMPORT_NOTHING",
                     where=where,
                     why="a patch that is applied in reverse cannot be carried" if option == "-R" else None,
                     hint="remove the line from the series; only -p options such as -p0 and -p1 are supported",
@@ -313,7 +313,7 @@ def _read_series(path: Path, found: _Collected) -> None:
         patch = _below(path.parent, name, where)
         if patch in listed:
             raise UsageError(
-                f"the series file lists {visible(name)} twice", code="IMPORT_SERIES_BAD", where=where
+                f"the series file lists {visible(name)} twice", code="IMPORT_NOTHING", where=where
             )
         listed.add(patch)
         found.read(patch, strip, where)
@@ -324,7 +324,7 @@ def _read_series(path: Path, found: _Collected) -> None:
 
 
 def _below(folder: Path, name: str, where: Location) -> Path:
-    """The path of a file in the queue's folder; raises IMPORT_SERIES_BAD if it is outside of the folder."""
+    """The path of a file in the queue's folder; raises IMPORT_NOTHING if it is outside of the folder."""
     path = folder / name
     try:
         inside = path.resolve().is_relative_to(folder.resolve())
@@ -333,7 +333,7 @@ def _below(folder: Path, name: str, where: Location) -> Path:
     if not inside or not name.isprintable():
         raise UsageError(
             f"'{visible(name)}' is not a file in the queue's folder",
-            code="IMPORT_SERIES_BAD",
+            code="IMPORT_NOTHING",
             where=where,
             why="patches must be in the folder of their series file or below it, also after following links",
             hint="copy the patch into that folder",

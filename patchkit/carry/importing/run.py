@@ -34,7 +34,7 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Written:
     """Make a patch of commits or a pull request and put it into the series.
 
     Raises:
-        IMPORT_NO_RANGE, IMPORT_NO_PULL, IMPORT_UNSUPPORTED, IMPORT_EMPTY: the source cannot be imported.
+        IMPORT_NOTHING, IMPORT_UNSUPPORTED, IMPORT_NOTHING: the source cannot be imported.
         PatchkitError: from the clone, the remote or the cache, and as :meth:`Pipeline.make`.
 
     After any exception the series is unchanged.
@@ -53,7 +53,7 @@ def _find(request: ImportRequest, pipeline: Pipeline) -> Changeset:
     if request.source is None:
         raise UsageError(
             "nothing to import",
-            code="IMPORT_NOTHING_NAMED",
+            code="IMPORT_NOTHING",
             hint="name a patch file, a range of commits REV..REV, or a pull request with --pr N --url REMOTE",
         )
     return _of_range(request, request.source, pipeline)
@@ -74,7 +74,7 @@ def _of_pull(request: ImportRequest, number: int, pipeline: Pipeline) -> Changes
     if request.url is None:
         raise UsageError(
             "--pr requires --url, the remote that has the pull request",
-            code="IMPORT_NO_PULL",
+            code="IMPORT_NOTHING",
             hint=f"for example --pr {number} --url {llama_cpp().url}",
         )
     named = as_build_number(request.as_build, None, pipeline.lock.pins)

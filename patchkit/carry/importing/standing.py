@@ -106,7 +106,7 @@ class Trees:
         if wrong:
             raise UsageError(
                 f"git and patchkit parse {change.name} differently, in {', '.join(sorted(wrong))}",
-                code="IMPORT_NO_DIFF",
+                code="IMPORT_NOTHING",
                 where=change.where,
                 why="so the places of its hunks are uncertain",
                 hint="make the diff again, with git diff or git format-patch",

@@ -76,7 +76,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
 
     Raises:
         UNKNOWN_PATCH: the series has no such patch.
-        IMPORT_NO_PULL: it names no pull request, or the remote does not have it.
+        IMPORT_NOTHING: it names no pull request, or the remote does not have it.
         IMPORT_CHANGED_BY_HAND: its edits are not those that import wrote, and ``force`` was not given.
         PatchkitError: as :meth:`patchkit.carry.lifting.pipeline.Pipeline.write`.
 
@@ -88,7 +88,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
     if pull is None:
         raise UsageError(
             f"patch '{name}' does not name a pull request",
-            code="IMPORT_NO_PULL",
+            code="IMPORT_NOTHING",
             where=patch.where,
             hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
         )
@@ -168,7 +168,7 @@ def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | N
     if not found:
         raise UsageError(
             f"no GPU profile offers '{patch.id}'",
-            code="IMPORT_GUARD_UNKNOWN",
+            code="IMPORT_OPTIONS",
             where=patch.where,
             hint=f"add a line for it below [patches] of a profile in {folder}",
         )

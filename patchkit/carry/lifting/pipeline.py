@@ -166,7 +166,7 @@ class Pipeline:
 
         Raises:
             IMPORT_NOT_LIFTED, EDITS_DIFFER: the patch has to be written by hand.
-            IMPORT_GUARD_UNKNOWN, LIFT_UNKNOWN, PATCH_ID_TAKEN, PATCH_ID_BAD: the options are wrong.
+            IMPORT_OPTIONS, LIFT_UNKNOWN, PATCH_ID_TAKEN: the options are wrong.
             PatchkitError: from reading the series or placing the patch.
         """
         series = load_series(self.workspace.series.patches)
@@ -194,7 +194,7 @@ def _why(by: Authorship) -> str:
 def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
     """The profiles of the GPUs that a guard names; None for a plain patch. ``folder``: the profiles' folder.
 
-    Raises IMPORT_GUARD_UNKNOWN, ARCH_IN_PLAIN_SERIES.
+    Raises IMPORT_OPTIONS, ARCH_IN_PLAIN_SERIES.
     """
     if guard == "none":
         return None
@@ -206,7 +206,7 @@ def guard_profiles(guard: str, folder: Path) -> tuple[ArchProfile, ...] | None:
         families = sorted({each.families[0] for each in every if each.families})
         raise UsageError(
             f"'{guard}' is neither a GPU nor a family of GPUs",
-            code="IMPORT_GUARD_UNKNOWN",
+            code="IMPORT_OPTIONS",
             where=Location(path=str(folder)),
             hint=f"use --guard none, a GPU ({', '.join(each.arch for each in every)}) or a family "
             f"({', '.join(families)})",

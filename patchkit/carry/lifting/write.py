@@ -108,7 +108,7 @@ class Writing(Protocol):
 
 
 def patch_id(wanted: str | None, title: str, series: Series) -> str:
-    """The wanted id, or one made from the title; raises PATCH_ID_TAKEN, PATCH_ID_BAD."""
+    """The wanted id, or one made from the title; raises PATCH_ID_TAKEN."""
     from_title = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
     if len(from_title) > _ID:  # cut between words if possible
         from_title = (from_title[: _ID + 1].rpartition("-")[0] or from_title[:_ID]).strip("-")
@@ -116,7 +116,7 @@ def patch_id(wanted: str | None, title: str, series: Series) -> str:
     if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
         raise UsageError(
             f"'{name}' is not a valid patch id",
-            code="PATCH_ID_BAD",
+            code="PATCH_ID_TAKEN",
             why="an id consists of words of lower-case letters and digits, joined by '-'",
             hint=f"for example {from_title}",
         )
@@ -273,12 +273,12 @@ def _not_written(path: Path, line: str) -> ConfigError:
 
 
 def next_number(series: Series) -> int:
-    """The number after that of the last patch; raises PATCH_NUMBERS_USED_UP."""
+    """The number after that of the last patch; raises PATCH_BAD."""
     number = max((patch.number for patch in series.patches), default=0) + 1
     if number > _MOST:
         raise UsageError(
             f"the last patch of the series has the highest possible number, {_MOST}",
-            code="PATCH_NUMBERS_USED_UP",
+            code="PATCH_BAD",
             hint="renumber the last folders",
         )
     return number

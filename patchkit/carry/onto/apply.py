@@ -76,11 +76,11 @@ def run_onto(
     """Make the branch. After any exception the clone has either the old branch or the complete new one.
 
     Raises:
-        CLONE_UNREADABLE, CLONE_UNSUPPORTED, CLONE_INCOMPLETE, ONTO_NO_COMMIT, ONTO_NOT_LLAMA_CPP,
+        CLONE_UNUSABLE, ONTO_NO_COMMIT, ONTO_NOT_LLAMA_CPP,
             ONTO_PATCHED: the clone or the commit cannot be used.
         ONTO_BUILD_UNKNOWN: without the upstream build it is unknown which patches are for this commit.
         ErrorGroup: everything that cannot be placed, ONTO_CONFLICT last.
-        FAULT_UNMENDED, FAULT_UNKNOWN: the upstream build below the commit computes wrong results.
+        FAULT_UNMENDED, FAULT_BAD: the upstream build below the commit computes wrong results.
         ONTO_BRANCH_TAKEN, REF_MOVED, REF_IN_THE_WAY: the branch has the user's own commits, or was moved.
         The errors of series, profiles, git and the disk.
     """

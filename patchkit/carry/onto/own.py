@@ -72,7 +72,7 @@ def find_own(clone: Clone, commit: Commit, ids: Collection[str], cache: Reposito
     Commits that an earlier run reverted are skipped. Whether the change is still in the code is not checked.
     The trees of ``changes`` are copied into the cache.
 
-    Raises CLONE_INCOMPLETE.
+    Raises CLONE_UNUSABLE.
     """
     reverted = _reverted(clone.refs, commit.sha)
     rows = [row for row in _rows(clone.refs, commit.sha) if row.sha not in reverted]

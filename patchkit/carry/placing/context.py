@@ -86,7 +86,7 @@ def make_context(
 
 
 def _values(profiles: Sequence[ArchProfile]) -> dict[str, int | float]:
-    """The tuned numbers that all of the profiles have, by name; raises TUNED_VALUE_DIFFERS."""
+    """The tuned numbers that all of the profiles have, by name; raises PROFILE_BAD."""
     found: dict[str, tuple[int | float, Location]] = {}
     for profile in profiles:
         for row in profile.tuning.value:
@@ -94,7 +94,7 @@ def _values(profiles: Sequence[ArchProfile]) -> dict[str, int | float]:
             if value != row.value:
                 raise ConfigError(
                     f"'{row.name}' is {value} for one GPU and {row.value} for another GPU of the same patch",
-                    code="TUNED_VALUE_DIFFERS",
+                    code="PROFILE_BAD",
                     where=[where, row.where],
                     hint="split the patch, or give the GPUs the same value",
                 )

@@ -234,7 +234,7 @@ def _expand_span(
 def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> Placement:
     """The definition of an alias before its function; ``device`` is its rendered expression.
 
-    Raises ALIAS_TAKEN if the name occurs in the file, ALIAS_NOT_ONE_LINE, and the errors of ``find_entity``.
+    Raises ALIAS_UNUSABLE if the name occurs in the file, ALIAS_UNUSABLE, and the errors of ``find_entity``.
     """
     name = alias.name.encode()
     _require_free_name(scopes, alias, name)
@@ -242,7 +242,7 @@ def expand_alias(scopes: ScopeMap, alias: Alias, guard: Guard, device: str) -> P
         if not meaning or "\n" in meaning or meaning.endswith("\\"):
             raise RenderError(
                 f"alias '{alias.name}' must expand to one line of tokens",
-                code="ALIAS_NOT_ONE_LINE",
+                code="ALIAS_UNUSABLE",
                 where=alias.where,
                 why=f"its expansion is {meaning!r}",
                 hint="shorten the expression, or define it in a new file of the patch",
@@ -276,7 +276,7 @@ def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
     if taken is not None:
         raise AnchorError(
             f"'{alias.name}' is already used in {scopes.source.path}",
-            code="ALIAS_TAKEN",
+            code="ALIAS_UNUSABLE",
             where=[alias.where, scopes.source.locate(taken.span.start)],
             hint="choose another alias name",
         )

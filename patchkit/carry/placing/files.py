@@ -187,7 +187,7 @@ def check_place(file: NewFile, names: Iterable[str]) -> PatchkitError | None:
 
 
 def _require_free(path: str, where: Location, taken: dict[str, str], hint: str) -> None:
-    """Check that a path is free and mark it as taken; raises NEW_FILE_EXISTS, NEW_FILE_BLOCKED."""
+    """Check that a path is free and mark it as taken; raises NEW_FILE_BAD."""
     parts = path.split("/")
     for count in range(1, len(parts) + 1):
         prefix = "/".join(parts[:count])
@@ -197,14 +197,14 @@ def _require_free(path: str, where: Location, taken: dict[str, str], hint: str) 
         if found == path:
             raise AnchorError(
                 f"upstream already has {path}",
-                code="NEW_FILE_EXISTS",
+                code="NEW_FILE_BAD",
                 where=[where, Location(path=path)],
                 hint=hint,
             )
         if found != f"{prefix}/" or count == len(parts):
             raise AnchorError(
                 f"{path} cannot be added: {found} is in the way",
-                code="NEW_FILE_BLOCKED",
+                code="NEW_FILE_BAD",
                 where=[where, Location(path=found)],
                 why="a path is either a file or a folder, and must not differ from another only in case",
                 hint="rename the patch's file",
@@ -229,13 +229,13 @@ def _add_name(name: str, taken: dict[str, str]) -> None:
 
 
 def read_blob(file: NewFile, folder: Path) -> bytes:
-    """The bytes of a blob in the patch's own folder; raises BLOB_MISSING, BLOB_TOO_LARGE, BLOB_DIFFERS."""
+    """The bytes of a blob in the patch's own folder; raises BLOB_BAD."""
     path = (folder / (file.blob or "")).resolve()
     place = [file.where, Location(path=str(path))]
     if not path.is_relative_to(folder.resolve()) or is_no_template(path, folder.resolve()):
         raise ConfigError(
             f"the blob '{file.blob}' is not a file of the patch's folder",
-            code="BLOB_MISSING",
+            code="BLOB_BAD",
             where=place,
             why="it is a link to outside, or has a name that editors use, so the lock has no digest of it",
             hint="put the file itself next to patch.toml",
@@ -246,7 +246,7 @@ def read_blob(file: NewFile, folder: Path) -> bytes:
     except OSError as error:
         raise ConfigError(
             f"the blob '{file.blob}' cannot be read",
-            code="BLOB_MISSING",
+            code="BLOB_BAD",
             where=place,
             why=error.strerror,
             hint="put the file next to patch.toml, or correct its name",
@@ -254,7 +254,7 @@ def read_blob(file: NewFile, folder: Path) -> bytes:
     if len(data) > MAX_BLOB:
         raise ConfigError(
             f"the blob '{file.blob}' is larger than {MAX_BLOB // 2**20} MiB",
-            code="BLOB_TOO_LARGE",
+            code="BLOB_BAD",
             where=place,
             why="every candidate, checkout and export would contain it",
             hint="let the code download it, or keep it outside upstream's tree",
@@ -263,7 +263,7 @@ def read_blob(file: NewFile, folder: Path) -> bytes:
     if found != file.sha256:
         raise ConfigError(
             f"the blob '{file.blob}' does not have the sha256 in patch.toml",
-            code="BLOB_DIFFERS",
+            code="BLOB_BAD",
             where=place,
             why=f"its sha256 is {found}, patch.toml has {file.sha256}",
             hint="if the file is right, update the sha256 in patch.toml; git may have changed line endings",

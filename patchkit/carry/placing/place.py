@@ -56,7 +56,7 @@ def check_new_files(
         if stray is not None:
             yield RenderError(
                 f"{source.path}: #{stray.keyword.decode('utf-8', 'replace')} has no partner in the file",
-                code="NEW_FILE_UNBALANCED",
+                code="NEW_FILE_BAD",
                 where=[with_line(source, source.locate(stray.span.start)), where[source.path]],
                 why="it would change which parts of the including file are compiled",
                 hint="correct the template",
@@ -86,7 +86,7 @@ def _first_fault(
             which = key[0] if warnings is not None else " ".join(key)
             return RenderError(
                 f"{kind} in the {which} pass of new file {source.path}: {issue.message}",
-                code="NEW_FILE_UNPARSABLE",
+                code="NEW_FILE_BAD",
                 where=[with_line(source, place), file],
                 why="a new file must parse on its own, so it has to include what it uses"
                 + (f"; no parsed file declares '{doubt}'" if doubt is not None else ""),

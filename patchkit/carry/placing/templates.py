@@ -327,7 +327,7 @@ def written_text(name: str, **values: object) -> str:
     """A text that patchkit itself writes, from its own template ``name`` in templates/patchkit/.
 
     Its length is not limited, because its values were limited when they were read. Raises
-    SERIES_DIR_INCOMPLETE.
+    SERIES_DIR_MISSING.
     """
     environment = _environment_of(find_texts())
     unlimited = Budget(steps=sys.maxsize, characters=sys.maxsize)
@@ -384,7 +384,7 @@ class PatchRenderer:
         if problems:
             raise RenderError(
                 f"patch '{patch.id}': {'; '.join(problems)}",
-                code="TEMPLATE_CONTEXT",
+                code="TEMPLATE_BAD",
                 where=patch.where,
                 hint=f"set context = {sorted(used)}; available: {', '.join(self._available)}",
             )
@@ -407,7 +407,7 @@ class PatchRenderer:
                 place = Location(path=exc.filename or where.path, line=line or where.line, label=exc.message)
                 return failure(
                     f"template syntax: {exc.message}",
-                    code="TEMPLATE_SYNTAX",
+                    code="TEMPLATE_BAD",
                     where=[place, where],
                     hint="delimiters are @{ value }@, @% statement %@, //% line statement, @# comment #@",
                 )
@@ -415,29 +415,29 @@ class PatchRenderer:
                 known = self._environment.list_templates()
                 return failure(
                     f"no template '{exc.name}'",
-                    code="TEMPLATE_MISSING",
+                    code="TEMPLATE_BAD",
                     where=where,
                     hint=near_miss(str(exc.name), known) or f"templates here: {', '.join(known) or 'none'}",
                 )
             case jinja2.UndefinedError():
                 hint = f"names in the patch's context: {', '.join(self._patch.context) or 'none'}"
-                return failure(str(exc.message), code="TEMPLATE_UNDEFINED", hint=hint)
+                return failure(str(exc.message), code="TEMPLATE_BAD", hint=hint)
             case SecurityError():
                 hint = "templates can only format the declared context"
-                return failure(f"not allowed in a template: {exc}", code="TEMPLATE_FORBIDDEN", hint=hint)
+                return failure(f"not allowed in a template: {exc}", code="TEMPLATE_BAD", hint=hint)
             case OutputTooLarge():
                 return failure(
                     f"the template needs more than {MAX_OUTPUT} characters, or too many steps",
-                    code="TEMPLATE_TOO_LARGE",
+                    code="TEMPLATE_BAD",
                     hint="look for a loop or macro that repeats",
                 )
             case NotText():
                 hint = "print a field of it, or choose a text with 'if' and 'else'"
-                return failure(str(exc), code="TEMPLATE_NOT_TEXT", hint=hint)
+                return failure(str(exc), code="TEMPLATE_BAD", hint=hint)
             case Unreadable():
                 return failure(
                     "a template cannot be read as text",
-                    code="TEMPLATE_UNREADABLE",
+                    code="TEMPLATE_BAD",
                     where=[Location(path=str(exc.path)), where],
                     why=exc.why,
                     hint="save the file as UTF-8 text without a byte order mark",
@@ -445,7 +445,7 @@ class PatchRenderer:
             case _:
                 return failure(
                     f"the template raised {type(exc).__name__}: {exc}",
-                    code="TEMPLATE_FAILED",
+                    code="TEMPLATE_BAD",
                     hint="correct the expression on that line, then run patchkit plan again",
                 )
 

@@ -175,13 +175,13 @@ def choose_params(variant: WmmaVariant, limits: HardwareLimits) -> WmmaParams:
     upstream's waves per block.
 
     Raises:
-        WMMA_NO_PARAMETERS: nothing is legal on this GPU.
+        WMMA_ILLEGAL: nothing is legal on this GPU.
     """
     candidates = candidate_params(variant, limits)
     if not candidates:
         raise ConfigError(
             f"no legal parameters for {variant} on {limits.arch}",
-            code="WMMA_NO_PARAMETERS",
+            code="WMMA_ILLEGAL",
             where=Location(path=f"{limits.arch}.toml"),
             why=f"LDS per work group is {limits.lds_per_workgroup_bytes} bytes",
             hint="add a tuned row for this variant, or turn wmma-tile-params off for this GPU",
@@ -224,9 +224,9 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     Empty for a GPU without matrix instructions, which has no such kernel.
 
     Raises:
-        ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or match no variant (WMMA_NO_VARIANT), each
+        ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or match no variant (WMMA_ILLEGAL), each
             with its place.
-        WMMA_NO_PARAMETERS: a variant for which nothing is legal.
+        WMMA_ILLEGAL: a variant for which nothing is legal.
     """
     limits = limits_of(profile)
     if limits.matrix == "none":
@@ -251,7 +251,7 @@ def _check(profile: ArchProfile, tuned: dict[WmmaVariant, TunedWmma], limits: Ha
             errors.append(
                 ConfigError(
                     f"{profile.arch}: the kernel has no variant for {variant}",
-                    code="WMMA_NO_VARIANT",
+                    code="WMMA_ILLEGAL",
                     where=row.where,
                     why="with f32 accumulators head size 256 is compiled for 16 columns only",
                     hint="remove the row",

@@ -357,7 +357,7 @@ def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
 
 
 def read_state(folder: Path, patch: str) -> FolderState:
-    """The state of a conflict folder. Raises RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD."""
+    """The state of a conflict folder. Raises RESOLVE_NO_FOLDER, RESOLVE_FILES_BAD."""
     path = folder / STATE
     try:
         with open_regular(path) as stream:
@@ -388,7 +388,7 @@ def read_state(folder: Path, patch: str) -> FolderState:
 def _bad_state(path: Path, why: str, patch: str) -> ConfigError:
     return ConfigError(
         f"{path} is not as patchkit wrote it",
-        code="RESOLVE_STATE_BAD",
+        code="RESOLVE_FILES_BAD",
         where=Location(path=str(path)),
         why=why,
         hint=f"save your text elsewhere and start again: patchkit resolve {patch} --abort",
@@ -396,7 +396,7 @@ def _bad_state(path: Path, why: str, patch: str) -> ConfigError:
 
 
 def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list[MergedFile]:
-    """The files of a case that the folder has, in its order; raises RESOLVE_STALE."""
+    """The files of a case that the folder has, in its order; raises RESOLVE_FILES_BAD."""
     known = {each.path: each for each in case.merged}
     stale = "" if sha256(text) == state.patch_toml else f"the patch.toml of '{case.patch.id}'"
     files = []
@@ -418,7 +418,7 @@ def check_state(case: Case, state: FolderState, folder: Path, text: str) -> list
 def _stale(folder: Path, what: str, patch: str) -> ConfigError:
     return ConfigError(
         f"{folder} was made from another version of {visible(what)}",
-        code="RESOLVE_STALE",
+        code="RESOLVE_FILES_BAD",
         where=Location(path=str(folder / STATE)),
         why="the patch, an earlier patch or the pin has changed since",
         hint=f"save your text elsewhere and start again: patchkit resolve {patch} --abort",
@@ -428,7 +428,7 @@ def _stale(folder: Path, what: str, patch: str) -> ConfigError:
 def check_folder(state: FolderState, folder: Path, text: str) -> None:
     """Check a folder as far as possible without placing anything; ``text``: the present patch.toml.
 
-    Raises RESOLVE_STALE, RESOLVE_MARKS_LEFT and CacheError.
+    Raises RESOLVE_FILES_BAD and CacheError.
     """
     if sha256(text) != state.patch_toml:
         raise _stale(folder, f"the patch.toml of '{state.patch}'", state.patch)
@@ -445,7 +445,7 @@ def check_folder(state: FolderState, folder: Path, text: str) -> None:
 def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> bytes:
     """A merged file with the user's text in its regions.
 
-    Raises RESOLVE_FILE_DAMAGED if marker lines are missing or moved, RESOLVE_MARKS_LEFT, CacheError.
+    Raises RESOLVE_FILES_BAD if marker lines are missing or moved, RESOLVE_FILES_BAD, CacheError.
     """
     with disk_errors(path, "reading the conflict"), open_regular(path) as stream:
         data = stream.read(_MOST_BYTES + 1)
@@ -476,7 +476,7 @@ def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> b
 def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
     return AnchorError(
         f"{path.name} still has a conflict marker",
-        code="RESOLVE_MARKS_LEFT",
+        code="RESOLVE_FILES_BAD",
         where=Location(path=str(path), line=at + 1, label=visible(row.decode("utf-8", "replace"))),
         hint="keep the final text, and remove the lines <<<<<<<, |||||||, ======= and >>>>>>>",
     )
@@ -500,7 +500,7 @@ def _line(rows: Sequence[bytes], wanted: bytes, start: int, path: Path) -> int:
 def _damaged(path: Path, line: int, why: str) -> AnchorError:
     return AnchorError(
         f"{path.name} cannot be read back",
-        code="RESOLVE_FILE_DAMAGED",
+        code="RESOLVE_FILES_BAD",
         where=Location(path=str(path), line=line),
         why=why,
         hint="restore the ==== lines; text outside of them is ignored",

@@ -223,8 +223,8 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
     """Write the user's resolution of a conflict into the patch, then remove the folder but for other files.
 
     Raises:
-        RESOLVE_NO_FOLDER, RESOLVE_STATE_BAD, RESOLVE_STALE: there is no such folder, or it is out of date.
-        RESOLVE_FILE_DAMAGED, RESOLVE_MARKS_LEFT: the files are not finished.
+        RESOLVE_NO_FOLDER, RESOLVE_FILES_BAD: there is no such folder, or it is out of date.
+        RESOLVE_FILES_BAD: the files are not finished.
         RESOLVE_BY_HAND: the patch has a guard.
         RESOLVE_NOTHING_LEFT: the result is the same as upstream.
         PatchkitError: from making and placing the edits.
@@ -288,7 +288,7 @@ def _known_target(
     if base is None or tree != state.tree:
         raise UsageError(
             f"{folder} was made for {build_name(state.build)}, which is no longer in the cache",
-            code="RESOLVE_STALE",
+            code="RESOLVE_FILES_BAD",
             where=Location(path=str(folder)),
             hint=f"fetch it with patchkit apply --upstream {build_name(state.build)}, or start again "
             "after --abort",

@@ -134,7 +134,7 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
             errors.append(
                 ConfigError(
                     f"the folder name '{path.name}' is not of the form NNNN-topic",
-                    code="PATCH_FOLDER",
+                    code="PATCH_BAD",
                     where=Location(path=str(path)),
                     hint="use four digits, a dash and the patch's id, for example 0005-my-topic",
                 )
@@ -179,7 +179,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
             if key in seen:
                 yield ConfigError(
                     f"two patches have the same id or number: {key}",
-                    code="PATCH_DUPLICATE",
+                    code="PATCH_BAD",
                     where=[patch.where, seen[key].where],
                     hint="give one of them a different number and id",
                 )
@@ -187,7 +187,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
         if patch.folder[5:] != patch.id:
             yield ConfigError(
                 f"the folder '{patch.folder}' contains the patch '{patch.id}'",
-                code="PATCH_FOLDER",
+                code="PATCH_BAD",
                 where=patch.where,
                 hint=f"rename the folder to {patch.folder[:5]}{patch.id}",
             )
@@ -198,7 +198,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
         if series.plain and isinstance(patch.guard, GuardMacros):
             yield ConfigError(
                 f"patch '{patch.id}' has a guard, but the series is plain",
-                code="PATCH_IN_PLAIN_SERIES",
+                code="PATCH_BAD",
                 where=patch.guard.where,
                 why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
                 hint='set guard = "none" if the patch is for every build; put patches for GPUs into a series '
@@ -210,7 +210,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
         if watched.count((watch.url, watch.branch)) > 1:
             yield ConfigError(
                 f"two [[watch]] tables for the same remote and branch {watch.branch}",
-                code="WATCH_DUPLICATE",
+                code="FAULT_BAD",
                 where=watch.where,
                 hint="remove one of them",
             )
@@ -235,14 +235,14 @@ def _check_faults(series: Series) -> Iterator[ConfigError]:
         if ids.count(fault.id) > 1:
             yield ConfigError(
                 f"two faults have the id {fault.id}",
-                code="FAULT_DUPLICATE",
+                code="FAULT_BAD",
                 where=fault.where,
                 hint="rename one of them",
             )
         if fault.patch is not None and fault.patch not in known:
             yield ConfigError(
                 f"fault '{fault.id}' names the patch '{fault.patch}', which is not in the series",
-                code="PATCH_REFERENCE",
+                code="PATCH_BAD",
                 where=fault.where,
                 hint=near_miss(fault.patch, known) or f"patches: {', '.join(known)}",
             )
@@ -254,7 +254,7 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
         if requirement.patch not in ids or requirement.patch == patch.id:
             yield ConfigError(
                 f"patch '{patch.id}' requires '{requirement.patch}', which is not another patch of it",
-                code="PATCH_REFERENCE",
+                code="PATCH_BAD",
                 where=requirement.where,
                 hint=near_miss(requirement.patch, ids) or f"patches: {', '.join(ids)}",
             )
@@ -268,13 +268,13 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     for name, where in named:
         if count[name] > 1:
             yield ConfigError(
-                f"'{name}' occurs twice", code="PATCH_DUPLICATE", where=where, hint="rename one of them"
+                f"'{name}' occurs twice", code="PATCH_BAD", where=where, hint="rename one of them"
             )
     for edit in patch.edits:
         if edit.alias is not None and edit.alias not in aliases:
             yield ConfigError(
                 f"edit '{edit.id}' uses alias '{edit.alias}', which the patch does not define",
-                code="PATCH_REFERENCE",
+                code="PATCH_BAD",
                 where=edit.where,
                 hint=near_miss(edit.alias, aliases) or "add an [[alias]] table",
             )
@@ -288,7 +288,7 @@ def _check_files(patch: Patch) -> Iterator[ConfigError]:
             first, there = fates[path]
             yield ConfigError(
                 f"one patch has '{path}' both {first} and {fate}",
-                code="PATCH_FILES_CLASH",
+                code="PATCH_BAD",
                 where=[where, there],
                 why="the result would depend on the order of the two",
                 hint="to replace a file, use a [[file]] with 'replaces'; to do both, use two patches",
@@ -302,7 +302,7 @@ def _check_files(patch: Patch) -> Iterator[ConfigError]:
         if fate not in ("renamed", "") and (fate, name) != ("replaced", "a [[mode]]"):
             yield ConfigError(
                 f"{name} is for '{path}', which is {fate} in the same patch",
-                code="PATCH_FILES_CLASH",
+                code="PATCH_BAD",
                 where=[where, there],
                 hint="use the upstream path of the file, which is 'from' of the [[rename]]"
                 if fate == "a rename target"
@@ -312,7 +312,7 @@ def _check_files(patch: Patch) -> Iterator[ConfigError]:
     for mode in patch.modes:
         if twice[mode.path] > 1:
             yield ConfigError(
-                f"'{mode.path}' has two modes", code="PATCH_FILES_CLASH", where=mode.where, hint="keep one"
+                f"'{mode.path}' has two modes", code="PATCH_BAD", where=mode.where, hint="keep one"
             )
 
 
@@ -354,7 +354,7 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
                 for each in (one, other):
                     yield ConfigError(
                         f"{name} occurs twice",
-                        code="PATCH_DUPLICATE",
+                        code="PATCH_BAD",
                         where=each.where,
                         hint="rename one of them, or give their builds: last_build and first_build",
                     )
@@ -363,7 +363,7 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
                 since = f"first_build = {other.first_build}" if other.first_build else "no first_build"
                 yield ConfigError(
                     f"the builds of {name} are not consecutive: {until}, then {since}",
-                    code="PATCH_BUILDS_OVERLAP",
+                    code="PATCH_BAD",
                     where=(other.where, one.where),
                     why="each build must have exactly one part of that name",
                     hint="start the second at the first's last_build + 1, or rename one of them",
@@ -374,7 +374,7 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
         if not whole and not any(is_for(each, build) for each in every):
             yield ConfigError(
                 f"patch '{patch.id}' has no edit and no file for {build_name(build)}",
-                code="PATCH_BUILDS_EMPTY",
+                code="PATCH_BAD",
                 where=patch.where,
                 why="the patch's range includes that build, but all its edits and files are for others",
                 hint="change first_build or last_build, or end the range: [builds] last",
@@ -389,7 +389,7 @@ def _check_pairs(patch: Patch) -> Iterator[ConfigError]:
             missing = "device" if "host" in sides else "host"
             yield ConfigError(
                 f"pair '{pair}' has no {missing} side",
-                code="PAIR_SPLIT",
+                code="PATCH_BAD",
                 where=[edit.where for edit in members],
                 why="a kernel launched with other values than it was compiled for computes wrong results",
                 hint=f'add the {missing} edit with pairs = ["{pair}"]',

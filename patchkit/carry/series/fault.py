@@ -111,7 +111,7 @@ def check_faults(
     """Reject a candidate whose results are known to be wrong.
 
     Raises:
-        FAULT_UNKNOWN: one of ``accepted`` is not a fault of the series.
+        FAULT_BAD: one of ``accepted`` is not a fault of the series.
         FAULT_UNMENDED: there are :func:`refused_faults`.
     """
     known = [fault.id for fault in faults]
@@ -119,7 +119,7 @@ def check_faults(
         if name not in known:
             raise UsageError(
                 f"the series lists no fault '{name}'",
-                code="FAULT_UNKNOWN",
+                code="FAULT_BAD",
                 hint=near_miss(name, known) or (f"faults: {', '.join(known)}" if known else None),
             )
     left = refused_faults(found, accepted)

@@ -246,7 +246,7 @@ class Lock(TomlTable):
 
         Raises:
             PIN_UNKNOWN: none matches.
-            PIN_AMBIGUOUS: a commit prefix matches several.
+            PIN_UNKNOWN: a commit prefix matches several.
         """
         if isinstance(wanted, Pin):
             return wanted
@@ -264,7 +264,7 @@ class Lock(TomlTable):
         if near:
             raise UsageError(
                 f"'{wanted}' matches several pins: {', '.join(pin.title for pin in near)}",
-                code="PIN_AMBIGUOUS",
+                code="PIN_UNKNOWN",
                 where=where,
                 hint="give more digits of the commit, or the build number",
             )
@@ -331,7 +331,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         if pin.build in builds:
             yield ConfigError(
                 f"lock: a second pin for build {pin.build}",
-                code="LOCK_BUILD_TWICE",
+                code="LOCK_BAD",
                 where=(here, builds[pin.build]),
             )
         builds.setdefault(pin.build, here)
@@ -340,7 +340,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
             if release in releases:
                 yield ConfigError(
                     f"lock: release {release} is named twice",
-                    code="LOCK_RELEASE_TWICE",
+                    code="LOCK_BAD",
                     where=(place, releases[release]),
                     why="a release is exactly one commit",
                 )
@@ -349,7 +349,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
             yield ConfigError(
                 f"lock: pin {build_name(pin.build)} has a git source, but no commit",
-                code="LOCK_GIT_WITHOUT_COMMIT",
+                code="LOCK_BAD",
                 where=document.locate((*at, "source")),
                 why="git can fetch a commit, but not a tree",
             )
@@ -358,7 +358,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
     if lock.default not in builds:
         yield ConfigError(
             f"lock: default = {lock.default} is not the build of a pin",
-            code="LOCK_DEFAULT_UNKNOWN",
+            code="LOCK_BAD",
             where=document.locate(("default",)),
         )
 
@@ -375,7 +375,7 @@ def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
     for again, _ in _twice((each.url, each.branch) for each in lock.watched):
         yield ConfigError(
             f"lock: two [[watched]] tables for the same remote and branch {lock.watched[again].branch}",
-            code="LOCK_WATCHED_TWICE",
+            code="LOCK_BAD",
             where=document.locate(("watched", again, "branch")),
         )
 
@@ -385,7 +385,7 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         each = pin.followed[places[0]]
         yield ConfigError(
             f"lock: two places recorded on {build_name(pin.build)} for '{each.function}' of {each.file}",
-            code="LOCK_FOLLOWED_TWICE",
+            code="LOCK_BAD",
             where=[document.locate((*at, "followed", number, "function")) for number in places],
         )
 
@@ -395,7 +395,7 @@ def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         each = pin.left_out[places[0]]
         yield ConfigError(
             f"lock: '{each.patch}' is left out twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
-            code="LOCK_LEFT_OUT_TWICE",
+            code="LOCK_BAD",
             where=[document.locate((*at, "left_out", number, "patch")) for number in places],
         )
 
@@ -405,7 +405,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     if moment is None:
         yield ConfigError(
             f"lock: committed = '{pin.committed}' is not a date with a time zone",
-            code="LOCK_DATE_BAD",
+            code="LOCK_BAD",
             where=document.locate((*at, "committed")),
             why="the expected format is 2025-10-31T10:54:19+02:00",
         )
@@ -418,7 +418,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     except ValueError as error:
         yield ConfigError(
             f"lock: commit_object of {build_name(pin.build)} is not base64",
-            code="LOCK_OBJECT_BAD",
+            code="LOCK_BAD",
             where=where,
             why=str(error),
         )
@@ -427,7 +427,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     if not re.match(rb"tree [0-9a-f]{40}\n", raw) or date is None:
         yield ConfigError(
             f"lock: commit_object of {build_name(pin.build)} is not a commit",
-            code="LOCK_OBJECT_BAD",
+            code="LOCK_BAD",
             where=where,
         )
         return
@@ -435,19 +435,19 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     if sha != pin.commit:
         yield ConfigError(
             f"lock: commit_object is commit {sha}, but the pin has commit {pin.commit}",
-            code="LOCK_COMMIT_UNPROVEN",
+            code="LOCK_BAD",
             where=where,
         )
     if raw[5:45].decode() != pin.tree:
         yield ConfigError(
             f"lock: commit_object has tree {raw[5:45].decode()}, but the pin has tree {pin.tree}",
-            code="LOCK_COMMIT_UNPROVEN",
+            code="LOCK_BAD",
             where=where,
         )
     if moment is not None and moment != _moment(date):
         yield ConfigError(
             f"lock: committed = '{pin.committed}', but the commit object has {date}",
-            code="LOCK_DATE_BAD",
+            code="LOCK_BAD",
             where=document.locate((*at, "committed")),
         )
 
@@ -461,20 +461,20 @@ def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
         if key in seen:
             yield ConfigError(
                 f"lock: two results for {result.name} with the same patches",
-                code="LOCK_RESULT_TWICE",
+                code="LOCK_BAD",
                 where=(here, seen[key]),
             )
         seen.setdefault(key, here)
         if result.build not in builds:
             yield ConfigError(
                 f"lock: a result for build {result.build}, which has no pin",
-                code="LOCK_RESULT_ORPHAN",
+                code="LOCK_BAD",
                 where=here,
             )
         if list(result.archs) != sorted(set(result.archs)):
             yield ConfigError(
                 f"lock: archs {list(result.archs)} are not sorted and unique",
-                code="LOCK_ARCHS_UNSORTED",
+                code="LOCK_BAD",
                 where=document.locate(("result", number, "archs")),
             )
 

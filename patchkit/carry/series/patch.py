@@ -61,7 +61,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
         if bad is not None:
             yield ConfigError(
                 f"'{format_key_path(path)}' contains the control character U+{ord(bad):04X}",
-                code="PATCH_CONTROL_CHARACTER",
+                code="PATCH_BAD",
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit may have several lines",
                 hint="remove it",
@@ -69,14 +69,14 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
         elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
             yield ConfigError(
                 f"'{format_key_path(path)}' has whitespace that git am would not keep",
-                code="PATCH_UNTIDY_LINE",
+                code="PATCH_BAD",
                 where=document.locate(path),
                 hint="use one space between words and none at the ends",
             )
         elif path == ("why",) and BREAKS_MAIL.match(text.lstrip()):
             yield ConfigError(
                 f"'why' begins with '{text.split()[0]}'",
-                code="PATCH_BREAKS_MAIL",
+                code="PATCH_BAD",
                 where=document.locate(path),
                 why="git am would read that line as a header or as the start of the diff",
                 hint="begin with another word",

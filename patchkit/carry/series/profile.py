@@ -194,7 +194,7 @@ def load_profile(folder: Path, arch: str) -> ArchProfile:
     """Read the profile of one GPU and the family files it inherits from.
 
     Raises:
-        PROFILE_DUPLICATE_TUNING: two rows for the same thing.
+        PROFILE_BAD: two rows for the same thing.
         The errors of :func:`patchkit.base.arch.read_profile`.
     """
     profile, document = read_profile(folder, arch, ArchProfile)
@@ -242,7 +242,7 @@ def _check_tuning(profile: ArchProfile) -> None:
         if first is not where:
             raise ConfigError(
                 f"two tuned rows for {' '.join(str(part) for part in variant)}",
-                code="PROFILE_DUPLICATE_TUNING",
+                code="PROFILE_BAD",
                 where=(where, first),
                 hint="keep one of them",
             )

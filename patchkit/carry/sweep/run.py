@@ -118,7 +118,7 @@ def run_sweep(
         PIN_DIFFERS: the lock has another tree for one of the builds.
         SourceError, GitError, CacheError: a tree could not be fetched.
         ErrorGroup, ConfigError: the series cannot be read.
-        SCHEDULER_UNREACHABLE and related errors, WORKER_LOST.
+        SCHEDULER_UNREACHABLE and related errors, SCHEDULER_UNREACHABLE.
     """
     lock = load_lock(workspace.series.lock)
     # The cache keeps one base per build, so use the lock's own pin where it has one. But take `followed` from

@@ -51,7 +51,7 @@ def write_note(git_dir: Path, *, old: str, new: str, branch: str) -> Note:
 
 
 def read_note(git_dir: Path) -> Note | None:
-    """The note of an interrupted update; None if there is none. Raises CHECKOUT_NOTE_BAD."""
+    """The note of an interrupted update; None if there is none. Raises CHECKOUT_UNUSABLE."""
     path = git_dir / _NAME
     with disk_errors(path, "preparing the checkout"):
         if not path.exists():
@@ -60,7 +60,7 @@ def read_note(git_dir: Path) -> Note | None:
     if found is None:
         raise InternalError(
             "the note of an interrupted checkout is damaged",
-            code="CHECKOUT_NOTE_BAD",
+            code="CHECKOUT_UNUSABLE",
             where=Location(path=str(path)),
         )
     return Note(path=path, **found.groupdict())
@@ -123,7 +123,7 @@ def find_state(work: Repository, directory: Path, *, landing: Note | None = None
     """The state of the checkout, if HEAD is as patchkit left it, or as the update ``landing`` changed it.
 
     Raises:
-        CHECKOUT_MOVED: HEAD is elsewhere.
+        CHECKOUT_UNUSABLE: HEAD is elsewhere.
     """
     refs = list_refs(work, _BRANCHES, PUT)
     head = work.git.attempt("symbolic-ref", "--quiet", "HEAD").stdout.decode("utf-8", "replace").strip()
@@ -142,7 +142,7 @@ def check_target(work: Repository, directory: Path, branch: str, *, landing: Not
     """Refuse to move a branch of the checkout that is not as patchkit left it.
 
     Raises:
-        CHECKOUT_MOVED: it has commits of the user, or another worktree has it checked out.
+        CHECKOUT_UNUSABLE: it has commits of the user, or another worktree has it checked out.
     """
     refs = list_refs(work, _BRANCHES, PUT)
     listed = work.git.run("worktree", "list", "--porcelain").split(b"\n\n")
@@ -152,7 +152,7 @@ def check_target(work: Repository, directory: Path, branch: str, *, landing: Not
             place = os.fsdecode(fields[0].removeprefix(b"worktree "))
             raise GitError(
                 f"the branch {branch} of the checkout {directory} is checked out elsewhere",
-                code="CHECKOUT_MOVED",
+                code="CHECKOUT_UNUSABLE",
                 where=Location(path=place),
                 why="moving it would change it under the files there",
                 hint=f"git -C {shlex.quote(place)} switch --detach",
@@ -162,7 +162,7 @@ def check_target(work: Repository, directory: Path, branch: str, *, landing: Not
         return
     raise GitError(
         f"the branch {branch} of the checkout {directory} is not at the commit that patchkit put there",
-        code="CHECKOUT_MOVED",
+        code="CHECKOUT_UNUSABLE",
         where=Location(path=str(directory)),
         why=f"it is at {at}, but patchkit left " + (put or "no such branch"),
         hint=f"rename it: {_git(directory)} branch -m {branch} my-work",
@@ -217,7 +217,7 @@ def _moved(directory: Path, branch: str, at: str | None, put: str | None, refs: 
         hint = f"switch back: {_git(directory)} switch {back}" if back is not None else "keep it"
     return GitError(
         f"the checkout {directory} is not at the commit that patchkit put there",
-        code="CHECKOUT_MOVED",
+        code="CHECKOUT_UNUSABLE",
         where=Location(path=str(directory)),
         why=why,
         hint=f"{hint}; or use another folder with --checkout",
@@ -253,9 +253,9 @@ def check_out(
 
     Raises:
         PLACE_UNUSABLE: a checkout cannot be there; nothing was touched.
-        CHECKOUT_FOREIGN, CHECKOUT_OLD: the folder has other content; nothing was touched.
-        CHECKOUT_CHANGED, CHECKOUT_MOVED: it is a checkout, but the user worked in it; nothing was touched.
-        CHECKOUT_DIFFERS: git wrote other bytes than the commit has.
+        CHECKOUT_UNUSABLE: the folder has other content; nothing was touched.
+        CHECKOUT_CHANGED, CHECKOUT_UNUSABLE: it is a checkout, but the user worked in it; nothing was touched.
+        CHECKOUT_UNUSABLE: git wrote other bytes than the commit has.
         ObjectDamaged: the cache is damaged; no file was touched.
         CacheError: the disk reported an error.
         GitError: git failed.
@@ -352,7 +352,7 @@ def _check_written(work: Repository, directory: Path, commit: str, *, since: str
     if other is not None:
         raise GitError(
             f"{other} differs from the commit after the checkout",
-            code="CHECKOUT_DIFFERS",
+            code="CHECKOUT_UNUSABLE",
             where=Location(path=str(directory / other)),
             why=f"the file system, or settings in {directory / '.git' / 'config'}, changed what git wrote",
             hint="use another folder with --checkout",
@@ -382,7 +382,7 @@ def _check_ours(repository: Repository, directory: Path) -> None:
         remove = shlex.join(["git", f"--git-dir={admin.parent.parent}", "worktree", "remove", str(directory)])
         raise GitError(
             f"{directory} is a worktree of the cache, made by an earlier version of patchkit",
-            code="CHECKOUT_OLD",
+            code="CHECKOUT_UNUSABLE",
             where=Location(path=str(directory)),
             why="commits made in it are in the cache; checkouts are now repositories of their own"
             if admin.exists()
@@ -393,7 +393,7 @@ def _check_ours(repository: Repository, directory: Path) -> None:
         )
     raise GitError(
         f"{directory} is not empty and not a checkout made by patchkit",
-        code="CHECKOUT_FOREIGN",
+        code="CHECKOUT_UNUSABLE",
         where=Location(path=str(directory)),
         why="patchkit writes only into folders that are new, empty or its own",
         hint="use a new folder with --checkout",
@@ -446,7 +446,7 @@ def _clear_remains(directory: Path) -> None:
     if not is_empty and not (partial / ".git" / _MARK).is_file():
         raise GitError(
             f"{partial} is in the way and was not made by patchkit",
-            code="CHECKOUT_FOREIGN",
+            code="CHECKOUT_UNUSABLE",
             where=Location(path=str(partial)),
             hint="move it away, then run the command again",
         )

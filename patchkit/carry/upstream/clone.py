@@ -105,8 +105,8 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     """The repository that contains a folder; it may be a worktree, a submodule or bare.
 
     Raises:
-        CLONE_UNREADABLE: there is none, or git refuses to use it.
-        CLONE_UNSUPPORTED: it uses SHA-256 object ids.
+        CLONE_UNUSABLE: there is none, or git refuses to use it.
+        CLONE_UNUSABLE: it uses SHA-256 object ids.
     """
     # Ownership of the files does not matter, as nothing in them can make patchkit run a program.
     there = ("-C", str(directory), "-c", "safe.directory=*", "rev-parse")
@@ -119,7 +119,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     if finished.status != 0 or len(lines) != 6:  # noqa: PLR2004 - one line for each question, and an end
         raise GitError(
             f"{directory} is not in a git repository that can be read",
-            code="CLONE_UNREADABLE",
+            code="CLONE_UNUSABLE",
             where=Location(path=str(directory)),
             why=finished.stderr.strip() or None,
             hint="name your clone of llama.cpp with --repo DIR; the default is the current folder",
@@ -128,7 +128,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     if algorithm != "sha1":
         raise GitError(
             f"{directory} uses {algorithm} object ids",
-            code="CLONE_UNSUPPORTED",
+            code="CLONE_UNUSABLE",
             where=Location(path=git_dir),
             why="llama.cpp's own repository and the commits that patchkit makes use SHA-1",
             hint=f"use a clone of llama.cpp itself: git clone {llama_cpp().url}",
@@ -136,7 +136,7 @@ def open_clone(directory: Path, reporter: Reporter) -> Clone:
     if is_ours(Path(common)):
         raise GitError(
             f"{directory} is patchkit's own repository",
-            code="CLONE_UNSUPPORTED",
+            code="CLONE_UNUSABLE",
             where=Location(path=common),
             why="it contains the candidates of the lock's pins",
             hint="name your clone of llama.cpp with --repo DIR",
@@ -163,7 +163,7 @@ def read_commit(clone: Clone, revision: str) -> Commit:
 
     Raises:
         ONTO_NO_COMMIT: it names none.
-        CLONE_INCOMPLETE: the clone lacks the commit.
+        CLONE_UNUSABLE: the clone lacks the commit.
     """
     sha, message = _find_commit(clone, revision)
     if sha is None:
@@ -181,13 +181,13 @@ def read_commit(clone: Clone, revision: str) -> Commit:
 
 
 def read_object(repository: Repository, sha: str) -> Commit:
-    """The commit of this id; raises CLONE_INCOMPLETE."""
+    """The commit of this id; raises CLONE_UNUSABLE."""
     raw = repository.git.attempt("cat-file", "commit", sha)
     date = commit_date(raw.stdout)
     if raw.status != 0 or date is None:
         raise GitError(
             f"the commit {sha[:12]} in {repository.path} cannot be read",
-            code="CLONE_INCOMPLETE",
+            code="CLONE_UNUSABLE",
             where=Location(path=str(repository.path)),
             why=raw.stderr.strip() or "it has no committer with a date",
             hint=f"git -C {shlex.quote(str(repository.path))} fsck",
@@ -217,7 +217,7 @@ def copy_commit(clone: Clone, sha: str, tree: str, cache: Repository) -> None:
     Only objects that the cache lacks are copied, and each is hashed again on the way.
 
     Raises:
-        CLONE_INCOMPLETE: the clone lacks some of the files.
+        CLONE_UNUSABLE: the clone lacks some of the files.
         GitError, CacheError: git or the disk reported an error.
     """
     _copy(clone, sha, [tree], [sha], cache)
@@ -241,7 +241,7 @@ def _copy(clone: Clone, sha: str, trees: Sequence[str], more: Sequence[str], cac
             raise borrowing.failure(("rev-list",), listed)
         raise GitError(
             f"{clone.top} lacks files of {sha[:12]}",
-            code="CLONE_INCOMPLETE",
+            code="CLONE_UNUSABLE",
             where=Location(path=str(clone.common)),
             why=f"it is a partial clone; git reports: {listed.stderr.strip().splitlines()[-1]}",
             hint=f"let git fetch them: {clone.command} sparse-checkout disable; or, for a commit other than "
@@ -258,7 +258,7 @@ def _copy(clone: Clone, sha: str, trees: Sequence[str], more: Sequence[str], cac
 
 
 def check_branch_name(name: str, reporter: Reporter) -> None:
-    """Check that git allows the name for a branch; raises ONTO_BRANCH_NAME."""
+    """Check that git allows the name for a branch; raises USAGE_VALUE."""
     git = Git(reporter=reporter, untrusted=True)
     # --branch also accepts @{-1}, another branch, and names that commands would take for other refs.
     if (
@@ -269,7 +269,7 @@ def check_branch_name(name: str, reporter: Reporter) -> None:
     ):
         raise UsageError(
             f"git does not allow '{name}' as the name of a branch",
-            code="ONTO_BRANCH_NAME",
+            code="USAGE_VALUE",
             hint="use a name like patchkit/gfx1151: --branch patchkit/gfx1151",
         )
 
@@ -392,7 +392,7 @@ def _refuse_other_owner(clone: Clone) -> None:
     if os.geteuid() == 0 and owner != 0:
         raise GitError(
             f"{clone.top} belongs to another user",
-            code="CLONE_UNSUPPORTED",
+            code="CLONE_UNUSABLE",
             where=Location(path=str(clone.objects)),
             why="its owner could not change files that root writes there",
             hint=f"run the command as the owner: sudo -u '#{owner}' ...",

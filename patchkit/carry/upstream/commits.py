@@ -192,7 +192,7 @@ def write_commits(
         One entry per commit, in order.
 
     Raises:
-        COMMIT_PATH_BAD, COMMIT_TARGET_NOT_FILE, COMMIT_EMPTY: a commit is invalid.
+        COMMIT_PATH_BAD, COMMIT_EMPTY: a commit is invalid.
         GIT_OBJECT_MISSING: the repository lacks the base.
         GitError, CacheError: git or the disk reported an error.
     """
@@ -252,7 +252,7 @@ class _TreeModes:
         self._below = Counter(folder for path in modes for folder in _folders_above(path))
 
     def put(self, path: str, mode: str | None) -> str:
-        """The mode that a file gets, ``mode`` if that is given; raises COMMIT_TARGET_NOT_FILE."""
+        """The mode that a file gets, ``mode`` if that is given; raises COMMIT_PATH_BAD."""
         _refuse_non_file(path, self._modes, is_folder=self._below[path] > 0)
         if path not in self._modes:
             self._below.update(_folders_above(path))
@@ -260,11 +260,11 @@ class _TreeModes:
         return self._modes[path]
 
     def remove(self, path: str) -> None:
-        """Remove a file, and each folder that becomes empty; raises COMMIT_TARGET_NOT_FILE."""
+        """Remove a file, and each folder that becomes empty; raises COMMIT_PATH_BAD."""
         if self._modes.get(path) not in _REGULAR:
             raise GitError(
                 f"{path} cannot be removed: there is no such file",
-                code="COMMIT_TARGET_NOT_FILE",
+                code="COMMIT_PATH_BAD",
                 where=Location(path=path),
                 why="a commit can only remove regular files of the preceding one",
             )
@@ -280,7 +280,7 @@ def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) ->
     if mode is not None and mode not in _REGULAR:
         raise GitError(
             f"{path} is {_KINDS.get(mode, mode)}, not a file",
-            code="COMMIT_TARGET_NOT_FILE",
+            code="COMMIT_PATH_BAD",
             where=Location(path=path),
             why="a change replaces the bytes of a regular file or adds a new one",
         )
@@ -288,7 +288,7 @@ def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) ->
         if modes.get(folder, "040000") != "040000":
             raise GitError(
                 f"{path} cannot be created: {folder} is {_KINDS.get(modes[folder], 'a file')}, not a folder",
-                code="COMMIT_TARGET_NOT_FILE",
+                code="COMMIT_PATH_BAD",
                 where=Location(path=folder),
             )
     if is_folder:
@@ -296,7 +296,7 @@ def _refuse_non_file(path: str, modes: Mapping[str, str], *, is_folder: bool) ->
         child = next(other for other in modes if other.startswith(below))
         raise GitError(
             f"{path} cannot be created: {child} is below it",
-            code="COMMIT_TARGET_NOT_FILE",
+            code="COMMIT_PATH_BAD",
             where=Location(path=path),
         )
 

@@ -66,7 +66,7 @@ class FollowedRemotes:
     def ask(self, url: str, refs: Sequence[str], commits: Sequence[str], now: str) -> Answer:
         """Fetch the current ``refs``, and ``commits`` if the remote still has them.
 
-        The caller holds the cache. Raises RemoteUrlBad, FOLLOW_UNREACHABLE (no response), FOLLOW_TOO_LARGE,
+        The caller holds the cache. Raises RemoteUrlBad, REMOTE_UNREACHABLE (no response), FOLLOW_TOO_LARGE,
         GitError, CacheError.
         """
         where = checked_url(url)
@@ -241,7 +241,7 @@ def _kept(name: str, ref: str) -> str:
 def _unreachable(url: str, why: str) -> SourceError:
     return SourceError(
         f"could not fetch from {redacted(url)}",
-        code="FOLLOW_UNREACHABLE",
+        code="REMOTE_UNREACHABLE",
         why=redacted(why) or None,
         hint="check the URL and the network; the last fetched state is still used, with its date",
     )

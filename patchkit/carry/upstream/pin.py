@@ -75,7 +75,7 @@ def obtain(
         SOURCE_NOT_IN_LOCK, UPSTREAM_URL_UNUSED: the requested source does not fit the lock.
         TREE_MISMATCH: a source has a different tree.
         SourceError: the source failed; an ErrorGroup if several failed.
-        CLONE_UNREADABLE, CLONE_INCOMPLETE: from the user's clone, for a pin that comes from one.
+        CLONE_UNUSABLE: from the user's clone, for a pin that comes from one.
         CacheError: the disk reported an error.
     """
     check_git(reporter)

@@ -107,9 +107,9 @@ def push_refs(
         credential_helper: the user's; the rest of their configuration is ignored.
 
     Raises:
-        PUSH_REMOTE_UNREAD: nothing was sent.
-        PUSH_WOULD_REPLACE: nothing was sent; the message lists what would be lost.
-        PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: nothing changed on the remote, as the push is atomic.
+        PUSH_FAILED: nothing was sent.
+        PUSH_FAILED: nothing was sent; the message lists what would be lost.
+        PUSH_FAILED, PUSH_SHALLOW, PUSH_FAILED: nothing changed on the remote, as the push is atomic.
     """
     shown = redacted(url)
     settings = ("-c", f"credential.helper={credential_helper}") if credential_helper else ()
@@ -122,7 +122,7 @@ def push_refs(
     if replaced and not force:
         raise GitError(
             f"{shown} has something else at {counted(len(replaced), 'ref')}; nothing was pushed",
-            code="PUSH_WOULD_REPLACE",
+            code="PUSH_FAILED",
             where=Location(path=shown),
             why="\n".join(str(one) for one in replaced),
             hint="check it; --force-push replaces exactly what is listed here, and nothing newer",
@@ -164,7 +164,7 @@ def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequ
     if finished.status != 0:
         raise GitError(
             f"could not read the refs of {redacted(url)}; nothing was pushed",
-            code="PUSH_REMOTE_UNREAD",
+            code="PUSH_FAILED",
             where=Location(path=redacted(url)),
             why=finished.stderr.strip() or "git wrote nothing to stderr",
             hint="check the URL and your permission to push; ssh must work without asking for a password",
@@ -200,7 +200,7 @@ def _why(finished: Finished, shown: str) -> GitError:
     if "[rejected]" in text or "[remote rejected]" in text:
         return GitError(
             f"{shown} rejected the push; nothing was changed there",
-            code="PUSH_REJECTED",
+            code="PUSH_FAILED",
             where=where,
             why=text,
             hint="the local result is kept; run the command again when the remote accepts it",

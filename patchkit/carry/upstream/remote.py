@@ -65,8 +65,8 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
 
     Raises:
         RemoteUrlBad: the URL is of an unsupported kind.
-        REMOTE_SILENT, REMOTE_UNREACHABLE: it does not respond.
-        REMOTE_COMMIT_UNKNOWN, REMOTE_REFUSES_COMMIT: it lacks the commit, or refuses to send it.
+        REMOTE_UNREACHABLE: it does not respond.
+        REMOTE_COMMIT_UNKNOWN: it lacks the commit, or refuses to send it.
         CacheError: the disk reported an error.
     """
     where, url = checked_url(url), redacted(url)
@@ -82,7 +82,7 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
         except GitTimeout as error:
             raise SourceError(
                 f"no response from {url}: {error.message}",
-                code="REMOTE_SILENT",
+                code="REMOTE_UNREACHABLE",
                 hint="check the network, or use --source sdist, or --upstream-url with a mirror",
             ) from error
     if finished.status != 0:
@@ -117,7 +117,7 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
     if any(words in text for words in _REFUSED):
         return SourceError(
             f"{url} does not serve the commit {commit} by its id",
-            code="REMOTE_REFUSES_COMMIT",
+            code="REMOTE_COMMIT_UNKNOWN",
             why=last,
             hint=f"allow it there: git -C {url} config uploadpack.allowAnySHA1InWant true",
         )
@@ -154,18 +154,18 @@ def read_pin(repository: Repository, url: str, build: int, commit: str, releases
 
     Its commit is fetched, and its tree, date and commit object are read. The caller holds the cache. Only
     objects are written. Raises the errors of :func:`patchkit.carry.upstream.remote.fetch_commit` and
-    REMOTE_COMMIT_UNREADABLE.
+    REMOTE_COMMIT_UNKNOWN.
     """
     fetch_commit(repository, url, commit)
     read = repository.git.attempt("cat-file", "commit", commit)
     if read.status != 0:
         raise SourceError(
-            f"{build_name(build)} of {redacted(url)} is not a commit", code="REMOTE_COMMIT_UNREADABLE"
+            f"{build_name(build)} of {redacted(url)} is not a commit", code="REMOTE_COMMIT_UNKNOWN"
         )
     committed = commit_date(read.stdout)
     if committed is None:
         raise SourceError(
-            f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNREADABLE"
+            f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNKNOWN"
         )
     return Pin(
         build=build,

@@ -111,7 +111,7 @@ class Repository:
         """The bytes of files of one tree, read by one process.
 
         Raises:
-            GIT_PATH_MISSING: a path does not exist, or is not a file.
+            GIT_OBJECT_MISSING: a path does not exist, or is not a file.
             ObjectDamaged: the content of a file does not match its id.
         """
         wanted = tuple(dict.fromkeys(paths))
@@ -217,7 +217,7 @@ def git_path(path: str) -> bytes:
 def _no_file(repository: Path, treeish: str, path: str) -> GitError:
     return GitError(
         f"there is no file {path} in {treeish[:12]}",
-        code="GIT_PATH_MISSING",
+        code="GIT_OBJECT_MISSING",
         where=Location(path=path),
         hint=f"to list its files: git --git-dir={repository} ls-tree -r --name-only {treeish[:12]}",
     )

@@ -101,14 +101,14 @@ def read_archive(
     except (EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError) as error:
         raise SourceError(
             f"{archive.name} is damaged or truncated",
-            code="ARCHIVE_DAMAGED",
+            code="ARCHIVE_REFUSED",
             where=Location(path=str(archive)),
             why=str(error),
         ) from error
     if not count:
         raise SourceError(
             f"{archive.name} has no files in {subdir}",
-            code="ARCHIVE_NO_TREE",
+            code="ARCHIVE_REFUSED",
             where=Location(path=str(archive)),
         )
 
@@ -133,7 +133,7 @@ class _Meter:
         if self.count > self.allowed:
             raise SourceError(
                 f"{self.archive.name} unpacks to more than {self.allowed} bytes up to here",
-                code="ARCHIVE_BOMB",
+                code="ARCHIVE_REFUSED",
                 where=Location(path=str(self.archive)),
                 why="a source tree is not that large, and does not compress that well",
             )
@@ -171,26 +171,24 @@ class _Reader:
         self.entries += 1
         name = entry.name
         if self.entries > self.limits.members:
-            raise self._error(
-                name, f"more than {self.limits.members} entries", code="ARCHIVE_TOO_MANY_MEMBERS"
-            )
+            raise self._error(name, f"more than {self.limits.members} entries", code="ARCHIVE_REFUSED")
         if len(name.encode("utf-8", "surrogateescape")) > self.limits.path_bytes:
             what = f"over {self.limits.path_bytes} bytes"
-            raise self._error(f"{name[:80]}...", what, code="ARCHIVE_PATH_TOO_LONG")
+            raise self._error(f"{name[:80]}...", what, code="ARCHIVE_REFUSED")
         if name.startswith("/"):
-            raise self._error(name, "an absolute path", code="ARCHIVE_ABSOLUTE_PATH")
+            raise self._error(name, "an absolute path", code="ARCHIVE_REFUSED")
         if ".." in name.split("/"):
-            raise self._error(name, "a path with '..'", code="ARCHIVE_PARENT_PATH")
+            raise self._error(name, "a path with '..'", code="ARCHIVE_REFUSED")
         if "\0" in name:
-            raise self._error(name, "a path with a NUL byte", code="ARCHIVE_DAMAGED")
+            raise self._error(name, "a path with a NUL byte", code="ARCHIVE_REFUSED")
         if not (entry.isreg() or entry.isdir() or entry.issym() or entry.islnk()):
-            raise self._error(name, "a device, a pipe or another special file", code="ARCHIVE_SPECIAL_FILE")
+            raise self._error(name, "a device, a pipe or another special file", code="ARCHIVE_REFUSED")
         if entry.size > self.limits.file_bytes:
-            raise self._error(name, f"{entry.size} bytes", code="ARCHIVE_FILE_TOO_LARGE")
+            raise self._error(name, f"{entry.size} bytes", code="ARCHIVE_REFUSED")
         top = _parts(name)[:1]
         self.top = self.top or "".join(top)
         if top and top[0] != self.top:
-            raise self._error(name, f"not in the top folder {self.top}", code="ARCHIVE_DAMAGED")
+            raise self._error(name, f"not in the top folder {self.top}", code="ARCHIVE_REFUSED")
 
     def take(self, entry: tarfile.TarInfo, entries: tarfile.TarFile) -> Member | None:
         """The member for an entry, if it is wanted."""
@@ -198,18 +196,18 @@ class _Reader:
         if path is None or entry.isdir():
             return None
         if ".git" in path.lower().split("/"):
-            raise self._error(entry.name, "git's own folder, which no tree has", code="ARCHIVE_GIT_FOLDER")
+            raise self._error(entry.name, "git's own folder, which no tree has", code="ARCHIVE_REFUSED")
         self._claim(path, entry.name)
         if entry.issym():
             return self._remember(path, "120000", self._link_target(path, entry))
         if entry.islnk():
             source = self._path(entry.linkname)
             if source is None or self.files.get(source, "120000") == "120000":
-                raise self._error(entry.name, f"a hard link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
+                raise self._error(entry.name, f"a hard link to {entry.linkname}", code="ARCHIVE_REFUSED")
             return self._remember(path, self.files[source], b"", same_as=source)
         stream = entries.extractfile(entry)
         if stream is None:
-            raise self._error(entry.name, "no content", code="ARCHIVE_DAMAGED")
+            raise self._error(entry.name, "no content", code="ARCHIVE_REFUSED")
         # Git only uses the owner's execute bit; all others are dropped.
         return self._remember(path, "100755" if entry.mode & 0o100 else "100644", stream.read())
 
@@ -229,7 +227,7 @@ class _Reader:
             before = self.spelled.setdefault(_folded(part), part)
             is_file = depth == len(parts)
             if before != part or part in self.files or (is_file and part in self.folders):
-                raise self._error(name, f"it conflicts with {before}", code="ARCHIVE_DUPLICATE")
+                raise self._error(name, f"it conflicts with {before}", code="ARCHIVE_REFUSED")
             if not is_file:
                 self.folders.add(part)
 
@@ -239,7 +237,7 @@ class _Reader:
         climbs = len([part for part in parts if part == ".."])
         leading = parts[:climbs] == [".."] * climbs
         if entry.linkname.startswith("/") or not leading or climbs > path.count("/"):
-            raise self._error(entry.name, f"a link to {entry.linkname}", code="ARCHIVE_LINK_OUTSIDE")
+            raise self._error(entry.name, f"a link to {entry.linkname}", code="ARCHIVE_REFUSED")
         return entry.linkname.encode("utf-8", "surrogateescape")
 
     def _remember(self, path: str, mode: str, data: bytes, same_as: str | None = None) -> Member:
@@ -276,7 +274,7 @@ def fetch_sdist(
     """The verified archive in the folder ``downloads``, downloaded if it is not there.
 
     Raises:
-        SDIST_MISSING, SDIST_INDEX_UNUSABLE, SDIST_NETWORK, SDIST_TOO_LARGE: it could not be downloaded.
+        SDIST_UNAVAILABLE: it could not be downloaded.
         SDIST_DIGEST_MISMATCH: it is a different file, which was removed.
         CacheError: the disk reported an error.
     """
@@ -309,13 +307,13 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
     except NoSuchProjectError as error:
         raise SourceError(
             f"{wanted} was not found",
-            code="SDIST_MISSING",
+            code="SDIST_UNAVAILABLE",
             why=f"the package index has no package {source.package}",
             hint=_HINT,
         ) from error
     except (UnsupportedContentTypeError, UnsupportedRepoVersionError, ValueError) as error:
         raise SourceError(
-            "the package index sent an unsupported response", code="SDIST_INDEX_UNUSABLE", why=str(error)
+            "the package index sent an unsupported response", code="SDIST_UNAVAILABLE", why=str(error)
         ) from error
     except requests.RequestException as error:
         raise _network(wanted, error) from error
@@ -328,7 +326,7 @@ def _find(client: PyPISimple, source: SdistSource) -> DistributionPackage:
     versions = len({package.version for package in page.packages})
     raise SourceError(
         f"{wanted} was not found",
-        code="SDIST_MISSING",
+        code="SDIST_UNAVAILABLE",
         why=f"the index lists {versions} other versions",
         hint=_HINT,
     )
@@ -376,7 +374,7 @@ def _continue(client: PyPISimple, package: DistributionPackage, part: Path, adva
                 if have > _LARGEST:
                     raise SourceError(
                         f"{package.filename} is larger than {_LARGEST} bytes",
-                        code="SDIST_TOO_LARGE",
+                        code="SDIST_UNAVAILABLE",
                         where=Location(path=str(part)),
                     )
                 _write(stream, piece, part)
@@ -407,7 +405,7 @@ _HINT = "patchkit apply --source git gets the tree from the git remote instead"
 def _network(what: str, error: Exception) -> SourceError:
     return SourceError(
         f"{what} could not be downloaded",
-        code="SDIST_NETWORK",
+        code="SDIST_UNAVAILABLE",
         why=str(error),
         hint="run the command again; it continues where it was interrupted",
     )

@@ -124,7 +124,7 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
     The commits are fetched, without their files, into a temporary folder below ``root``.
 
     Raises:
-        REMOTE_COMMIT_UNREADABLE: the tag does not name a commit.
+        REMOTE_COMMIT_UNKNOWN: the tag does not name a commit.
         RELEASE_UNNUMBERED, FOLLOW_TOO_LARGE: the remote lacks the history, or sends something else.
         RELEASE_OFF_MAIN_LINE: it is not on the main line, where another commit has that number.
         GitError, CacheError: git or the disk reported an error.
@@ -142,7 +142,7 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
         if git.attempt("cat-file", "commit", commit).status != 0:
             raise SourceError(
                 f"{release} of {redacted(tags.url)} is not a commit",
-                code="REMOTE_COMMIT_UNREADABLE",
+                code="REMOTE_COMMIT_UNKNOWN",
                 hint="its tag points to something else; name another release, or a build",
             )
         found = _count(git, tags, commit)

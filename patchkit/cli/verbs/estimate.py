@@ -97,7 +97,7 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
     if (options["model"] is None) == (options["shape"] is None):
         raise UsageError(
             "exactly one of --model and --shape is required",
-            code="MODEL_NOT_NAMED",
+            code="OPTIONS_CONTRADICT",
             hint="--model FILE.gguf, or --shape FILE.toml",
         )
     request = EstimateRequest(depths=_depths(depth), **options)
@@ -120,7 +120,7 @@ def _depths(text: str) -> tuple[int, ...]:
         return tuple(sorted({int(part) for part in parts}))
     raise UsageError(
         f"--depth {text[:60]!r} is not a list of depths",
-        code="DEPTH_MALFORMED",
+        code="USAGE_VALUE",
         why=f"expected up to {_MAX_DEPTHS} numbers from 0 to {_MAX_DEPTH}, separated by commas",
         hint="--depth 0,4096,65536",
     )

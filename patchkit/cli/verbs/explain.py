@@ -96,13 +96,13 @@ def command(
     if others and not path:
         raise UsageError(
             "--gpu requires --path",
-            code="SHAPE_NOT_STATED",
+            code="OPTIONS_CONTRADICT",
             hint="patchkit explain --arch GFX --path --gpu ...",
         )
     if path and (head_size is not None or kv is not None):
         raise UsageError(
             "--path cannot be combined with --head-size or --kv",
-            code="SHAPE_NOT_STATED",
+            code="OPTIONS_CONTRADICT",
             hint="patchkit explain --arch GFX --path",
         )
     case = None if path else _case(head_size, kv, **shape)
@@ -111,7 +111,7 @@ def command(
     if len(chosen.archs) != 1:
         raise UsageError(
             f"explain takes one GPU, not {' and '.join(chosen.archs)}",
-            code="SHAPE_NOT_STATED",
+            code="OPTIONS_CONTRADICT",
             hint="to compare several GPUs, use --path with --gpu GFX",
         )
     arch, upstream = chosen.archs[0], chosen.upstream
@@ -128,7 +128,7 @@ def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **
     if head_size is None or kv is None:
         raise UsageError(
             "--head-size and --kv are missing",
-            code="SHAPE_NOT_STATED",
+            code="OPTIONS_CONTRADICT",
             hint="--head-size 128 --kv 65536 --tokens 1, or --path for every operation",
         )
     size, size_v = _sizes(head_size)
@@ -173,7 +173,7 @@ def _sizes(text: str) -> tuple[int, int]:
         return int(parts[0]), int(parts[-1])
     raise UsageError(
         f"--head-size {text!r} is not a head size",
-        code="HEAD_SIZE_MALFORMED",
+        code="USAGE_VALUE",
         hint="for example --head-size 128, or --head-size 576/512 if K and V differ",
     )
 

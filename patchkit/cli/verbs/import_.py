@@ -143,7 +143,7 @@ def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any
     if given:
         raise UsageError(
             f"--update cannot be combined with {', '.join(given)}",
-            code="IMPORT_UPDATE_ALONE",
+            code="IMPORT_OPTIONS",
             why=f"it takes these values from the patch '{name}'",
             hint=f"patchkit import --update {shlex.quote(name)}",
         )

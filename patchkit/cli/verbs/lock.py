@@ -58,7 +58,7 @@ def _refuse_narrowing(wanted: Request) -> None:
     if given:
         raise UsageError(
             f"--all cannot be combined with {', '.join(given)}",
-            code="LOCK_ALL_NARROWED",
+            code="OPTIONS_CONTRADICT",
             why="--all records every result in the lock",
             hint="use --all alone, or omit it to record one result",
         )

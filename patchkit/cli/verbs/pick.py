@@ -164,7 +164,7 @@ def command(
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
         raise UsageError(
             "--emulated and --modelled must be used together, without --backend and --runner",
-            code="HARDWARE_REFUSED",
+            code="OPTIONS_CONTRADICT",
             why="--emulated checks correctness and --modelled predicts times; without both, all is measured",
             hint="patchkit pick --emulated --modelled --arch gfx1151 --model A.gguf",
         )

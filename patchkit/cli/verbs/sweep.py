@@ -100,7 +100,7 @@ def command(
     if remote and corpus is not None:
         raise UsageError(
             "--corpus cannot be combined with --from, --to or --upstream-url",
-            code="SWEEP_OPTIONS_CLASH",
+            code="OPTIONS_CONTRADICT",
             hint="omit one of them",
         )
     if remote:

@@ -214,7 +214,7 @@ def _race(
 ) -> int:
     if model is None:
         raise UsageError(
-            "--device requires a model to run", code="TUNE_MODEL_MISSING", hint="add --model FILE.gguf"
+            "--device requires a model to run", code="TUNE_OPTIONS", hint="add --model FILE.gguf"
         )
     workspace = settings.workspace()
     request = DeviceRequest(

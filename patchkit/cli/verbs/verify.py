@@ -36,7 +36,7 @@ class PublishChoice(NamedTuple):
     sign: bool | None
 
     def request(self, choice: CandidateChoice) -> PublishRequest | None:
-        """Return the request, or None without --publish. Raises PUBLISH_OPTION_ALONE, PushRemoteBad."""
+        """Return the request, or None without --publish. Raises OPTIONS_CONTRADICT, PushRemoteBad."""
         if not self.publish:
             given = [
                 f"--{name.replace('_', '-')}"
@@ -48,14 +48,14 @@ class PublishChoice(NamedTuple):
             if given:
                 raise UsageError(
                     f"{', '.join(given)} requires --publish",
-                    code="PUBLISH_OPTION_ALONE",
+                    code="OPTIONS_CONTRADICT",
                     hint="add --publish",
                 )
             return None
         if choice.onto is not None:
             raise UsageError(
                 "--publish cannot be combined with --onto",
-                code="PUBLISH_OPTION_ALONE",
+                code="OPTIONS_CONTRADICT",
                 why="the branch is already in your own repository",
                 hint="omit --publish, and push the branch that apply --onto created",
             )

@@ -106,7 +106,7 @@ def build_emulator(compiler: Compiler, level: Level) -> Path:
     """Build the emulator as a library, once per toolchain and feature level.
 
     Raises:
-        EMULATOR_NOT_BUILT: the emulator's sources do not compile with this toolchain.
+        NOT_BUILT: the emulator's sources do not compile with this toolchain.
         CacheError: the cache cannot be written.
     """
     sources = [path for path in sorted(_NATIVE.glob("*.cpp")) if path.stem not in _PROGRAMS]
@@ -173,7 +173,7 @@ def _built(
             refused = disk_error_from_tool(error, folder.parent, "building the emulated GPU")
             raise refused or ToolchainError(
                 "the emulated GPU does not compile with this toolchain",
-                code="EMULATOR_NOT_BUILT",
+                code="NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
                 why=f"{error.message}: {error.why}",
                 hint="'patchkit doctor' shows the compiler that was used",
@@ -281,7 +281,7 @@ def emulated_gpu(device: EmulatedDevice, compiler: Compiler) -> EmulatedGpu:
     """Build the emulator and the runtime, unless they are in the cache.
 
     Raises:
-        EMULATOR_NOT_BUILT, RECORDER_NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
+        NOT_BUILT, DISASSEMBLER_MISSING, EMULATOR_CPU_UNKNOWN: as documented.
         CacheError: the cache cannot be written.
     """
     level = this_level()

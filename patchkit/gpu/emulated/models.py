@@ -31,14 +31,14 @@ def head_size_of(path: Path) -> int | None:
     """Head size of the K cache; None if the file does not contain it.
 
     Raises:
-        MODEL_UNREADABLE: the file is not valid GGUF.
+        GGUF_BAD: the file is not valid GGUF.
     """
     try:
         metadata = load_gguf(path).metadata
     except GgufError as error:
         raise UsageError(
             f"{path.name} is not a readable model",
-            code="MODEL_UNREADABLE",
+            code="GGUF_BAD",
             where=error.where or Location(path=str(path)),
             why=f"{error.message}: {error.why}" if error.why else error.message,
             hint="--model takes the path of a GGUF file",

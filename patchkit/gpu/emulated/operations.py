@@ -85,7 +85,7 @@ def run_operations(session: Session, cases: Sequence[OperationCase]) -> Recorded
     """Run each case as a separate graph.
 
     Raises:
-        RECORDER_NOT_BUILT: the driver does not compile against this ggml.
+        NOT_BUILT: the driver does not compile against this ggml.
         RecordedRunFailed, RecordedRunHangs, RECORDER_MISCONFIGURED: the driver failed.
     """
     side = session.backend

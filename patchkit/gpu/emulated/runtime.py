@@ -72,7 +72,7 @@ def build_stub(compiler: Compiler) -> Path:
     """Build the folder with the stub runtime under each of its names; once per toolchain.
 
     Raises:
-        RECORDER_NOT_BUILT: the recorder's sources do not compile against these HIP headers.
+        NOT_BUILT: the recorder's sources do not compile against these HIP headers.
         CacheError: the cache cannot be written.
     """
     toolchain = compiler.toolchain
@@ -130,7 +130,7 @@ def build_driver(
     """Build a driver, linked against the ggml of ``programs``; ``source``: attention or operations driver.
 
     Raises:
-        RECORDER_NOT_BUILT: it does not compile against this ggml.
+        NOT_BUILT: it does not compile against this ggml.
         CacheError: the cache cannot be written.
     """
     argv = ["-std=c++17", "-O1", *_WARNINGS]
@@ -151,7 +151,7 @@ def build_model_driver(compiler: Compiler, tree: Path, programs: BuiltSide, stub
     """Build the driver that runs a model through libllama, between the HIP backend and the runtime.
 
     Raises:
-        RECORDER_NOT_BUILT: it does not compile against this llama.cpp.
+        NOT_BUILT: it does not compile against this llama.cpp.
         CacheError: the cache cannot be written.
     """
     argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
@@ -200,7 +200,7 @@ def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, wh
         refused = disk_error_from_tool(error, output.parent, f"building the recorder's {what}")
         raise refused or ToolchainError(
             f"the launch recorder's {what} does not compile with this toolchain",
-            code="RECORDER_NOT_BUILT",
+            code="NOT_BUILT",
             where=Location(path=str(_NATIVE / source)),
             why=error.why,
             hint="'patchkit doctor' shows the headers and the compiler that were used",

@@ -102,7 +102,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
     """Read a file of JSON lines.
 
     Raises:
-        VECTORS_MALFORMED: a line is not a vector, there is none, or the file cannot be read.
+        VECTORS_BAD: a line is not a vector, there is none, or the file cannot be read.
     """
     vectors: list[Vector] = []
     try:
@@ -113,7 +113,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
     except OSError as error:
         raise UsageError(
             "the vectors cannot be read",
-            code="VECTORS_MALFORMED",
+            code="VECTORS_BAD",
             where=Location(path=str(path)),
             why=error.strerror,
             hint="--vectors takes a file of JSON lines, described in docs/reference/emulator-files.md",
@@ -121,7 +121,7 @@ def load_vectors(path: Path) -> tuple[Vector, ...]:
     if not vectors:
         raise UsageError(
             "the file contains no vectors",
-            code="VECTORS_MALFORMED",
+            code="VECTORS_BAD",
             where=Location(path=str(path)),
             why="it is empty",
             hint="--vectors takes a file of JSON lines, described in docs/reference/emulator-files.md",
@@ -155,7 +155,7 @@ def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
 def _no_vector(why: str, path: Path, number: int) -> UsageError:
     return UsageError(
         "a line is not a valid vector",
-        code="VECTORS_MALFORMED",
+        code="VECTORS_BAD",
         where=Location(path=str(path), line=number),
         why=why,
         hint="docs/reference/emulator-files.md describes the format",
@@ -168,7 +168,7 @@ def run_vectors(
     """Run the vectors on the emulated GPU ``arch``; ``program`` is built by :func:`.emulator.build_alone`.
 
     Raises:
-        VECTORS_NOT_RUN: the program did not return a result for each of them.
+        VECTORS_BAD: the program did not return a result for each of them.
         ToolFailed, ToolCrashed, ToolTimeout: the program failed.
     """
     done = run_tool(
@@ -182,7 +182,7 @@ def run_vectors(
     if [name for name, _ in answers] != [vector.name for vector in vectors]:
         raise ToolchainError(
             f"{len(vectors)} vectors were to be run, but {len(answers)} results were returned",
-            code="VECTORS_NOT_RUN",
+            code="VECTORS_BAD",
             where=Location(path=str(program)),
             why=done.stderr.decode("utf-8", "replace")[-400:] or "it printed nothing",
         )

@@ -104,7 +104,7 @@ def run_attention(
 
     Raises:
         CaseAborted: the program crashed, in that case.
-        PROGRAM_OUTPUT_GARBLED: a case is missing, or a line is not one of the driver's.
+        PROGRAM_FAILED: a case is missing, or a line is not one of the driver's.
         The errors of :func:`run_program`; PROGRAM_FAILED if the device does not exist.
     """
     file = place.folder / f"{name}.cases"
@@ -135,7 +135,7 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Att
     """Parse the driver's output, one line per case, in the order of the cases.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: a line is missing or has another form.
+        PROGRAM_FAILED: a line is missing or has another form.
     """
     lines = text.splitlines()
     found = []
@@ -159,7 +159,7 @@ def parse_measured(text: str, cases: Sequence[Case], *, where: str) -> tuple[Att
         else:
             raise ToolchainError(
                 f"cannot parse the line of case {case}" if line else f"the line of case {case} is missing",
-                code="PROGRAM_OUTPUT_GARBLED",
+                code="PROGRAM_FAILED",
                 where=Location(path=where, line=number),
                 why=f"the line: {line[:160]!r}",
                 hint="run the command again; the output is kept in that file",

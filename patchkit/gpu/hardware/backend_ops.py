@@ -117,7 +117,7 @@ def run_mode(
     ``-j`` of later builds is not used, because it outputs rows in random order.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: it loaded other libraries than requested.
+        PROGRAM_FAILED: it loaded other libraries than requested.
         The errors of :func:`run_program`.
     """
     ran = run_program(
@@ -134,7 +134,7 @@ def run_mode(
     if sorted(loaded) != sorted(wanted) or loaded[0] != wanted[0]:
         raise ToolchainError(
             f"{PROGRAM} did not load the two backends to compare",
-            code="PROGRAM_OUTPUT_GARBLED",
+            code="PROGRAM_FAILED",
             where=Location(path=str(ran.stderr)),
             why=f"loaded: {', '.join(loaded) or 'none'}; wanted: {', '.join(wanted)}",
             hint=f"run it yourself to see its messages: {' '.join(ran.argv)}",
@@ -280,7 +280,7 @@ def parse_rows(text: str, *, where: str) -> tuple[Row, ...]:
     """The rows in order. Text printed before a row belongs to that row.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: there is no table, a column is missing, or a line is not a row.
+        PROGRAM_FAILED: there is no table, a column is missing, or a line is not a row.
     """
     lines = text.splitlines()
     begin = next((at for at, line in enumerate(lines) if line.startswith('"') and _HEADER in line), None)
@@ -321,7 +321,7 @@ def _row(values: Mapping[str, str], said: str, where: str) -> Row:
 def _garbled(where: str, line: int, what: str, text: str) -> ToolchainError:
     return ToolchainError(
         f"cannot parse the output of {PROGRAM}: {what}",
-        code="PROGRAM_OUTPUT_GARBLED",
+        code="PROGRAM_FAILED",
         where=Location(path=where, line=line or None),
         why=f"the line: {text[:160]!r}",
         hint="run the command again; its output is kept in that file",

@@ -27,7 +27,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     """Build the driver ``name`` for a side, once; ``tree`` has the headers.
 
     Raises:
-        DRIVER_NOT_BUILT: it does not compile against this upstream.
+        NOT_BUILT: it does not compile against this upstream.
         ToolMissing: there is no C++ compiler.
         CacheError: the cache cannot be written.
     """
@@ -47,7 +47,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
         except ToolFailed as error:
             raise ToolchainError(
                 f"patchkit's driver {name} does not compile against this upstream",
-                code="DRIVER_NOT_BUILT",
+                code="NOT_BUILT",
                 where=Location(path=str(source)),
                 why=error.why,
                 hint=error.hint,

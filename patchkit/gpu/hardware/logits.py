@@ -139,7 +139,7 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
 
     Raises:
         PROGRAM_FAILED: a file is truncated or of another scene.
-        PROGRAM_OUTPUT_GARBLED: the driver's output has another form.
+        PROGRAM_FAILED: the driver's output has another form.
     """
     argv = [str(driver), "compare", str(reference), str(other)]
     ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
@@ -147,12 +147,12 @@ def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, pla
 
 
 def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distance:
-    """Parse the output line of ``logits compare``. Raises PROGRAM_OUTPUT_GARBLED."""
+    """Parse the output line of ``logits compare``. Raises PROGRAM_FAILED."""
     match = _LINE.fullmatch(text)
     if match is None:
         raise ToolchainError(
             "cannot parse the comparison of two sets of logits",
-            code="PROGRAM_OUTPUT_GARBLED",
+            code="PROGRAM_FAILED",
             where=Location(path=where),
             why=f"it begins with: {text[:160]!r}",
             hint=f"the command was: {' '.join(argv)}" if argv else None,
@@ -201,7 +201,7 @@ def diverge(
     """Run with flash attention and compare with ``base``.
 
     Raises:
-        PROGRAM_OUTPUT_GARBLED: it printed no divergence; the base is truncated, or the text is too short.
+        PROGRAM_FAILED: it printed no divergence; the base is truncated, or the text is too short.
         The errors of :func:`run_program`.
     """
     argv = [
@@ -217,14 +217,14 @@ def diverge(
 
 
 def parse_divergence(text: str, *, where: str) -> Divergence:
-    """Parse the statistics that the program prints at its end. Raises PROGRAM_OUTPUT_GARBLED."""
+    """Parse the statistics that the program prints at its end. Raises PROGRAM_FAILED."""
     found = [pattern.search(text) for pattern in (_MEAN, _WORST, _PERPLEXITY, _BASE)]
     try:
         mean, worst, perplexity, base = (float(match[1]) for match in found if match is not None)
     except ValueError:
         raise ToolchainError(
             f"{PROGRAM} printed no divergence",
-            code="PROGRAM_OUTPUT_GARBLED",
+            code="PROGRAM_FAILED",
             where=Location(path=where),
             why=f"it ends with: {text[-160:]!r}",
             hint="the text needs at least 1024 tokens; its stderr is next to that file",

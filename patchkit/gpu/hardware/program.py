@@ -221,7 +221,7 @@ def run_program(
     If ``kept`` has an equal successful run, nothing is executed and the files of that run are restored.
 
     Raises:
-        PROGRAM_HUNG, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as documented.
+        PROGRAM_FAILED, PROGRAM_CRASHED, PROGRAM_FAILED, PROGRAM_OUT_OF_MEMORY, DEVICE_LOST: as documented.
         DISK_FULL: it could not write its output.
         ToolMissing, TOOL_NOT_STARTED: the program does not exist or cannot be started.
         CacheError: a file cannot be written.
@@ -261,7 +261,7 @@ def run_program(
                 if isinstance(error, ToolTimeout):
                     where = Location(path=str(err))
                     raise ToolchainError(
-                        error.message, code="PROGRAM_HUNG", where=where, why=_tail(err), hint=error.hint
+                        error.message, code="PROGRAM_FAILED", where=where, why=_tail(err), hint=error.hint
                     ) from error
                 raise
             except BaseException:  # Ctrl-C: the output so far is kept and marked as partial

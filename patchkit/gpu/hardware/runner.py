@@ -215,13 +215,13 @@ class _Failure:
 _KNOWN = (
     _Failure(
         words=("REMOTE HOST IDENTIFICATION HAS CHANGED",),
-        code="RUNNER_HOST_KEY_CHANGED",
+        code="RUNNER_KEY_UNKNOWN",
         message="the SSH host key of the remote machine has changed",
         hint="if it was reinstalled: ssh-keygen -R HOST, then ssh HOST to check and accept the new key",
     ),
     _Failure(
         words=("Host key verification failed", "No ED25519 host key is known", "host key is known for"),
-        code="RUNNER_HOST_KEY_UNKNOWN",
+        code="RUNNER_KEY_UNKNOWN",
         message="the SSH host key of the remote machine is unknown",
         hint="run ssh HOST once to check and accept its key",
     ),
@@ -353,7 +353,7 @@ class SshRunner:
 
         Raises:
             ToolTimeout: it was stopped there after ``timeout_s``.
-            RUNNER_UNREACHABLE, RUNNER_HOST_KEY_UNKNOWN and _CHANGED, RUNNER_AUTH_FAILED: cannot connect.
+            RUNNER_UNREACHABLE, RUNNER_KEY_UNKNOWN and _CHANGED, RUNNER_AUTH_FAILED: cannot connect.
             RUNNER_LOST: the connection was not restored in time; the job continues there.
             RUNNER_JOB_LOST: the job ended without a status.
             RUNNER_TOOL_MISSING, RUNNER_DISK_FULL, RUNNER_FAILED: a command on the machine failed.

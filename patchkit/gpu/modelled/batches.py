@@ -130,7 +130,7 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
 
     Raises:
         TIMING_RUN_FAILED: upstream cannot load the model, or a kernel failed on the emulated GPU.
-        CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
+        CompileFailed, NOT_BUILT: a unit or the driver does not compile.
         CacheError: the cache cannot be written.
     """
     compiler, side = recorder.compiler, recorder.side

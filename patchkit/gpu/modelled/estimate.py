@@ -49,7 +49,7 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
     """Measurements by prompt, generated tokens and depth; only rows with ``kv`` as the type of K and V.
 
     Raises:
-        BENCH_FILE_MIXED: the rows differ in build or settings.
+        BENCH_FILE_BAD: the rows differ in build or settings.
     """
     rows = [row for row in rows if (row.test.type_k, row.test.type_v) == (kv, kv)]
     runs = {(row.test.setting, row.test.flash, row.build) for row in rows}
@@ -59,7 +59,7 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
         )
         raise UsageError(
             f"{source} contains {len(runs)} different runs",
-            code="BENCH_FILE_MIXED",
+            code="BENCH_FILE_BAD",
             where=Location(path=source),
             why=details[:400],
             hint="put the rows of each build and setting into a separate file",
@@ -144,9 +144,9 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC: the profile does not exist.
         FIGURE_MISSING: a figure is neither in the profile nor given.
-        GgufError, MODEL_NOT_DESCRIBED: the file is not a model that can be estimated.
+        GgufError, MODEL_MISSING: the file is not a model that can be estimated.
         ConfigError, ErrorGroup, TENSOR_TYPE_UNKNOWN: the shape file is invalid.
-        BENCH_FILE_MISSING and similar, BenchUnreadable, BENCH_FILE_MIXED: the measurement is invalid.
+        BENCH_FILE_BAD and similar, BenchUnreadable, BENCH_FILE_BAD: the measurement is invalid.
     """
     profile = load_gpu(series.profiles, request.arch)
     peaks = peaks_of(profile, bandwidth=request.bandwidth, compute=request.compute)

@@ -308,7 +308,7 @@ def load_machine(profiles: Path, device: EmulatedDevice) -> Machine:
     if file.arch != device.arch:
         raise ConfigError(
             f"the timing file for {device.arch} has arch = '{file.arch}'",
-            code="PROFILE_MISMATCH",
+            code="PROFILE_BAD",
             where=document.locate(("arch",)),
             hint=f"write: arch = '{device.arch}'",
         )
@@ -317,7 +317,7 @@ def load_machine(profiles: Path, device: EmulatedDevice) -> Machine:
             if one.overlaps(other):
                 raise ConfigError(
                     f"timing file: the errors of {other} and of {one} overlap",
-                    code="CONFIG_BAD_VALUE",
+                    code="CONFIG_VALUE",
                     where=document.locate(("error", place)),
                     why="some kernels match both",
                     hint="remove one, or give each its own head_sizes",
@@ -388,7 +388,7 @@ def build_timing(compiler: Compiler) -> Path:
     """Build the timing program, once per toolchain.
 
     Raises:
-        TIMING_NOT_BUILT: the sources do not compile with this toolchain.
+        NOT_BUILT: the sources do not compile with this toolchain.
         CacheError: the cache cannot be written.
     """
     sources = sorted(_NATIVE.glob("*.cpp"))
@@ -411,7 +411,7 @@ def build_timing(compiler: Compiler) -> Path:
             refused = disk_error_from_tool(error, folder.parent, "building the timing model")
             raise refused or ToolchainError(
                 "the timing model does not compile with this toolchain",
-                code="TIMING_NOT_BUILT",
+                code="NOT_BUILT",
                 where=Location(path=str(_NATIVE)),
                 why=f"{error.message}: {error.why}",
                 hint="'patchkit doctor' shows the compiler that was used",

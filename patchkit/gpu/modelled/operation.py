@@ -203,7 +203,7 @@ def time_operation(
     """The modelled time of an operation; None if the backend has no kernel for it.
 
     Raises:
-        TIMING_RUN_FAILED, TRACE_UNREADABLE, TIMING_NOT_BUILT: recording or simulating it failed.
+        TIMING_RUN_FAILED, TRACE_UNREADABLE, NOT_BUILT: recording or simulating it failed.
         The errors of :meth:`Recorder.record`.
     """
     found = recorder.record(case)
@@ -218,7 +218,7 @@ def time_recorded(
     """The modelled time of a recorded operation.
 
     Raises:
-        TRACE_UNREADABLE, TIMING_NOT_BUILT: it cannot be simulated.
+        TRACE_UNREADABLE, NOT_BUILT: it cannot be simulated.
     """
     cold = cold_share(machine, case, repeated=repeated)
     heads = found.heads

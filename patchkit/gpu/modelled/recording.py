@@ -114,7 +114,7 @@ class Recorder:
 
         Raises:
             TIMING_RUN_FAILED: the program failed on the emulated GPU.
-            CompileFailed, RECORDER_NOT_BUILT: a unit or the driver does not compile.
+            CompileFailed, NOT_BUILT: a unit or the driver does not compile.
             CacheError: the cache cannot be written.
         """
         is_attention = isinstance(case, Case)

@@ -142,7 +142,7 @@ def _kind(whole: WholeModel, layer: int) -> tuple[object, ...]:
 
 
 def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
-    """Read all tensors of a GGUF file. ``path`` is used in messages. Raises MODEL_NOT_DESCRIBED."""
+    """Read all tensors of a GGUF file. ``path`` is used in messages. Raises MODEL_MISSING."""
     arch = header.metadata.get("general.architecture")
     count = header.metadata.get(f"{arch}.block_count")
     if not isinstance(arch, str) or not isinstance(count, int):
@@ -186,7 +186,7 @@ def whole_of_shape(path: Path) -> WholeModel:
 
     Raises:
         ConfigError, ErrorGroup: the file is invalid.
-        MODEL_NOT_DESCRIBED: it is unclear which layers have a tensor.
+        MODEL_MISSING: it is unclear which layers have a tensor.
     """
     stated = validate(load_toml(path), ShapeModel, what="shape file")
     kinds = tensor_kinds_by_name()
@@ -278,7 +278,7 @@ def _check(outside: Sequence[Stored], layers: Sequence[Sequence[Stored]], path: 
 def _not_described(path: Path, why: str) -> UsageError:
     return UsageError(
         f"cannot reduce {path.name} to a few layers",
-        code="MODEL_NOT_DESCRIBED",
+        code="MODEL_MISSING",
         where=Location(path=str(path)),
         why=why,
         hint="without --timeline, patchkit lists the model's operations itself",

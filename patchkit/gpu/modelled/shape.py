@@ -308,7 +308,7 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
     """Read a model from its GGUF header. ``path`` is used in messages.
 
     Raises:
-        MODEL_NOT_DESCRIBED: metadata that every language model has is missing or invalid.
+        MODEL_MISSING: metadata that every language model has is missing or invalid.
     """
     reader = _Metadata(header.metadata, path)
     count = reader.number("block_count")
@@ -360,7 +360,7 @@ class _Metadata:
         """The error that this model cannot be estimated."""
         return UsageError(
             f"cannot estimate {self._path.name}",
-            code="MODEL_NOT_DESCRIBED",
+            code="MODEL_MISSING",
             where=Location(path=str(self._path)),
             why=why,
             hint="--model takes the GGUF file of a language model, --shape a description of one",

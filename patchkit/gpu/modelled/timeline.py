@@ -179,7 +179,7 @@ def time_batches(
     """The modelled time of each test, by test name.
 
     Raises:
-        TRACE_UNREADABLE, TIMING_NOT_BUILT: a launch cannot be simulated.
+        TRACE_UNREADABLE, NOT_BUILT: a launch cannot be simulated.
     """
     readers = {
         test.name: BatchReader(recorded.runs[test.name], test, model, machine, peaks) for test in tests

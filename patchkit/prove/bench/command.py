@@ -67,11 +67,11 @@ def run_bench(
     """Build, measure what is missing, and compare.
 
     Raises:
-        MODEL_MISSING, MODEL_UNREADABLE: the model does not exist or is not a model.
+        MODEL_MISSING, GGUF_BAD: the model does not exist or is not a model.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         CANDIDATE_MISSING and the errors of building: see :func:`patchkit.prove.build.run_build`.
-        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder cannot be used for this measurement.
-        BENCH_FAILED and similar, BENCH_TESTS_UNASKED: a call failed; measurements up to there are kept.
+        BENCH_FOLDER_UNUSABLE: the folder cannot be used for this measurement.
+        BENCH_FAILED and similar, BENCH_FAILED: a call failed; measurements up to there are kept.
         CacheError: the disk is full or not writable.
     """
     if request.model is not None:

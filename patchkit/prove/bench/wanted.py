@@ -29,14 +29,14 @@ class WantedTest:
 
 
 def parse_tests(text: str) -> tuple[WantedTest, ...]:
-    """The tests, each once. Raises PICK_TEST_BAD."""
+    """The tests, each once. Raises USAGE_VALUE."""
     found = []
     for word in text.split(","):
         match = _WORD.fullmatch(word.strip())
         if match is None:
             raise UsageError(
                 f"'{word.strip()[:40]}' is not a test",
-                code="PICK_TEST_BAD",
+                code="USAGE_VALUE",
                 why="pp512: a prompt of 512 tokens; tg128: generate 128; pp512@d4096: at a depth of 4096",
                 hint=f"--tests {DEFAULT}",
             )

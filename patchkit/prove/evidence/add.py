@@ -107,14 +107,14 @@ def add_file(path: Path, series: SeriesDir, checker: Checker) -> CheckedFile:
 
     Raises:
         SERIES_INSTALLED: the series in use is part of the installed patchkit.
-        EVIDENCE_FILE_REFUSED: its folder evidence/ is a link.
+        EVIDENCE_REFUSED: its folder evidence/ is a link.
         CacheError: the disk is full or not writable. And as :func:`check_file`.
     """
     refuse_installed(series)
     if series.evidence.is_symlink():  # a pull request could make it a link to anywhere
         raise UsageError(
             "the folder evidence/ of the series is a symbolic link",
-            code="EVIDENCE_FILE_REFUSED",
+            code="EVIDENCE_REFUSED",
             where=Location(path=str(series.evidence)),
             why="the file would be written outside of the series",
             hint="replace the link by a folder",

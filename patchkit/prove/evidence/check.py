@@ -61,13 +61,13 @@ class Checker:
 
     def _whole(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for what, label in _broken(file):
-            yield _error(what, source, label, code="EVIDENCE_ROUNDS_WRONG", hint=_AGAIN)
+            yield _error(what, source, label, code="EVIDENCE_REFUSED", hint=_AGAIN)
         for one, other in itertools.combinations(file.arms, 2):
             if (one.tree == other.tree) != (dict(one.patches) == dict(other.patches)):
                 has = "one tree and two sets" if one.tree == other.tree else "two trees and one set"
                 what = f"arms '{one.name}' and '{other.name}' have {has} of patches"
                 why = "on one upstream the same patches give the same tree, and different ones another tree"
-                yield _error(what, source, "$.arms", code="EVIDENCE_TREE_FOREIGN", why=why, hint=_AGAIN)
+                yield _error(what, source, "$.arms", code="EVIDENCE_REFUSED", why=why, hint=_AGAIN)
 
     def _hashes(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         pin = next((each for each in self.lock.pins if each.build == file.build), None)
@@ -77,7 +77,7 @@ class Checker:
                 f"it was measured on {build_name(file.build)}, which is not in the lock",
                 source,
                 "$.build",
-                code="EVIDENCE_PIN_UNKNOWN",
+                code="EVIDENCE_REFUSED",
                 why=f"the lock has {known}",
                 hint="measure on one of these, or follow upstream first: patchkit bump",
             )
@@ -101,7 +101,7 @@ class Checker:
                 f"arm '{arm.name}' cannot be reproduced: {error.message}",
                 source,
                 label,
-                code="EVIDENCE_PATCH_FOREIGN",
+                code="EVIDENCE_REFUSED",
                 why=error.why or "its patches are not those of this series",
                 hint="patchkit list shows the patches",
             )
@@ -111,7 +111,7 @@ class Checker:
                 f"the lock does not record the patches of arm '{arm.name}' together",
                 source,
                 label,
-                code="EVIDENCE_PATCH_FOREIGN",
+                code="EVIDENCE_REFUSED",
                 why=f"{', '.join(sorted(arm.patches))} on {pin.name} for {' '.join(file.archs)}",
                 hint="record them: patchkit lock; or check the file where upstream's source is available",
             )
@@ -123,7 +123,7 @@ class Checker:
                     f"patch '{name}' of arm '{arm.name}' differs from the one in the series",
                     source,
                     label,
-                    code="EVIDENCE_PATCH_FOREIGN",
+                    code="EVIDENCE_REFUSED",
                     why=f"its digest is {digest[:12]}, in the lock {known[:12]}",
                     hint="it may have changed since the measurement: measure it again",
                 )
@@ -142,14 +142,14 @@ class Checker:
     def _possible(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for why in impossible_machine(file):
             what = "the machine is impossible"
-            yield _error(what, source, "$.machine", code="EVIDENCE_MACHINE_IMPOSSIBLE", why=why)
+            yield _error(what, source, "$.machine", code="EVIDENCE_REFUSED", why=why)
         pin = next(each for each in self.lock.pins if each.build == file.build)
         for why in impossible_day(file, pin, self.today):
-            yield _error("the date is impossible", source, "$.day", code="EVIDENCE_DAY_IMPOSSIBLE", why=why)
+            yield _error("the date is impossible", source, "$.day", code="EVIDENCE_REFUSED", why=why)
         for number, test in enumerate(file.tests):
             for why in impossible_times(test, self.profiles.get(file.machine.arch)):
                 what, label = f"the times of {test.name} are impossible", f"$.tests[{number}].rounds"
-                yield _error(what, source, label, code="EVIDENCE_TIMES_IMPOSSIBLE", why=why, hint=_AGAIN)
+                yield _error(what, source, label, code="EVIDENCE_REFUSED", why=why, hint=_AGAIN)
 
     def _figures(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         expected = verdicts_of(file.arms, file.tests)
@@ -158,7 +158,7 @@ class Checker:
                 f"it has {len(file.verdicts)} verdicts, but its rounds give {len(expected)}",
                 source,
                 "$.verdicts",
-                code="EVIDENCE_FIGURES_WRONG",
+                code="EVIDENCE_REFUSED",
                 why="every pair of arms that can be compared must be, in each test",
                 hint=_AGAIN,
             )
@@ -169,7 +169,7 @@ class Checker:
                     f"verdict {number}: '{name}' does not follow from the rounds",
                     source,
                     f"$.verdicts[{number}].{name}",
-                    code="EVIDENCE_FIGURES_WRONG",
+                    code="EVIDENCE_REFUSED",
                     why=f"the file has {getattr(stated, name)}, the rounds give {getattr(computed, name)}",
                     hint=_AGAIN,
                 )
@@ -184,7 +184,7 @@ class Checker:
                     f"its rounds of {test} are copied from {name}",
                     source,
                     "$.tests",
-                    code="EVIDENCE_COPIED",
+                    code="EVIDENCE_REFUSED",
                     why="their times vary together, which those of two measurements never do",
                     hint="submit each measurement once",
                 )
@@ -248,7 +248,7 @@ def _foreign(what: str, stated: str, known: str, source: str, label: str) -> Gat
         f"{what} has another tree than the series gives",
         source,
         label,
-        code="EVIDENCE_TREE_FOREIGN",
+        code="EVIDENCE_REFUSED",
         why=f"it is {stated[:12]}, in the lock {known[:12]}",
         hint="the series may have changed since the measurement: measure again",
     )

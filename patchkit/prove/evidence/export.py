@@ -198,7 +198,7 @@ def load_gate_measurement(path: Path) -> Measurement:
     except OSError as error:
         raise ConfigError(
             "gate bench has not measured this candidate",
-            code="EVIDENCE_ABSENT",
+            code="EVIDENCE_MISSING",
             where=Location(path=str(path)),
             why=error.strerror,
             hint="patchkit verify --gate bench --model MODEL.gguf",

@@ -153,7 +153,7 @@ def explain_case(
 
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no usable candidate.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no usable candidate.
         ToolchainMissing: there is no compiler.
         ToolchainError: upstream or the recorder does not build, or the executed code cannot be determined.
     """
@@ -293,7 +293,7 @@ def explain_paths(
 
     Raises:
         ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no usable candidate.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no usable candidate.
         ToolchainMissing, ToolchainError: no compiler, or upstream or the recorder does not build.
     """
     for name in (arch, *others):

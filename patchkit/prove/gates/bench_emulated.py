@@ -99,8 +99,8 @@ def complete_bench(
     Raises:
         BenchBroken: it does not finish on the candidate.
         BENCH_DEVICE_WRONG: it ran on another device.
-        PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`, BENCH_HELP_UNKNOWN,
-            BENCH_OUTPUT_UNREADABLE, EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
+        PROGRAM_FAILED and the others of :mod:`patchkit.gpu.hardware.program`, BENCH_FAILED,
+            EMULATION_UNREPORTED, DEVICE_MISSING: on the baseline.
         CacheError: the disk is full or not writable.
     """
     place = RunContext(folder=runs_folder(subject, "bench", machine), reporter=subject.reporter)
@@ -144,7 +144,7 @@ def _complete(
     if len(rows) != len(plan.lengths):
         raise ToolchainError(
             f"{_PROGRAM} printed {len(rows)} of {len(plan.lengths)} tests",
-            code="BENCH_OUTPUT_UNREADABLE",
+            code="BENCH_FAILED",
             why=f"its output is in {ran.stdout}",
         )
     emulation = load_report(report)

@@ -244,7 +244,7 @@ def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) 
     Raises:
         BackendOpsBroken: the candidate's run failed, the baseline's did not.
         DEVICE_MISSING: no device of that name, or another GPU.
-        PROGRAM_HUNG and the others of :mod:`patchkit.gpu.hardware.program`: on the baseline.
+        PROGRAM_FAILED and the others of :mod:`patchkit.gpu.hardware.program`: on the baseline.
         CacheError: the disk is full or not writable.
     """
     before, after = (_stage(tools, side) for side in (tools.sides.before, tools.sides.after))
@@ -312,7 +312,7 @@ def run_own(tools: Tools, cases: Sequence[Case]) -> tuple[list[OwnPair], tuple[s
 
     Raises:
         BackendOpsBroken: the candidate's run failed, the baseline's did not.
-        DRIVER_NOT_BUILT, and the errors of a run: on the baseline.
+        NOT_BUILT, and the errors of a run: on the baseline.
     """
     baseline = partial(_own, tools, tools.sides.before, tools.subject.baseline, "baseline")
     runnable, before, aborting = without_aborts(baseline, cases)
@@ -420,7 +420,7 @@ def _rows(runs: Sequence[ProgramRun], known: int) -> tuple[Row, ...]:
     if len(rows) != known:
         raise ToolchainError(
             f"test-backend-ops ran {len(rows)} of {known} cases",
-            code="PROGRAM_OUTPUT_GARBLED",
+            code="PROGRAM_FAILED",
             where=Location(path=str(runs[0].stdout)),
             why=f"it exited with status {max(run.status for run in runs)}; the rest of its output is missing",
             hint="run the command again",
@@ -537,7 +537,7 @@ def _halves(rows: tuple[Row, ...], ran: ProgramRun) -> tuple[tuple[Row, ...], tu
     if [row.case for row in before] != [row.case for row in after]:
         raise ToolchainError(
             "the rows of the two CPU backends are not for the same cases",
-            code="PROGRAM_OUTPUT_GARBLED",
+            code="PROGRAM_FAILED",
             where=Location(path=str(ran.stdout)),
             hint="run the command again",
         )

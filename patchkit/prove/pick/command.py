@@ -114,9 +114,9 @@ def run_pick(
 
     Raises:
         NOTHING_SELECTED: there is no patch to try.
-        MODEL_MISSING, MODEL_UNREADABLE, OPTIONS_CONTRADICT: a file is no model, or two models have one name.
+        MODEL_MISSING, GGUF_BAD, OPTIONS_CONTRADICT: a file is no model, or two models have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
-        BENCH_FOLDER_BUSY, BENCH_FOLDER_OTHER: the folder cannot be used for this measurement.
+        BENCH_FOLDER_UNUSABLE: the folder cannot be used for this measurement.
         An ErrorGroup of patches that could not be placed; the errors of building.
         MODEL_CHANGED: a model's file changed while it was measured.
         BENCH_FAILED and similar: a visit failed; measurements up to there are kept.
@@ -266,7 +266,7 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
         if not _is_text(path.name):
             raise UsageError(
                 f"the file name of a model is not UTF-8: {path.name!r}",
-                code="MODEL_UNREADABLE",
+                code="GGUF_BAD",
                 why="the journal and picked.toml identify models by name",
                 hint="rename the file",
             )
@@ -286,7 +286,7 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
 def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, str]]:
     """The stamp of each file, and then its hash, which takes seconds per gigabyte.
 
-    Raises MODEL_UNREADABLE, and OPTIONS_CONTRADICT if two are the same model, which would count twice.
+    Raises GGUF_BAD, and OPTIONS_CONTRADICT if two are the same model, which would count twice.
     """
     stamps: dict[str, FileStamp] = {}
     hashes: dict[str, str] = {}
@@ -296,7 +296,7 @@ def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, s
         except OSError as error:
             raise UsageError(
                 f"{path.name} cannot be read",
-                code="MODEL_UNREADABLE",
+                code="GGUF_BAD",
                 where=Location(path=str(path)),
                 why=error.strerror,
                 hint="--model must name a GGUF file",
@@ -324,7 +324,7 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
     if request.backend is None and archs == (PLAIN,):
         raise UsageError(
             "a GPU-independent series names no GPU to measure on",
-            code="HARDWARE_REFUSED",
+            code="OPTIONS_CONTRADICT",
             why="its patches are for every build, so the backend must be given",
             hint="--backend cpu or --backend cuda",
         )

@@ -137,7 +137,7 @@ def modelled_source(
     """The source for the one GPU of the candidate.
 
     Raises:
-        HARDWARE_REFUSED: there are several GPUs, or the tools for it are missing.
+        OPTIONS_CONTRADICT: there are several GPUs, or the tools for it are missing.
         TIMING_UNKNOWN: the GPU has no timing file.
     """
     archs = arms.whole.archs
@@ -145,7 +145,7 @@ def modelled_source(
     if len(archs) != 1 or toolchain is None or archs[0] not in (subject := arms.subject(())).profiles:
         raise UsageError(
             f"--emulated --modelled is for one GPU, not for {' and '.join(archs)}",
-            code="HARDWARE_REFUSED",
+            code="OPTIONS_CONTRADICT",
             hint="name one with --arch",
         )
     workspace = arms.workspace

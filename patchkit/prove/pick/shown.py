@@ -91,7 +91,7 @@ def _row(name: str, effect: EffectOnTest) -> _Row:
 
 
 def write_picture(report: PickReport, path: Path, form: PlotFormat) -> None:
-    """Draw the result into a file, completely or not at all. Raises PLOTTING_MISSING, CacheError."""
+    """Draw the result into a file, completely or not at all. Raises LIBRARY_MISSING, CacheError."""
     noise = {f"{one.model} {one.test}": (one.low, one.high) for one in report.picked.noise}
     rows = [row for row in _rows(report) if row[0] != "upstream twice"]
     about = "; ".join(line for line in report.conditions if line.startswith(("temperatures", "GPU clock")))

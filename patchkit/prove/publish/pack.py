@@ -37,7 +37,7 @@ def pack_store(
     tree. Existing entries are kept. An entry is complete when its record exists, which is written last.
 
     Raises:
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no candidate.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate.
         STORE_NOTHING_USED: the candidate was never verified in this cache folder.
         CacheError: the disk is full or not writable.
     """

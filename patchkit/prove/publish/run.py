@@ -112,11 +112,11 @@ def run_publish(
         PublishNothing: the candidate has no patch.
         PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
         RangeProofFailed: this candidate, or the one published on another pin, has undeclared differences.
-        PATCH_UNDOCUMENTED: the documentation of a patch is incomplete.
+        PATCH_BAD: the documentation of a patch is incomplete.
         EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence cannot be published.
         PUBLISH_CANDIDATE_MOVED, REF_MOVED: a branch was moved by another process.
         SIGNING_FAILED: there is a key, but git could not use it.
-        PushRemoteBad, PUSH_REMOTE_UNREAD, PUSH_WOULD_REPLACE, PUSH_REJECTED, PUSH_SHALLOW, PUSH_FAILED: it is
+        PushRemoteBad, PUSH_FAILED, PUSH_SHALLOW, PUSH_FAILED: it is
             published locally, and nothing changed on the remote.
         GitError, CacheError: git or the disk failed.
 

@@ -35,9 +35,9 @@ def read_pull(folder: Path, base: str, head: str, reporter: Reporter) -> Pull:
     """Resolve both names in the repository that contains ``folder`` and list the changes.
 
     Raises:
-        GATE_REPOSITORY_ABSENT: the folder is not in a repository.
-        GATE_REF_UNKNOWN: a name is not a commit here.
-        GATE_NO_COMMON_COMMIT: the histories are unrelated, or a shallow clone ends too early.
+        GATE_REPOSITORY_UNKNOWN: the folder is not in a repository.
+        GATE_REPOSITORY_UNKNOWN: a name is not a commit here.
+        GATE_REPOSITORY_UNKNOWN: the histories are unrelated, or a shallow clone ends too early.
         GATE_REPOSITORY_UNKNOWN: the head is neither this project nor llama.cpp.
         GitError: git failed.
     """
@@ -62,7 +62,7 @@ def _git_dir(folder: Path, reporter: Reporter) -> Path:
     if found.status != 0:
         raise GitError(
             f"{folder} is not in a git repository",
-            code="GATE_REPOSITORY_ABSENT",
+            code="GATE_REPOSITORY_UNKNOWN",
             where=Location(path=str(folder)),
             why=found.stderr.strip() or None,
             hint="name the clone: --repo DIR",
@@ -76,7 +76,7 @@ def _commit(repository: Repository, name: str, option: str) -> str:
     if commit is None:
         raise GitError(
             f"--{option} '{name}' is not a commit of this repository",
-            code="GATE_REF_UNKNOWN",
+            code="GATE_REPOSITORY_UNKNOWN",
             where=Location(path=str(repository.path)),
             why="no branch, tag or commit here has that name, or it was not fetched",
             hint=f"git fetch origin {name}, or give the full commit hash",
@@ -89,7 +89,7 @@ def _fork_point(repository: Repository, base: str, head: str) -> str:
     if found.status != 0:
         raise GitError(
             f"{base[:12]} and {head[:12]} have no common commit here",
-            code="GATE_NO_COMMON_COMMIT",
+            code="GATE_REPOSITORY_UNKNOWN",
             where=Location(path=str(repository.path)),
             why=found.stderr.strip() or "their histories are unrelated, or the clone is shallow",
             hint="git fetch --unshallow (in GitHub Actions: fetch-depth: 0)",

@@ -41,7 +41,7 @@ def judge_fork(
     """Regenerate the head's candidate, compare, and run the gates if the pull request changes it.
 
     Raises:
-        GATE_FORK_WITHOUT_BRANCH: the head carries no candidate, or is not based on a pin of the lock.
+        GATE_FORK_WRONG: the head carries no candidate, or is not based on a pin of the lock.
         ConfigError, SourceError, GitError, CacheError: the candidate cannot be made here.
     """
     pull, request = look.pull, look.request
@@ -127,7 +127,7 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
                 return Request(archs=archs, upstream=pin.name, only=patches, with_=with_)
     raise GitError(
         f"{pull.head[:12]} carries no candidate on a pin of the lock",
-        code="GATE_FORK_WITHOUT_BRANCH",
+        code="GATE_FORK_WRONG",
         where=Location(path=str(pull.repository.path)),
         why=f"pins: {', '.join(pin.name for pin in lock.pins)}; its commits have a trailer Patchkit-Id",
         hint="--head must contain the candidate; a shallow clone needs the history down to the pin",
@@ -145,7 +145,7 @@ def _is_own(path: str, own_files: Sequence[str]) -> bool:
 def _stray(path: str, what: str) -> GateError:
     return GateError(
         f"the fork {what} {path}, which no patch touches",
-        code="GATE_FORK_STRAY",
+        code="GATE_FORK_WRONG",
         where=Location(path=path),
         why="it is not part of the candidate, so no gate checks it",
         hint="make it a patch of the series, or declare it as the fork's own: --own PATTERN",
@@ -170,7 +170,7 @@ def _not_regenerated(path: str, theirs: bytes, written: WrittenCandidate) -> Gat
         given = f"mode {written.plan.modes.get(path, 'unchanged from upstream')}"
     return GateError(
         f"{path} differs from what the series gives",
-        code="GATE_FORK_NOT_REGENERATED",
+        code="GATE_FORK_WRONG",
         where=Location(path=path, line=line, label=patches),
         why=f"the series gives: {given or 'an empty line'}",
         hint="change the patch in the series, and carry the result of patchkit apply",

@@ -24,7 +24,7 @@ def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
         if was is not None and _identity(was) != _identity(pin):
             yield ConfigError(
                 f"{pin.name} is tree {pin.tree[:12]} in the head but {was.tree[:12]} before",
-                code="GATE_PIN_REWRITTEN",
+                code="GATE_LOCK_WRONG",
                 where=pin.where or Location(path="patches/upstream.lock"),
                 why="a build of upstream has one tree and one commit; nothing was downloaded",
                 hint="restore the pin; to replace a wrong one, remove and add it again in two pull requests",
@@ -68,7 +68,7 @@ def _described(side: SeriesSide, target: AffectedCandidate) -> ConfigError | Non
             return None
         return ConfigError(
             f"the lock's result for {target.name} is from other files",
-            code="GATE_LOCK_OUTDATED",
+            code="GATE_LOCK_WRONG",
             where=[recorded.where or Location(path="patches/upstream.lock"), *places],
             why="an input of the candidate changed, but the lock still records the old one",
             hint=_command(target),
@@ -80,7 +80,7 @@ def _described(side: SeriesSide, target: AffectedCandidate) -> ConfigError | Non
     places = [place for one in others for place in _changed(side, one)]
     return ConfigError(
         f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
-        code="GATE_LOCK_UNRECORDED",
+        code="GATE_LOCK_WRONG",
         where=[Location(path="patches/upstream.lock"), *dict.fromkeys(places)],
         why="the lock must record the result of every candidate",
         hint="patchkit lock --all" if places else _command(target),
@@ -118,7 +118,7 @@ def check_recorded(target: AffectedCandidate, actual: Result) -> Iterator[Config
             yield ConfigError(
                 f"{target.name}: the lock records {what} {recorded_hash[:12]}, but its files give "
                 f"{actual_hash[:12]}",
-                code="GATE_LOCK_UNTRUE",
+                code="GATE_LOCK_WRONG",
                 where=recorded.where or Location(path="patches/upstream.lock"),
                 why="the row was edited by hand or written by another patchkit; no gate ran on either",
                 hint=_command(target),
@@ -134,7 +134,7 @@ def stale_results(side: SeriesSide) -> Iterator[ConfigError]:
             yield ConfigError(
                 f"the lock has a result for {'+'.join(result.archs)} on {build_name(result.build)}, "
                 f"but the head does not have {', '.join(gone)}",
-                code="GATE_LOCK_OUTDATED",
+                code="GATE_LOCK_WRONG",
                 where=result.where or Location(path="patches/upstream.lock"),
                 hint="patchkit lock --all",
             )

@@ -74,7 +74,7 @@ def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
     """Read the changes.
 
     Raises:
-        GATE_REPOSITORY_ABSENT, GATE_REF_UNKNOWN, GATE_NO_COMMON_COMMIT, GATE_REPOSITORY_UNKNOWN: there is
+        GATE_REPOSITORY_UNKNOWN: there is
             nothing to judge.
         GitError: git failed.
     """

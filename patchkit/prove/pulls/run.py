@@ -43,7 +43,7 @@ def run_gate(
 
     Raises:
         ConfigError: the series of the *fork point* is invalid.
-        GATE_FORK_WITHOUT_BRANCH: the fork has no candidate.
+        GATE_FORK_WRONG: the fork has no candidate.
         CacheError, GitError: the disk or git failed.
     """
     if look.pull.kind == "fork":

@@ -31,7 +31,7 @@ def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None)
     ``neutral`` replaces paths of this machine in a file's bytes.
 
     Raises:
-        EVIDENCE_ABSENT: there is no report.
+        EVIDENCE_MISSING: there is no report.
         EvidenceUnreadable, EvidenceMalformed, EvidenceContradicts: ``verify`` did not write this.
         CacheError: reading failed.
     """
@@ -40,7 +40,7 @@ def load_evidence(folder: Path, neutral: Callable[[bytes], bytes] | None = None)
     if not is_there:
         raise UsageError(
             f"no evidence of patchkit verify in {folder}",
-            code="EVIDENCE_ABSENT",
+            code="EVIDENCE_MISSING",
             where=Location(path=str(folder / REPORT)),
             why="this file does not exist",
             hint="create it with: patchkit verify --no-gpu --arch gfx1151; patchkit status lists candidates",
@@ -72,7 +72,7 @@ def parse_evidence(files: Mapping[str, bytes], folder: str) -> Run:
     """Parse the files of a folder, by name; raises as :func:`load_evidence` except for the disk."""
     if REPORT not in files:
         raise UsageError(
-            f"no {REPORT} in {folder}", code="EVIDENCE_ABSENT", hint="create it with patchkit verify"
+            f"no {REPORT} in {folder}", code="EVIDENCE_MISSING", hint="create it with patchkit verify"
         )
     source = f"{folder}/{REPORT}"
     report = parse_model(files[REPORT], RunFile, source)

@@ -62,8 +62,8 @@ def find_evidence(
     For a candidate also its branch, because evidence belongs to a tree, and two candidates can have the same.
 
     Raises:
-        EVIDENCE_ABSENT: ``where`` is neither a folder nor a branch.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN: there is no such candidate.
+        EVIDENCE_MISSING: ``where`` is neither a folder nor a branch.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is no such candidate.
     """
     with contextlib.suppress(OSError):  # a name may be too long for a file
         if where is not None and Path(where).is_dir():
@@ -72,7 +72,7 @@ def find_evidence(
     if where is not None and branch is None:
         raise UsageError(
             f"'{where}' is neither a folder nor the branch of a candidate",
-            code="EVIDENCE_ABSENT",
+            code="EVIDENCE_MISSING",
             hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
         )
     if branch is not None:
@@ -93,7 +93,7 @@ def read_evidence(
 ) -> Run:
     """Read the evidence in a folder, by default with paths of this machine replaced.
 
-    ``of`` is the branch of the candidate that it should be of. Raises EVIDENCE_ABSENT if it is of another
+    ``of`` is the branch of the candidate that it should be of. Raises EVIDENCE_MISSING if it is of another
     candidate, and the errors of :func:`patchkit.prove.report.evidence.load_evidence`.
     """
     names = _names(workspace, environ)
@@ -104,7 +104,7 @@ def read_evidence(
         words += arch_options(archs.split("+"), workspace.series.profiles)
         raise UsageError(
             f"no evidence of {of}: the evidence of its tree is of {evidence.branch}",
-            code="EVIDENCE_ABSENT",
+            code="EVIDENCE_MISSING",
             where=Location(path=str(folder)),
             why="both candidates have the same tree, and the other one was verified last",
             hint=shlex.join(["patchkit", "verify", *words, "--upstream", pin]),

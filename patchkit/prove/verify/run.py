@@ -160,8 +160,8 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
     Raises:
         UnknownGate: a name in ``only`` is no gate.
         STORE_PLACE_BAD: ``PATCHKIT_STORE`` does not name a store.
-        CANDIDATE_MISSING, CANDIDATE_BROKEN, CANDIDATE_PATCH_UNKNOWN: there is nothing to verify.
-        ToolchainMissing, SDK_COMPILER_LACKS_ARCH: no compiler, or none for these GPUs.
+        CANDIDATE_MISSING, CANDIDATE_STALE: there is nothing to verify.
+        ToolchainMissing, SDK_UNUSABLE: no compiler, or none for these GPUs.
         ToolchainError, CacheError: a gate could not run; the evidence has the reason and the results of the
             gates before it.
     """

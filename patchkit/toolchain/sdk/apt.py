@@ -68,7 +68,7 @@ class _Cause(NamedTuple):
 _CAUSES = (
     _Cause(
         words=_SIGNATURE,
-        code="SDK_SIGNATURE_BAD",
+        code="SDK_PACKAGE_DAMAGED",
         message="{what} is not signed by a key that this machine trusts",
         hint="update the keys (package debian-archive-keyring), or use another mirror",
     ),
@@ -80,7 +80,7 @@ _CAUSES = (
     ),
     _Cause(
         words=_UNREACHABLE,
-        code="SDK_MIRROR_UNREACHABLE",
+        code="SDK_PACKAGES_UNAVAILABLE",
         message="cannot reach the mirror of {what}",
         hint="check the network, the proxy, and that apt-get update works",
     ),
@@ -115,7 +115,10 @@ def apt_error(done: Completed, what: str, folder: Path) -> PatchkitError:
                 cause.message.format(what=what), code=cause.code, why=_short(lines), hint=cause.hint
             )
     return ToolchainError(
-        f"apt failed while fetching {what}", code="SDK_APT_FAILED", why=failure.why, hint=failure.hint
+        f"apt failed while fetching {what}",
+        code="SDK_PACKAGES_UNAVAILABLE",
+        why=failure.why,
+        hint=failure.hint,
     )
 
 
@@ -158,8 +161,7 @@ class Client:
         """Fetch and verify the package index; ``what`` is its name in messages.
 
         Raises:
-            SDK_SIGNATURE_BAD, SDK_MIRROR_UNREACHABLE, SDK_PACKAGE_MISSING, SDK_PACKAGES_SLOW,
-                SDK_APT_FAILED: apt failed.
+            SDK_PACKAGE_DAMAGED, SDK_PACKAGES_UNAVAILABLE, SDK_PACKAGE_MISSING: apt failed.
             CacheError: a disk operation failed.
         """
         self._run(["apt-get", "update"], what, _UPDATE_S)
@@ -220,7 +222,7 @@ class Client:
         except ToolTimeout as error:
             raise SourceError(
                 f"timed out fetching {what} after {timeout_s:g} s",
-                code="SDK_PACKAGES_SLOW",
+                code="SDK_PACKAGES_UNAVAILABLE",
                 why=error.why,
                 hint="try again later",
             ) from error
@@ -239,7 +241,7 @@ def make_client(folder: Path, sources: str, *, environ: Mapping[str, str], repor
         reporter: receives the commands.
 
     Raises:
-        SDK_APT_MISSING: apt is not installed.
+        SDK_PACKAGES_UNAVAILABLE: apt is not installed.
     """
     settings = [line for line in read_apt_config(["dump"], reporter).splitlines() if _KEPT.fullmatch(line)]
     own = {
@@ -281,7 +283,7 @@ def read_apt_config(arguments: list[str], reporter: Reporter) -> str:
     """The output of ``apt-config``: the machine's own settings.
 
     Raises:
-        SDK_APT_MISSING: apt is not installed.
+        SDK_PACKAGES_UNAVAILABLE: apt is not installed.
     """
     try:
         done = run_tool(["apt-config", *arguments], timeout_s=_ANSWER_S, reporter=reporter)
@@ -293,7 +295,7 @@ def read_apt_config(arguments: list[str], reporter: Reporter) -> str:
 def _no_apt(program: str) -> ToolchainError:
     return ToolchainError(
         f"{program} is not installed on this machine",
-        code="SDK_APT_MISSING",
+        code="SDK_PACKAGES_UNAVAILABLE",
         why="the SDK consists of Debian packages, which are downloaded and verified by apt",
         hint="use a Debian machine or container, or install ROCm and set ROCM_PATH",
     )

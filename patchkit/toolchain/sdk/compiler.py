@@ -85,15 +85,15 @@ def obtain_compiler(
         rejections: why installed compilers were rejected, for the message.
 
     Raises:
-        SDK_COMPILER_UNAVAILABLE: the suites have no clang.
-        SDK_COMPILER_TOO_OLD: the suites have only older versions.
+        SDK_PACKAGES_UNAVAILABLE: the suites have no clang.
+        SDK_UNUSABLE: the suites have only older versions.
     """
     numbers = [int(name[6:]) for name in client.names("clang-") if re.fullmatch(r"clang-\d+", name)]
     what = "the compiler"
     if not numbers:
         raise ToolchainError(
             "no usable clang is installed, and the machine's suites have none",
-            code="SDK_COMPILER_UNAVAILABLE",
+            code="SDK_PACKAGES_UNAVAILABLE",
             why="; ".join(rejections) or None,
             hint="install clang, lld and llvm of the same version, or add a suite that has them",
         )
@@ -101,7 +101,7 @@ def obtain_compiler(
     if newest < max(minimum, at_least):
         raise ToolchainError(
             f"the newest available clang is {newest}; {max(minimum, at_least)} or newer is required",
-            code="SDK_COMPILER_TOO_OLD",
+            code="SDK_UNUSABLE",
             why="; ".join(rejections) or f"the device libs are of LLVM {at_least}",
             hint="add a suite with a newer clang to apt's sources (backports or updates)",
         )

@@ -224,7 +224,7 @@ def _check_size(wanted: tuple[AvailablePackage, ...], pins: Pins) -> None:
         largest = max(wanted, key=lambda one: one.size)
         raise SourceError(
             f"the packages have {total / 1e6:.0f} MB; the limit is {pins.download_limit / 1e6:.0f} MB",
-            code="SDK_DOWNLOAD_TOO_BIG",
+            code="SDK_PACKAGES_UNAVAILABLE",
             why=f"the largest is {largest.name} with {largest.size / 1e6:.0f} MB",
             hint="the suite has changed its packages; try another with --suite",
         )
@@ -238,7 +238,7 @@ def _check(new: Path, fetched: _Fetched, pins: Pins) -> tuple[str, Path, str]:
         part = "HIP headers" if found is None else "device libs"
         raise ToolchainError(
             f"no {part} found in the unpacked packages",
-            code="SDK_VERSIONS_DISAGREE",
+            code="SDK_UNUSABLE",
             why="the layout of the packages is unknown to patchkit",
             hint="the suite has changed its packages; try another with --suite",
         )

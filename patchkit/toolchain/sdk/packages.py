@@ -23,7 +23,7 @@ def unpack(
 
     Raises:
         SDK_PACKAGE_DAMAGED: a file is not a package or not in ``wanted``, or a wanted one is missing.
-        SDK_APT_MISSING: dpkg-deb is not installed.
+        SDK_PACKAGES_UNAVAILABLE: dpkg-deb is not installed.
         CacheError: a disk operation failed.
     """
     expected = {(one.name, one.version) for one in wanted}
@@ -62,7 +62,7 @@ def _run(argv: list[str], file: Path, reporter: Reporter) -> bytes:
     except ToolMissing as error:
         raise ToolchainError(
             "dpkg-deb is not installed on this machine",
-            code="SDK_APT_MISSING",
+            code="SDK_PACKAGES_UNAVAILABLE",
             why="it is needed to unpack the SDK's packages",
             hint="install the package dpkg, or use a Debian machine or container",
         ) from error

@@ -47,14 +47,14 @@ def load_pins(path: Path = PINS_FILE) -> Pins:
     """Read the pins.
 
     Raises:
-        SDK_PINS_BROKEN: the file cannot be read, is not TOML, or lacks a key.
+        SDK_UNUSABLE: the file cannot be read, is not TOML, or lacks a key.
     """
     try:
         return Pins.model_validate(tomllib.loads(path.read_text("utf-8")))
     except (OSError, ValueError) as error:
         raise ConfigError(
             "cannot read the pins of the SDK",
-            code="SDK_PINS_BROKEN",
+            code="SDK_UNUSABLE",
             where=Location(path=str(path)),
             why=str(error),
             hint="the file is part of patchkit: reinstall patchkit, or restore the file with git checkout",

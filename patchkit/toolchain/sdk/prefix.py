@@ -116,7 +116,7 @@ def current_prefix(cache_root: Path) -> Prefix | None:
     """The installed prefix; None if there is none.
 
     Raises:
-        SDK_PREFIX_DAMAGED: a part is missing, or the installed compiler that it uses.
+        SDK_UNUSABLE: a part is missing, or the installed compiler that it uses.
     """
     link = sdk_folder(cache_root) / "current"
     try:
@@ -156,7 +156,7 @@ def write_record(path: Path, record: Record) -> None:
 def _damaged(path: Path, why: str) -> ToolchainError:
     return ToolchainError(
         "the SDK prefix is damaged",
-        code="SDK_PREFIX_DAMAGED",
+        code="SDK_UNUSABLE",
         where=Location(path=str(path)),
         why=why,
         hint="install it again: patchkit sdk install",

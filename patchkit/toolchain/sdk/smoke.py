@@ -58,8 +58,8 @@ def smoke(
         reporter: receives the commands.
 
     Raises:
-        SDK_CXX_HEADERS_MISSING: the machine has no C++ headers.
-        SDK_SMOKE_FAILED: compiling or linking failed.
+        SDK_PACKAGES_UNAVAILABLE: the machine has no C++ headers.
+        SDK_UNUSABLE: compiling or linking failed.
     """
     flags = [*flags, "-w"]  # warnings of vendor headers do not matter here
     _compile(clang, [*flags, "-c", "-o", "smoke.o", "-"], _PROGRAM, scratch, reporter)
@@ -99,13 +99,13 @@ def _compile(
         if missing:
             raise ToolchainError(
                 "this machine has no C++ standard library headers",
-                code="SDK_CXX_HEADERS_MISSING",
+                code="SDK_PACKAGES_UNAVAILABLE",
                 why=missing[0],
                 hint="install a C++ compiler (Debian, Ubuntu: apt install g++) and run the command again",
             ) from error
         raise ToolchainError(
             "the new prefix failed to compile a HIP kernel, and was removed",
-            code="SDK_SMOKE_FAILED",
+            code="SDK_UNUSABLE",
             where=Location(path=str(clang)),
             why=why,
             hint=error.hint,

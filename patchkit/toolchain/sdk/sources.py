@@ -53,7 +53,7 @@ def choose_mirror(entries: tuple[AptSource, ...]) -> AptSource:
     """The first entry for Debian's main archive.
 
     Raises:
-        SDK_MIRROR_MISSING: no entry is for it.
+        SDK_PACKAGES_UNAVAILABLE: no entry is for it.
     """
     for entry in entries:
         of_main = all(_MAIN_SUITE.fullmatch(suite) for suite in entry.suites)
@@ -62,7 +62,7 @@ def choose_mirror(entries: tuple[AptSource, ...]) -> AptSource:
     named = sorted({suite for entry in entries for suite in entry.suites})
     raise ToolchainError(
         "no Debian mirror in the apt sources of this machine",
-        code="SDK_MIRROR_MISSING",
+        code="SDK_PACKAGES_UNAVAILABLE",
         why=f"the sources have the suites {', '.join(named)}" if named else "there are no apt sources",
         hint="the SDK consists of Debian packages: use a Debian machine or container, or install ROCm",
     )
@@ -72,7 +72,7 @@ def load_entries(main: Path, parts: Path) -> tuple[AptSource, ...]:
     """All entries in apt's order: the main file, then the files of the folder by name.
 
     Raises:
-        SDK_APT_SOURCE_BAD: a file cannot be read, or is not text.
+        SDK_PACKAGES_UNAVAILABLE: a file cannot be read, or is not text.
     """
     paths = [main] if main.is_file() else []
     if parts.is_dir():
@@ -84,7 +84,7 @@ def load_entries(main: Path, parts: Path) -> tuple[AptSource, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise ToolchainError(
                 f"cannot read a file of the apt sources: {error}",
-                code="SDK_APT_SOURCE_BAD",
+                code="SDK_PACKAGES_UNAVAILABLE",
                 where=Location(path=str(path)),
                 hint=f"check the file with: ls -l {path}",
             ) from error

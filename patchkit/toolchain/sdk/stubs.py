@@ -70,7 +70,7 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
     """Build stubs for the libraries that CMake package files name and that are missing; returns sonames.
 
     Raises:
-        SDK_STUBS_UNKNOWN: the package files name no library, or the headers declare no function.
+        SDK_UNUSABLE: the package files name no library, or the headers declare no function.
         ToolchainError: the compiler failed.
         CacheError: a disk operation failed.
     """
@@ -78,7 +78,7 @@ def build_stubs(root: Path, clang: Path, reporter: Reporter) -> tuple[str, ...]:
     if not libraries:
         raise ToolchainError(
             "the CMake package files name no shared library",
-            code="SDK_STUBS_UNKNOWN",
+            code="SDK_UNUSABLE",
             where=Location(path=str(root)),
             why="their format is unknown to patchkit",
             hint="report this to patchkit: the suite has changed its packages",
@@ -151,7 +151,7 @@ def _functions_of(library: Library, root: Path) -> frozenset[str]:
     if not functions:
         raise ToolchainError(
             f"the headers declare no function of {library.soname}",
-            code="SDK_STUBS_UNKNOWN",
+            code="SDK_UNUSABLE",
             where=Location(path=str(root / "include" / folder)),
             hint="report this to patchkit: the suite has changed its packages",
         )

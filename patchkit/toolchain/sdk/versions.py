@@ -76,13 +76,13 @@ def check_bitcode(device_libs: Path, clang: str) -> None:
     """Check that clang (a version) can read the device libs.
 
     Raises:
-        SDK_BITCODE_TOO_NEW: the device libs are of a newer LLVM.
+        SDK_UNUSABLE: the device libs are of a newer LLVM.
     """
     written_by = bitcode_llvm(device_libs)
     if written_by is not None and written_by > leading_number(clang):
         raise ToolchainError(
             f"clang {clang} cannot read the device libs of LLVM {written_by}",
-            code="SDK_BITCODE_TOO_NEW",
+            code="SDK_UNUSABLE",
             where=Location(path=str(device_libs)),
             why="only the LLVM version that wrote bitcode, and newer ones, can read it",
             hint=f"install clang-{written_by}, lld-{written_by} and llvm-{written_by}, or newer versions",
@@ -101,7 +101,7 @@ def check_majors(
         where: the prefix, for the message.
 
     Raises:
-        SDK_VERSIONS_DISAGREE: a part has another major version.
+        SDK_UNUSABLE: a part has another major version.
     """
     major = leading_number(hip)
     allowed = {major, *accepted.get(str(major), ())}
@@ -109,7 +109,7 @@ def check_majors(
     if wrong:
         raise ToolchainError(
             f"the HIP headers are {hip}, but " + ", ".join(f"the {n} are {v}" for n, v in wrong.items()),
-            code="SDK_VERSIONS_DISAGREE",
+            code="SDK_UNUSABLE",
             where=Location(path=str(where)),
             why=f"known to work with HIP {major}: {', '.join(str(one) for one in sorted(allowed))}",
             hint="the suite may be in the middle of a transition: try again later, or with --suite",

@@ -77,9 +77,9 @@ def test_accepted_by_name_it_is_made_and_said(faulty):
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        (FAULT.format(id="twin-scale", patch="") * 2, "FAULT_DUPLICATE"),
-        (FAULT.format(id="twin-scale", patch='patch = "demo-twins"'), "PATCH_REFERENCE"),
-        (FAULT.format(id="twin-scale", patch="patches = 1"), "CONFIG_UNKNOWN_KEY"),
+        (FAULT.format(id="twin-scale", patch="") * 2, "FAULT_BAD"),
+        (FAULT.format(id="twin-scale", patch='patch = "demo-twins"'), "PATCH_BAD"),
+        (FAULT.format(id="twin-scale", patch="patches = 1"), "CONFIG_VALUE"),
     ],
 )
 def test_a_fault_that_is_not_in_order_is_refused_with_its_place(world, text, code):

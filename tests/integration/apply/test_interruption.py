@@ -180,7 +180,7 @@ def test_a_checkout_that_is_refused_leaves_the_branch(world, tmp_path):
     (tmp_path / "mine" / "file").write_text("mine")
     done = world.run("apply", "--arch", "gfx1151", "--checkout", str(tmp_path / "mine"))
     assert done.returncode == 5
-    assert "CHECKOUT_FOREIGN" in done.stderr
+    assert "CHECKOUT_UNUSABLE" in done.stderr
     assert REF not in world.refs()
 
 

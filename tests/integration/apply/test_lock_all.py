@@ -156,4 +156,4 @@ def test_what_somebody_else_writes_meanwhile_is_not_lost(locked) -> None:
 @pytest.mark.parametrize("more", [("--arch", "gfx1151"), ("--upstream", "b1"), ("--with", "demo-twin")])
 def test_all_is_not_narrowed(more: tuple[str, str], capsys) -> None:
     assert main(["lock", "--all", *more]) == ExitCode.USAGE
-    assert f"error[LOCK_ALL_NARROWED]: --all cannot be combined with {more[0]}" in capsys.readouterr().err
+    assert f"error[OPTIONS_CONTRADICT]: --all cannot be combined with {more[0]}" in capsys.readouterr().err

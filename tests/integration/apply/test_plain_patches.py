@@ -111,7 +111,7 @@ def test_a_profile_can_leave_it_out(world) -> None:
 def test_it_must_say_what_it_is_for_before_its_result_is_recorded(world) -> None:
     refused = world.run("lock", "--arch", "gfx1151")
     assert refused.returncode == 2
-    assert "PATCH_UNDOCUMENTED" in refused.stderr
+    assert "PATCH_BAD" in refused.stderr
     for key in ("why", "links", "without", "expected"):
         assert f"{key} = " in refused.stderr
     add(world, WHOLE)

@@ -131,7 +131,7 @@ def test_a_patch_that_does_not_say_everything_is_not_published(ready, report, pu
     made = report()
     path = ready.series / "patches/0002-demo-twin/patch.toml"
     path.write_text(path.read_text().replace('why = "The twin needs another scale."\n', ""))
-    with refused("PATCH_UNDOCUMENTED"):
+    with refused("PATCH_BAD"):
         publish(made)
     assert PROVEN not in ready.refs()
 
@@ -352,7 +352,7 @@ def test_a_push_brings_branch_and_evidence(ready, report, publish, remote: Path)
 def test_a_push_replaces_only_what_it_was_asked_to(ready, report, publish, remote: Path) -> None:
     first = publish(report(), push=str(remote))
     made = report(resources="not run")
-    with refused("PUSH_WOULD_REPLACE") as caught:
+    with refused("PUSH_FAILED") as caught:
         publish(made, push=str(remote))
     assert f"{PROVEN} at {first.tip[:12]}" in (caught.value.why or "")
     assert f"{len(GATES)} gates passed" in (caught.value.why or "")
@@ -368,7 +368,7 @@ def test_what_somebody_else_pushed_is_shown_and_kept(ready, report, publish, rem
     who = ("-c", "user.name=x", "-c", "user.email=x@y")
     theirs = ready.git(*who, "commit-tree", "-m", "x", tree, at=remote)
     ready.git("update-ref", PROVEN, theirs, at=remote)
-    with refused("PUSH_WOULD_REPLACE") as caught:
+    with refused("PUSH_FAILED") as caught:
         publish(report(), push=str(remote))
     assert "pushed from elsewhere" in (caught.value.why or "")
     assert ready.git("rev-parse", PROVEN, at=remote) == theirs
@@ -379,7 +379,7 @@ def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: 
     hook.parent.mkdir(exist_ok=True)
     hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
     hook.chmod(0o755)
-    with refused("PUSH_REJECTED") as caught:
+    with refused("PUSH_FAILED") as caught:
         publish(report(), push=str(remote))
     assert "not today" in (caught.value.why or "")
     assert "patchkit" not in ready.git("for-each-ref", at=remote)
@@ -389,7 +389,7 @@ def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: 
 @pytest.mark.parametrize(
     ("url", "kind"),
     [
-        ("/nowhere/at/all.git", "PUSH_REMOTE_UNREAD"),
+        ("/nowhere/at/all.git", "PUSH_FAILED"),
         ("ext::sh -c true", PushRemoteBad.code),
         ("-x", PushRemoteBad.code),
     ],
@@ -397,7 +397,7 @@ def test_a_remote_that_refuses_keeps_everything(ready, report, publish, remote: 
 def test_a_remote_that_is_none(ready, report, publish, url: str, kind: str) -> None:
     with refused(kind):
         publish(report(), push=url)
-    assert (PROVEN in ready.refs()) == (kind == "PUSH_REMOTE_UNREAD")
+    assert (PROVEN in ready.refs()) == (kind == "PUSH_FAILED")
 
 
 @pytest.fixture
@@ -451,7 +451,7 @@ def test_a_push_error_of_another_kind_is_told(report, publish, remote: Path) -> 
     (remote / "objects").write_text("")
     with pytest.raises(GitError, match="nothing was") as caught:
         publish(report(), push=str(remote))
-    assert caught.value.code in {"PUSH_FAILED", "PUSH_REJECTED", "PUSH_REMOTE_UNREAD"}
+    assert caught.value.code == "PUSH_FAILED"
 
 
 @pytest.fixture
@@ -522,4 +522,4 @@ def test_the_command_publishes_what_the_policy_lets_it(ready) -> None:
     assert "already published: patchkit/gfx1151/b1" in again.stdout
     alone = ready.run(*argv, "--push", "somewhere")
     assert alone.returncode == 2
-    assert "error[PUBLISH_OPTION_ALONE]" in alone.stderr
+    assert "error[OPTIONS_CONTRADICT]" in alone.stderr

@@ -27,7 +27,7 @@ def test_a_candidate_of_another_series_is_refused_with_the_command_that_makes_it
     patch.write_text(patch.read_text().replace("const int scale = 3;", "const int scale = 4;"))
     assert world.run("apply", "--series-dir", str(other), "--arch", "gfx1151").returncode == 0
     code, told, _ = look(world, verb)
-    assert (code, told["error"]["code"]) == (5, "CANDIDATE_OTHER_SERIES")
+    assert (code, told["error"]["code"]) == (5, "CANDIDATE_STALE")
     assert str(other) in told["error"]["why"]
     hint = told["error"]["hint"]
     assert hint == "patchkit apply --arch gfx1151 --upstream b1"
@@ -41,7 +41,7 @@ def test_a_candidate_whose_series_was_edited_since_is_refused(world, verb):
     patch = world.series / "patches" / "0002-demo-twin" / "patch.toml"
     patch.write_text(patch.read_text().replace("const int scale = 3;", "const int scale = 4;"))
     code, told, _ = look(world, verb)
-    assert (code, told["error"]["code"]) == (5, "CANDIDATE_OTHER_SERIES")
+    assert (code, told["error"]["code"]) == (5, "CANDIDATE_STALE")
     assert "changed since" in told["error"]["why"]
 
 
@@ -53,7 +53,7 @@ def test_options_name_the_patches_that_a_candidate_must_have(world, verb):
     assert "was made with --without demo-twin" in stderr
     assert look(world, verb, "--without", "demo-twin")[0] == 0
     code, told, _ = look(world, verb, "--only", "demo-twin")
-    assert (code, told["error"]["code"]) == (5, "CANDIDATE_OTHER_SERIES")
+    assert (code, told["error"]["code"]) == (5, "CANDIDATE_STALE")
     assert told["error"]["hint"] == "patchkit apply --arch gfx1151 --upstream b1 --only demo-twin"
 
 

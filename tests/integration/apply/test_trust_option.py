@@ -44,7 +44,7 @@ def test_a_modelled_patch_comes_with_the_word_and_apply_says_so_before(world) ->
     look = world.run("verify", "--arch", "gfx1151", "--no-gpu", "--gate", "anchors", "--trust", "modelled")
     assert look.returncode == 0, look.stderr
     other = world.run("diff", "--arch", "gfx1151", "--trust", "published", "--json")
-    assert json.loads(other.stdout)["error"]["code"] == "CANDIDATE_OTHER_SERIES"
+    assert json.loads(other.stdout)["error"]["code"] == "CANDIDATE_STALE"
     assert "--trust published" in json.loads(other.stdout)["error"]["hint"]
 
 

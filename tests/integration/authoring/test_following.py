@@ -316,9 +316,9 @@ def test_guard_and_numbers_of_the_profile_stay(desk) -> None:
     ("args", "code", "exit_code"),
     [
         (("--update", "nobody"), "UNKNOWN_PATCH", 2),
-        (("--update", "demo-twin"), "IMPORT_NO_PULL", 2),
-        (("--update", "mine", "--guard", "none"), "IMPORT_UPDATE_ALONE", 2),
-        (("--update", "mine", "--pr", "8"), "IMPORT_UPDATE_ALONE", 2),
+        (("--update", "demo-twin"), "IMPORT_NOTHING", 2),
+        (("--update", "mine", "--guard", "none"), "IMPORT_OPTIONS", 2),
+        (("--update", "mine", "--pr", "8"), "IMPORT_OPTIONS", 2),
         (("--force", "--pr", "8", "--guard", "none"), "USAGE_VALUE", 2),
     ],
 )
@@ -375,5 +375,5 @@ def test_an_update_without_its_remote_changes_nothing(desk, pull: str) -> None:
     git(desk.upstream, "update-ref", "-d", "refs/pull/7/head")
     before = desk.snapshot()
     done = desk.run("import", "--update", "mine")
-    assert (done.returncode, "IMPORT_NO_PULL" in done.stderr) == (7, True)
+    assert (done.returncode, "IMPORT_NOTHING" in done.stderr) == (7, True)
     assert desk.snapshot() == before

@@ -128,7 +128,7 @@ def test_a_pull_request_is_fetched_and_remembered(desk) -> None:
     assert made["builds"]["first"] == 1
     missing = desk.run("import", "--pr", "8", "--url", str(desk.upstream), "--guard", "none")
     assert missing.returncode == 7
-    assert "IMPORT_NO_PULL" in missing.stderr
+    assert "IMPORT_NOTHING" in missing.stderr
 
 
 def test_a_line_of_the_preprocessor_is_placed_in_a_later_version_of_its_function(desk) -> None:
@@ -318,7 +318,7 @@ _TYPE = (
     "@@ -1,3 +0,0 @@\n-one\r\n-two\r\n-three\r\n"
     "diff --git a/dos.txt b/dos.txt\nnew file mode 120000\n--- /dev/null\n+++ b/dos.txt\n"
 )
-UNSUPPORTED, NO_DIFF, NOT_APPLYING = "IMPORT_UNSUPPORTED", "IMPORT_NO_DIFF", "IMPORT_NOT_APPLYING"
+UNSUPPORTED, NO_DIFF, NOT_APPLYING = "IMPORT_UNSUPPORTED", "IMPORT_NOTHING", "IMPORT_NOT_APPLYING"
 HOSTILE = {
     "a path above the tree": ("--- a/../x\n+++ b/../../x\n@@ -0,0 +1 @@\n+a\n", UNSUPPORTED),
     "an absolute path": ("--- /etc/passwd\n+++ /etc/passwd\n@@ -1 +1 @@\n-a\n+b\n", NOT_APPLYING),
@@ -380,15 +380,15 @@ def test_a_hundred_megabytes_are_refused_at_once(desk) -> None:
 @pytest.mark.parametrize(
     ("args", "code", "exit_code"),
     [
-        (("no-such-file", "--guard", "none"), "IMPORT_UNREADABLE", 2),
-        (("--guard", "none"), "IMPORT_NOTHING_NAMED", 2),
-        (("--pr", "3", "--guard", "none"), "IMPORT_NO_PULL", 2),
+        (("no-such-file", "--guard", "none"), "IMPORT_NOTHING", 2),
+        (("--guard", "none"), "IMPORT_NOTHING", 2),
+        (("--pr", "3", "--guard", "none"), "IMPORT_NOTHING", 2),
         (("b1..no-such", "--repo", "llama.cpp", "--guard", "none"), "ONTO_NO_COMMIT", 2),
-        (("b1..b1", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_EMPTY", 2),
-        (("b1...b2", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_NO_RANGE", 2),
-        (("a.patch", "--guard", "gfx9999"), "IMPORT_GUARD_UNKNOWN", 2),
+        (("b1..b1", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_NOTHING", 2),
+        (("b1...b2", "--repo", "llama.cpp", "--guard", "none"), "IMPORT_NOTHING", 2),
+        (("a.patch", "--guard", "gfx9999"), "IMPORT_OPTIONS", 2),
         (("a.patch", "--guard", "none", "--id", "demo-twin"), "PATCH_ID_TAKEN", 2),
-        (("a.patch", "--guard", "none", "--id", "Not An Id"), "PATCH_ID_BAD", 2),
+        (("a.patch", "--guard", "none", "--id", "Not An Id"), "PATCH_ID_TAKEN", 2),
         (("a.patch", "--guard", "none", "--lift", "x"), "USAGE_VALUE", 2),
         (("a.patch", "--guard", "none", "--macro", "1 || X"), "USAGE_VALUE", 2),
         (("a.patch", "--guard", "none", "--lift", "512=a.b"), "LIFT_UNKNOWN", 2),
@@ -558,12 +558,12 @@ def test_a_new_file_does_not_lose_a_folder_of_upstreams(desk) -> None:
 @pytest.mark.parametrize(
     ("args", "code"),
     [
-        (("b1..HEAD", "--repo", "llama.cpp", "-p2"), "IMPORT_ONE_ONLY"),
-        (("--pr", "7", "--url", "upstream", "--prefix", "x"), "IMPORT_ONE_ONLY"),
+        (("b1..HEAD", "--repo", "llama.cpp", "-p2"), "IMPORT_OPTIONS"),
+        (("--pr", "7", "--url", "upstream", "--prefix", "x"), "IMPORT_OPTIONS"),
         (("a.patch", "--prefix", "../x"), "USAGE_VALUE"),
-        (("a.patch", "--prefix", "elsewhere"), "IMPORT_QUEUE_EMPTY"),
+        (("a.patch", "--prefix", "elsewhere"), "IMPORT_NOTHING"),
         (("a.patch", "-p", "-1"), "USAGE_VALUE"),
-        (("a.patch", "--squash", "--dry-run"), "IMPORT_ONE_ONLY"),
+        (("a.patch", "--squash", "--dry-run"), "IMPORT_OPTIONS"),
     ],
 )
 def test_options_for_paths_are_for_files(desk, args: tuple[str, ...], code: str) -> None:

@@ -76,7 +76,7 @@ def test_each_verb_for_every_build(desk, args: tuple[str, ...], path: str, expec
          "demo_should_use"),
         ((*PLACE, "--at", "ne11 <=", "--change-to", "ne11 <"), "ANCHOR_AMBIGUOUS",
          'at = { tokens = "return ne11 <= 128" }  # line 8'),
-        ((*PLACE, "--at", "ne11 <= limit", "--change-to", "ne11 <= limit"), "IMPORT_EMPTY", "--at"),
+        ((*PLACE, "--at", "ne11 <= limit", "--change-to", "ne11 <= limit"), "IMPORT_NOTHING", "--at"),
         ((*PLACE, "--at", "ne11 <= limit"), "USAGE_MISSING", "--change-to TEXT"),
         ((*PLACE, "--at", "const int limit = 256;", "--insert-after", "int a = 1;"), "IMPORT_NOT_LIFTED",
          "write it as an expression"),

@@ -71,7 +71,7 @@ def test_import_tells_commands_that_work_and_what_recording_asks_for(carried: Ca
         carried.run(*line.removeprefix("next:").split()[1:], code=0)
     (last,) = told[at + 2 :]
     assert last.endswith("publish ask 3 patch.toml for why, links, without, expected first; bump does not")
-    assert "PATCH_UNDOCUMENTED" in carried.run("lock", code=2).stderr
+    assert "PATCH_BAD" in carried.run("lock", code=2).stderr
     for path in (carried.folder / "patches").glob("*/patch.toml"):
         path.write_text(MORE + path.read_text())
     carried.run("lock", code=0)

@@ -153,7 +153,7 @@ def test_a_conflict_is_edited_in_a_file_and_continued(mine) -> None:
     assert tomllib.loads(beside)["edit"][1]["first_build"] == 3
     before = mine.snapshot()
     failed = mine.run("resolve", "mine", "--continue", "--json")
-    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_MARKS_LEFT", failed.stderr
+    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_FILES_BAD", failed.stderr
     assert mine.snapshot() == before
     settle(path, "    return ne11 < 2*limit;\n")
     document = resolve(mine, "mine", "--continue")
@@ -314,15 +314,15 @@ def test_the_editor_of_the_environment_is_opened_and_then_it_goes_on(mine) -> No
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        ("{", "[", "RESOLVE_STATE_BAD"),
-        ('"name": "choice.cu"', '"name": "../choice.cu"', "RESOLVE_STATE_BAD"),
-        ('"name": "choice.cu"', '"name": "state.json"', "RESOLVE_STATE_BAD"),
-        ('"patch": "mine"', '"patch": "other"', "RESOLVE_STATE_BAD"),
-        ('"version": 1', '"version": 1, "more": 1', "RESOLVE_STATE_BAD"),
-        ('"build": 3', '"build": "3"', "RESOLVE_STATE_BAD"),
-        (f'"path": "{PATH}"', '"path": "/etc/passwd"', "RESOLVE_STALE"),
-        (f'"path": "{PATH}"', '"path": "common/tool.cpp"', "RESOLVE_STALE"),
-        ('"build": 3', '"build": 4', "RESOLVE_STALE"),
+        ("{", "[", "RESOLVE_FILES_BAD"),
+        ('"name": "choice.cu"', '"name": "../choice.cu"', "RESOLVE_FILES_BAD"),
+        ('"name": "choice.cu"', '"name": "state.json"', "RESOLVE_FILES_BAD"),
+        ('"patch": "mine"', '"patch": "other"', "RESOLVE_FILES_BAD"),
+        ('"version": 1', '"version": 1, "more": 1', "RESOLVE_FILES_BAD"),
+        ('"build": 3', '"build": "3"', "RESOLVE_FILES_BAD"),
+        (f'"path": "{PATH}"', '"path": "/etc/passwd"', "RESOLVE_FILES_BAD"),
+        (f'"path": "{PATH}"', '"path": "common/tool.cpp"', "RESOLVE_FILES_BAD"),
+        ('"build": 3', '"build": 4', "RESOLVE_FILES_BAD"),
     ],
 )
 def test_a_state_that_is_not_what_was_written_is_refused(conflicted, old: str, new: str, code: str) -> None:
@@ -344,9 +344,9 @@ def test_a_state_that_is_not_what_was_written_is_refused(conflicted, old: str, n
 @pytest.mark.parametrize(
     ("old", "new", "code"),
     [
-        ("// ==== edit above ====", "", "RESOLVE_FILE_DAMAGED"),
-        ("// ==== edit below", "// === edit below", "RESOLVE_FILE_DAMAGED"),
-        ("<<<<<<<", "", "RESOLVE_MARKS_LEFT"),
+        ("// ==== edit above ====", "", "RESOLVE_FILES_BAD"),
+        ("// ==== edit below", "// === edit below", "RESOLVE_FILES_BAD"),
+        ("<<<<<<<", "", "RESOLVE_FILES_BAD"),
         ("    switch (type) {", "    switch (type) {{", "PLAIN_UNBALANCED"),
     ],
 )
@@ -354,7 +354,7 @@ def test_a_file_that_cannot_be_taken_is_told_and_changes_nothing(conflicted, old
     desk, path = conflicted
     text = path.read_text()
     before = desk.snapshot()
-    if code != "RESOLVE_MARKS_LEFT":
+    if code != "RESOLVE_FILES_BAD":
         settle(path, MORE)
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
@@ -362,7 +362,7 @@ def test_a_file_that_cannot_be_taken_is_told_and_changes_nothing(conflicted, old
     path.write_text(text)
     assert code in failed.stdout, failed.stderr
     # Marks that were left are seen before a patch is placed.
-    assert (code == "RESOLVE_MARKS_LEFT") == ("placing" not in failed.stderr)
+    assert (code == "RESOLVE_FILES_BAD") == ("placing" not in failed.stderr)
     assert failed.returncode in (3, 4)
     assert desk.snapshot() == before
 
@@ -383,7 +383,7 @@ def test_a_patch_that_was_changed_since_makes_its_conflict_stale(mine) -> None:
     toml = path_of(mine)
     toml.write_text(toml.read_text().replace("2*limit", "3*limit"))
     failed = mine.run("resolve", "mine", "--continue", "--json")
-    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_STALE"
+    assert json.loads(failed.stdout)["error"]["code"] == "RESOLVE_FILES_BAD"
     assert path.exists()
 
 

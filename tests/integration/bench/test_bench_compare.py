@@ -113,15 +113,15 @@ def test_the_choices_of_across_are_the_conditions() -> None:
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
-        (("no-such.jsonl",), "BENCH_FILE_MISSING"),
-        ((".",), "BENCH_FILE_MISSING"),
-        (("/dev/zero",), "BENCH_FILE_MISSING"),
-        ((_HIP, _HIP), "BENCH_LABELS_CLASH"),
-        ((_HIP, _TUNED, "--label", "one"), "BENCH_LABELS_CLASH"),
-        ((_HIP, "--label", "a\nb"), "BENCH_LABELS_CLASH"),
-        ((_HIP, _TUNED, "--baseline", "WMMA"), "BENCH_LABELS_CLASH"),
-        ((_HIP, _TUNED, "--plot", "speed.pdf"), "BENCH_PLOT_FORMAT_UNKNOWN"),
-        ((_HIP, str(_RECORDED / "b6900-cpu.jsonl")), "BENCH_NOTHING_SHARED"),
+        (("no-such.jsonl",), "BENCH_FILE_BAD"),
+        ((".",), "BENCH_FILE_BAD"),
+        (("/dev/zero",), "BENCH_FILE_BAD"),
+        ((_HIP, _HIP), "BENCH_FILES_INCOMPARABLE"),
+        ((_HIP, _TUNED, "--label", "one"), "BENCH_FILES_INCOMPARABLE"),
+        ((_HIP, "--label", "a\nb"), "BENCH_FILES_INCOMPARABLE"),
+        ((_HIP, _TUNED, "--baseline", "WMMA"), "BENCH_FILES_INCOMPARABLE"),
+        ((_HIP, _TUNED, "--plot", "speed.pdf"), "USAGE_VALUE"),
+        ((_HIP, str(_RECORDED / "b6900-cpu.jsonl")), "BENCH_FILES_INCOMPARABLE"),
         ((_HIP, _TUNED, "--across", "model"), "USAGE_VALUE"),
         ((), "USAGE_MISSING"),
     ],
@@ -137,7 +137,7 @@ def test_two_builds_in_one_file_are_refused(capsys, tmp_path: Path) -> None:
     path = tmp_path / "mixed.jsonl"
     text = Path(_HIP).read_text("utf-8")
     path.write_text(text + text.replace('"build_number": 0', '"build_number": 6900'), "utf-8")
-    assert _failed(capsys, str(path))["code"] == "BENCH_AMBIGUOUS"
+    assert _failed(capsys, str(path))["code"] == "BENCH_FILES_INCOMPARABLE"
 
 
 def test_the_array_of_o_json_is_read(capsys, tmp_path: Path) -> None:
@@ -151,8 +151,8 @@ def test_the_array_of_o_json_is_read(capsys, tmp_path: Path) -> None:
 
 
 def test_a_damaged_file_is_named_with_its_line(capsys) -> None:
-    error = _failed(capsys, _HIP, str(_RECORDED / "hostile" / "bench_garbage--log-between-rows.jsonl"))
-    assert (error["code"], error["exit"]) == ("BENCH_GARBAGE", 2)
+    error = _failed(capsys, _HIP, str(_RECORDED / "hostile" / "bench_file_bad--log-between-rows.jsonl"))
+    assert (error["code"], error["exit"]) == ("BENCH_FILE_BAD", 2)
     assert [place["line"] for place in cast("list[dict[str, object]]", error["where"])] == [2]
 
 
@@ -166,18 +166,18 @@ def test_more_than_anybody_measures_is_refused(capsys, tmp_path: Path, content: 
     row = Path(_HIP).read_bytes().splitlines()[0] + b"\n"
     path.write_bytes(content if content.startswith(b" ") else row * 2001)
     error = _failed(capsys, str(path))
-    assert error["code"] == "BENCH_FILE_TOO_LARGE"
+    assert error["code"] == "BENCH_FILE_BAD"
 
 
 def test_no_picture_is_left_where_the_disk_refuses(capsys, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", "utf-8")
     error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "file" / "a.svg"))
-    assert (error["code"], error["exit"]) == ("DISK_NOT_DIRECTORY", 8)
+    assert (error["code"], error["exit"]) == ("DISK_REFUSED", 8)
 
 
 def test_without_matplotlib_the_command_to_get_it_is_named(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "a.svg"))
-    assert (error["code"], error["exit"]) == ("PLOTTING_MISSING", 6)
+    assert (error["code"], error["exit"]) == ("LIBRARY_MISSING", 6)
     assert "pip install 'patchkit[plots]'" in str(error["hint"])
     assert not list(tmp_path.iterdir())

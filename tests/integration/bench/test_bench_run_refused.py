@@ -72,7 +72,7 @@ def test_a_folder_of_something_else_is_told_before_anything_is_built(tmp_path: P
     argv = ["bench", "run", "--arch", "gfx1151", "--backend", "cpu", "--json", "--out", str(tmp_path)]
     assert main([*argv, "--cache-dir", str(tmp_path.parent / "no-cache")]) != 0
     error = json.loads(capsys.readouterr().out)["error"]
-    assert error["code"] == "BENCH_FOLDER_OTHER"
+    assert error["code"] == "BENCH_FOLDER_UNUSABLE"
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 

@@ -74,10 +74,10 @@ def test_a_series_that_cannot_be_committed_is_told_before_the_work(river, tmp_pa
     path = river.home / "patches" / "0002-demo-twin" / "patch.toml"
     path.write_text(path.read_text() + "# mine\n")
     code, document = bump(river, "--to", "b2", "--no-verify", "--commit")
-    assert (code, document["error"]["code"]) == (5, "BUMP_SERIES_NOT_COMMITTED")
+    assert (code, document["error"]["code"]) == (5, "BUMP_SERIES_UNUSABLE")
     (river.home / ".git").rename(tmp_path / "elsewhere.git")
     code, document = bump(river, "--to", "b2", "--no-verify", "--commit")
-    assert (code, document["error"]["code"]) == (5, "BUMP_SERIES_NOT_IN_GIT")
+    assert (code, document["error"]["code"]) == (5, "BUMP_SERIES_UNUSABLE")
 
 
 def test_drift_of_an_edited_function_needs_the_gates(river):

@@ -75,8 +75,8 @@ def test_a_conflict_is_exit_code_3_with_both_sides_and_the_intent(river, pins):
     [
         (["--from", "b77"], "SWEEP_BUILD_UNKNOWN"),
         (["--from", "b3", "--to", "b2"], "SWEEP_BUILD_UNKNOWN"),
-        (["--from", "b1", "--corpus", "x.toml"], "SWEEP_OPTIONS_CLASH"),
-        (["--scheduler", "nonsense"], "SCHEDULER_ADDRESS"),
+        (["--from", "b1", "--corpus", "x.toml"], "OPTIONS_CONTRADICT"),
+        (["--scheduler", "nonsense"], "USAGE_VALUE"),
     ],
 )
 def test_what_cannot_be_swept_is_said(river, pins, args, code):

@@ -132,7 +132,7 @@ def test_a_head_that_cannot_be_read_has_the_exit_code_of_its_kind(gate) -> None:
 def test_a_ref_that_is_not_there_is_told(gate) -> None:
     done = gate({"README.md": "two\n"}, GATE_BASE="nobody")
     assert done.returncode == 5
-    assert "GATE_REF_UNKNOWN" in done.stderr
+    assert "GATE_REPOSITORY_UNKNOWN" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ esac
 """
     program(tmp_path / "bin" / "gh", gh)
     report = tmp_path / "canary.json"
-    report.write_text(json.dumps({"error": {"code": "REMOTE_SILENT", "message": "no answer"}}))
+    report.write_text(json.dumps({"error": {"code": "REMOTE_UNREACHABLE", "message": "no answer"}}))
     done = subprocess.run(
         [
             sys.executable, str(ROOT / "ci" / "canary_issue.py"),
@@ -196,5 +196,5 @@ esac
     assert done.returncode == 1, done.stderr  # the run is red until it is mended
     text = log.read_text()
     assert "issue create --title upstream cannot be followed --label patchkit-canary" in text
-    assert "REMOTE_SILENT: no answer" in text
+    assert "REMOTE_UNREACHABLE: no answer" in text
     assert "https://ci.invalid/1" in text

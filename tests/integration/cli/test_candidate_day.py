@@ -51,7 +51,7 @@ def test_the_diff_stays_in_one_folder_and_its_parts_add_up(applied: dict, patchk
 
 def test_a_patch_that_is_not_in_the_candidate_is_named_with_those_that_are(applied: dict, patchkit) -> None:
     error = patchkit("diff", *SEED, "--patch", "nothing", code=2)["error"]
-    assert error["code"] == "CANDIDATE_PATCH_MISSING"
+    assert error["code"] == "CANDIDATE_STALE"
     assert "fattn-keep-gqa-tiles" in error["hint"]
 
 

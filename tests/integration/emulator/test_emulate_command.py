@@ -88,7 +88,7 @@ def test_a_program_of_a_side_runs_by_its_name(emulate: Emulate, shipped_candidat
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
-        (("--side", "candidate", "--", "../test-backend-ops"), "PROGRAM_REFUSED"),
+        (("--side", "candidate", "--", "../test-backend-ops"), "USAGE_VALUE"),
         (("--side", "candidate", "--upstream", "b1", "--", "llama-bench"), "PIN_UNKNOWN"),
         (("--upstream", "b6900", "--", "test-backend-ops"), "USAGE_SYNTAX"),
         (("--onto", "HEAD", "--", "test-backend-ops"), "USAGE_SYNTAX"),
@@ -200,7 +200,7 @@ def test_each_gpu_runs_its_own_code(emulate: Emulate, hipcc: Path, tmp_path: Pat
         (("--", __file__), "gfx1151", "PROGRAM_MISSING"),
         (("--", "true"), "gfx906", "ARCH_NOT_EMULATED"),
         (("--", "true"), "gfx9999", "ARCH_UNKNOWN"),
-        (("--vectors", "none.jsonl"), "gfx1151", "VECTORS_MALFORMED"),
+        (("--vectors", "none.jsonl"), "gfx1151", "VECTORS_BAD"),
         (("--schedule", "shuffle:0", "--", "true"), "gfx1151", "USAGE_VALUE"),
         (("--schedule", f"shuffle:{'9' * 5000}", "--", "true"), "gfx1151", "USAGE_VALUE"),
         (("--limit", "9" * 5000, "--", "true"), "gfx1151", "USAGE_VALUE"),
@@ -312,4 +312,4 @@ def test_a_malformed_vector_is_named_with_its_line(emulate: Emulate, tmp_path: P
     file.write_text('{"name": "a", "lanes": 1, "code": "8002007e", "after": {}}\n{"name": "b"}\n')
     done = emulate("--json", "--vectors", file)
     error = json.loads(done.stdout)["error"]
-    assert (error["code"], error["where"][0]["line"]) == ("VECTORS_MALFORMED", 2)
+    assert (error["code"], error["where"][0]["line"]) == ("VECTORS_BAD", 2)

@@ -134,7 +134,7 @@ def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):
         ((*_HUGE, "--columns", "1048576", "--tokens", "1"), 6, "TIMING_RUN_FAILED"),
         (("--against", "missing.toml"), 2, "TOML_MISSING"),
         (("--against", "missing.toml", "--tokens", "3"), 2, "USAGE_SYNTAX"),
-        (("--gguf", "missing.gguf"), 2, "GGUF_UNREADABLE"),
+        (("--gguf", "missing.gguf"), 2, "GGUF_BAD"),
     ],
 )
 def test_a_request_that_means_nothing_is_refused(model: Model, arguments, status, code):

@@ -67,7 +67,7 @@ def test_urls_that_are_not_taken(repo: Repository, url: str, recorder) -> None:
 def test_a_remote_that_never_answers_is_given_up(repo: Repository) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         url = f"http://127.0.0.1:{server.getsockname()[1]}/llama.cpp.git"
-        with refused("REMOTE_SILENT", match=r"no response from http.* 0\.5 s"):
+        with refused("REMOTE_UNREACHABLE", match=r"no response from http.* 0\.5 s"):
             _fetch(repo, url, "1" * 40, answer_s=0.5)
         assert sys.executable in command_lines()
         assert is_gone(url)
@@ -102,7 +102,7 @@ def test_a_password_is_never_asked_for(repo: Repository, upstream) -> None:
         # git's newer protocol serves any commit; a server that speaks only the old one may refuse.
         (
             "error: Server does not allow request for unadvertised object 1",
-            "REMOTE_REFUSES_COMMIT",
+            "REMOTE_COMMIT_UNKNOWN",
             "allowAny",
         ),
         ("fatal: write error: No space left on device", "DISK_FULL", "free some space"),

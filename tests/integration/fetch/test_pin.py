@@ -170,7 +170,7 @@ def test_another_tree_is_refused_naming_both_and_leaves_no_ref(
 
 def test_a_damaged_archive_with_the_right_digest(upstream, index, cache: Cache) -> None:
     index.archive = upstream.archive = upstream.archive[:-20]
-    with refused("ARCHIVE_DAMAGED"):
+    with refused("ARCHIVE_REFUSED"):
         obtain(upstream.pin(), cache=cache, source="sdist", index_url=index.url, reporter=REPORTER)
     assert _refs(cache) == {}
 

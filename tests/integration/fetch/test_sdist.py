@@ -54,7 +54,7 @@ def test_a_download_cut_for_good_goes_on_in_the_next_run(
 ) -> None:
     monkeypatch.setattr(sdist, "_PIECE", 100)
     index.cuts = [100, 100, 100]
-    with refused("SDIST_NETWORK"):
+    with refused("SDIST_UNAVAILABLE"):
         _fetch(_source(upstream), index, tmp_path)
     assert _part(_source(upstream), tmp_path).stat().st_size == 300
     assert _fetch(_source(upstream), index, tmp_path).read_bytes() == upstream.archive
@@ -100,22 +100,22 @@ def test_a_withdrawn_file_is_still_taken(upstream, index, tmp_path: Path, record
 
 @pytest.mark.parametrize("changes", [{"package": "none"}, {"version": "2.0"}], ids=repr)
 def test_what_the_index_does_not_have(upstream, index, tmp_path: Path, changes: dict[str, str]) -> None:
-    with refused("SDIST_MISSING"):
+    with refused("SDIST_UNAVAILABLE"):
         _fetch(_source(upstream, **changes), index, tmp_path)
 
 
 def test_a_wheel_of_that_version_is_no_sdist(upstream, index, tmp_path: Path) -> None:
     index.listed = "pkg-1.0-py3-none-any.whl"
-    with refused("SDIST_MISSING"):
+    with refused("SDIST_UNAVAILABLE"):
         _fetch(_source(upstream), index, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("page", "code"),
     [
-        ((200, "image/png", b"x"), "SDIST_INDEX_UNUSABLE"),
-        ((200, "application/vnd.pypi.simple.v1+json", b"{"), "SDIST_INDEX_UNUSABLE"),
-        ((500, "text/html", b""), "SDIST_NETWORK"),
+        ((200, "image/png", b"x"), "SDIST_UNAVAILABLE"),
+        ((200, "application/vnd.pypi.simple.v1+json", b"{"), "SDIST_UNAVAILABLE"),
+        ((500, "text/html", b""), "SDIST_UNAVAILABLE"),
     ],
     ids=["picture", "half-json", "broken"],
 )
@@ -126,7 +126,7 @@ def test_an_index_that_is_none(upstream, index, tmp_path: Path, page, code: str)
 
 
 def test_nobody_answers(upstream, tmp_path: Path) -> None:
-    with refused("SDIST_NETWORK") as caught:
+    with refused("SDIST_UNAVAILABLE") as caught:
         fetch_sdist(
             _source(upstream),
             downloads=tmp_path,
@@ -138,7 +138,7 @@ def test_nobody_answers(upstream, tmp_path: Path) -> None:
 
 def test_a_file_without_end_is_stopped(upstream, index, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(sdist, "_LARGEST", 400)
-    with refused("SDIST_TOO_LARGE"):
+    with refused("SDIST_UNAVAILABLE"):
         _fetch(_source(upstream), index, tmp_path)
 
 
@@ -155,5 +155,5 @@ def test_a_full_disk_is_named_and_the_part_is_kept(upstream, index, tmp_path: Pa
 
 def test_a_file_in_the_place_of_the_download_folder(upstream, index, tmp_path: Path) -> None:
     (tmp_path / "d").write_text("mine")
-    with refused("DISK_NOT_DIRECTORY"):
+    with refused("DISK_REFUSED"):
         _fetch(_source(upstream), index, tmp_path / "d")

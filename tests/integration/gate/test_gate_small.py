@@ -246,7 +246,7 @@ def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
     verdict = small.judge({path: "one\n//% for arch in\n"})
     assert (verdict.word, verdict.exit_code) == ("blocked", ExitCode.RENDER)
     # Who cannot render cannot record it either: the cause is told first.
-    assert codes(verdict) == ["TEMPLATE_SYNTAX", "GATE_LOCK_OUTDATED"]
+    assert codes(verdict) == ["TEMPLATE_BAD", "GATE_LOCK_WRONG"]
     assert verdict.ran == ()
     assert str(verdict.findings[0].patch_places[0]) == f"{path}:2"
 
@@ -254,10 +254,10 @@ def test_a_template_that_is_none_points_at_the_patch(small: Small) -> None:
 @pytest.mark.parametrize(
     ("evil", "code"),
     [
-        ("@{ ''.__class__.__mro__ }@", "TEMPLATE_FORBIDDEN"),
-        ("@{ archs.__init__.__globals__ }@", "TEMPLATE_FORBIDDEN"),
-        ("@% for a in range(1000000000) %@x@% endfor %@", "TEMPLATE_FORBIDDEN"),
-        ("@% include '../../../../../etc/passwd' %@", "TEMPLATE_MISSING"),
+        ("@{ ''.__class__.__mro__ }@", "TEMPLATE_BAD"),
+        ("@{ archs.__init__.__globals__ }@", "TEMPLATE_BAD"),
+        ("@% for a in range(1000000000) %@x@% endfor %@", "TEMPLATE_BAD"),
+        ("@% include '../../../../../etc/passwd' %@", "TEMPLATE_BAD"),
     ],
 )
 def test_a_template_of_an_enemy_gets_nowhere(small: Small, evil: str, code: str) -> None:
@@ -319,7 +319,7 @@ def test_a_forgotten_lock_ends_it_before_any_gate_with_both_digests(small: Small
     (_, place) = finding.problem.where
     assert finding.problem.hint == "patchkit lock --arch gfx1151 --upstream b1"
     told = f"sha256 {_digest(small, 'HEAD', SECOND)}, recorded {_digest(small, 'main', SECOND)}"
-    assert (finding.problem.code, place.path, place.label) == ("GATE_LOCK_OUTDATED", SECOND, told)
+    assert (finding.problem.code, place.path, place.label) == ("GATE_LOCK_WRONG", SECOND, told)
     (one,) = verdict.judged
     assert one.no_gates == "no gate runs: the lock of the head does not match its series"
 
@@ -328,7 +328,7 @@ def test_a_forgotten_lock_is_found_in_git_objects_alone(small: Small) -> None:
     small.pull(small.edited(SECOND, "scale = 3", "scale = 4"))
     shutil.rmtree(small.cache)  # and with it the pin: nothing can be placed
     (small.root / "upstream").unlink()  # nor fetched
-    assert codes(small.gate(explain=True)) == ["GATE_LOCK_OUTDATED"]
+    assert codes(small.gate(explain=True)) == ["GATE_LOCK_WRONG"]
     assert not list(small.cache.iterdir())
 
 
@@ -337,7 +337,7 @@ def test_a_patch_turned_on_and_not_recorded_names_the_profile(small: Small) -> N
     for explain in (True, False):
         verdict = small.gate(explain=explain)
         (finding,) = verdict.findings
-        assert (finding.problem.code, verdict.ran, verdict.needed) == ("GATE_LOCK_UNRECORDED", (), ())
+        assert (finding.problem.code, verdict.ran, verdict.needed) == ("GATE_LOCK_WRONG", (), ())
         assert [place.path for place in finding.problem.where] == ["patches/upstream.lock", PROFILE]
         assert finding.problem.hint == "patchkit lock --all"
 
@@ -383,7 +383,7 @@ def test_a_result_that_no_path_reaches_is_held_against_its_files_too(small: Smal
     small.pull({"templates/README": "shared by all\n"}, lock=True)
     verdict = small.gate(explain=True)
     (finding,) = verdict.findings
-    assert finding.problem.code == "GATE_LOCK_OUTDATED"
+    assert finding.problem.code == "GATE_LOCK_WRONG"
     assert "gfx1030 on b1" in finding.problem.message
     small.pull({"templates/README": "shared by everybody\n"})
     assert [one.problem.hint for one in small.gate(explain=True).findings] == ["patchkit lock --all"] * 2
@@ -449,13 +449,13 @@ def test_a_lock_that_tells_another_tree_keeps_the_gates_from_judging_either(smal
     (made,) = load_lock(small.lock).results
     text = small.text("patches/upstream.lock").replace(made.tree, "0" * 40)
     verdict = small.judge({"patches/upstream.lock": text})
-    assert (codes(verdict), verdict.ran, verdict.needed) == (["GATE_LOCK_UNTRUE"], (), ())
+    assert (codes(verdict), verdict.ran, verdict.needed) == (["GATE_LOCK_WRONG"], (), ())
 
 
 def test_a_candidate_that_the_lock_does_not_record_is_told(small: Small) -> None:
     text = small.text("patches/upstream.lock").partition("[[result]]")[0]
     small.pull({"patches/upstream.lock": text, **small.edited(SECOND, "scale = 3", "scale = 4")})
-    assert "GATE_LOCK_UNRECORDED" in codes(small.gate())
+    assert "GATE_LOCK_WRONG" in codes(small.gate())
 
 
 def test_a_pin_is_not_rewritten_and_a_new_address_not_asked(small: Small) -> None:
@@ -468,7 +468,7 @@ def test_a_pin_is_not_rewritten_and_a_new_address_not_asked(small: Small) -> Non
     assert tree is not None
     verdict = small.judge({"patches/upstream.lock": text.replace(tree[1], "1" * 40)})
     # A commit object that has another tree is refused while the lock is read.
-    assert codes(verdict) == ["LOCK_COMMIT_UNPROVEN"]
+    assert codes(verdict) == ["LOCK_BAD"]
     assert verdict.exit_code is ExitCode.USAGE
 
 
@@ -477,7 +477,7 @@ def test_a_pin_with_another_tree_is_refused_before_anything_is_fetched(small: Sm
     tree = re.search(r'tree = "([0-9a-f]{40})"', text)
     assert tree is not None
     verdict = small.judge({"patches/upstream.lock": text.replace(tree[1], "1" * 40, 1)})
-    assert "GATE_PIN_REWRITTEN" in codes(verdict)
+    assert "GATE_LOCK_WRONG" in codes(verdict)
     assert verdict.judged == ()
 
 
@@ -512,7 +512,7 @@ def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None
     (one,) = verdict.judged
     assert f"{path}: functions of b1 are followed to other places" in one.reasons
     assert any("edits of twin_b" in told and "go to twin_a" in told for told in verdict.attention)
-    assert "GATE_LOCK_UNTRUE" in codes(small.gate())  # the row of the result is still the old one
+    assert "GATE_LOCK_WRONG" in codes(small.gate())  # the row of the result is still the old one
 
 
 def test_a_release_that_is_named_in_the_lock_is_to_be_seen_and_asks_for_no_proof(small: Small) -> None:
@@ -649,7 +649,7 @@ def test_a_fork_whose_candidate_did_not_change_needs_nothing(fork: Small) -> Non
 def test_a_hand_in_a_carried_file_is_found_with_its_line(fork: Small) -> None:
     carried(fork, f"{FOLDER}/demo.cu", "int nblocks = 4", "int nblocks = 5")
     verdict = judged(fork, explain=False)
-    assert codes(verdict) == ["GATE_FORK_NOT_REGENERATED"]
+    assert codes(verdict) == ["GATE_FORK_WRONG"]
     (place,) = verdict.findings[0].problem.where
     text = (fork.root / "fork" / place.path).read_text().splitlines()
     assert place.line is not None
@@ -657,7 +657,7 @@ def test_a_hand_in_a_carried_file_is_found_with_its_line(fork: Small) -> None:
     assert verdict.exit_code is ExitCode.GATE_FAILED
     assert verdict.ran == ()
     # Naming it as the fork's own does not help.
-    assert codes(judged(fork, own_files=("*",))) == ["GATE_FORK_NOT_REGENERATED"]
+    assert codes(judged(fork, own_files=("*",))) == ["GATE_FORK_WRONG"]
 
 
 def test_a_mode_of_a_carried_file_is_found_too(fork: Small) -> None:
@@ -665,7 +665,7 @@ def test_a_mode_of_a_carried_file_is_found_too(fork: Small) -> None:
     place.chmod(0o755)
     git(place.parent, "commit", "-q", "-a", "-m", "by hand")
     verdict = judged(fork)
-    assert codes(verdict) == ["GATE_FORK_NOT_REGENERATED"]
+    assert codes(verdict) == ["GATE_FORK_WRONG"]
     assert "mode" in (verdict.findings[0].problem.why or "")
 
 
@@ -675,12 +675,12 @@ def test_a_mode_of_a_carried_file_is_found_too(fork: Small) -> None:
 def test_what_no_patch_touches_is_a_stray_unless_it_is_named(fork: Small, path: str, old: str) -> None:
     carried(fork, path, old, "by hand\n")
     verdict = judged(fork)
-    assert codes(verdict) == ["GATE_FORK_STRAY"]
+    assert codes(verdict) == ["GATE_FORK_WRONG"]
     assert path in verdict.findings[0].problem.message
     assert codes(judged(fork, own_files=(path,))) == []
 
 
 def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
     request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
-    with refused("GATE_FORK_WITHOUT_BRANCH", match="carries no candidate"):
+    with refused("GATE_FORK_WRONG", match="carries no candidate"):
         judge_now(request, fork.workspace())

@@ -137,14 +137,14 @@ PLAIN = (
         make=lambda _: {f"{TUNED}/fattn-wmma-config.cuh.jinja": "//% for x in\n"},
         verdict="blocked",
         exit_code=4,
-        code="TEMPLATE_SYNTAX",
+        code="TEMPLATE_BAD",
     ),
     PullRequest(
         name="malicious template",
         make=malicious,
         verdict="blocked",
         exit_code=4,
-        code="TEMPLATE_FORBIDDEN",
+        code="TEMPLATE_BAD",
     ),
     PullRequest(
         name="unrelated code",

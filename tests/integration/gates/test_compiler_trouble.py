@@ -236,7 +236,7 @@ def test_a_compiler_that_does_not_know_the_gpu_is_refused(
         _verify(applied, rocm), env=_environment(rocm), capture_output=True, text=True, check=False
     )
     assert done.returncode == ExitCode.TOOLCHAIN
-    assert "error[SDK_COMPILER_LACKS_ARCH]: clang" in done.stderr
+    assert "error[SDK_UNUSABLE]: clang" in done.stderr
     assert "does not support gfx1151" in done.stderr
     assert not (applied / "evidence").exists()
 

@@ -42,7 +42,7 @@ def test_no_gpu_and_a_backend_contradict_each_other(pin_cache: Path) -> None:
     ):
         code, _, err = patchkit("verify", *argv, "--arch", "gfx1151", cache=pin_cache)
         assert code == ExitCode.USAGE
-        assert "error[HARDWARE_REFUSED]" in err
+        assert "error[OPTIONS_CONTRADICT]" in err
 
 
 def test_there_must_be_a_candidate_and_a_compiler(

@@ -139,7 +139,7 @@ def test_a_partial_clone_that_lacks_files_is_refused_with_the_way_out_and_nothin
     owner.git(*clone, str(partial), at=owner.place.root)
     before = sorted(path.name for path in (partial / ".git").rglob("*"))
     error = owner.error(at=partial, code=5)
-    assert error["code"] == "CLONE_INCOMPLETE"
+    assert error["code"] == "CLONE_UNUSABLE"
     assert sorted(path.name for path in (partial / ".git").rglob("*")) == before
     owner.git("sparse-checkout", "disable", at=partial)
     owner.apply(at=partial)
@@ -155,10 +155,10 @@ def test_what_is_no_clone_of_llama_cpp_is_refused(owner):
     (root / "none").mkdir()
     told = {
         "unborn": ("ONTO_NO_COMMIT", 2),
-        "sha256": ("CLONE_UNSUPPORTED", 5),
+        "sha256": ("CLONE_UNUSABLE", 5),
         "other": ("ONTO_NOT_LLAMA_CPP", 2),
-        "none": ("CLONE_UNREADABLE", 5),
-        "absent": ("CLONE_UNREADABLE", 5),
+        "none": ("CLONE_UNUSABLE", 5),
+        "absent": ("CLONE_UNUSABLE", 5),
     }
     for name, (code, exit_code) in told.items():
         error = owner.error(at=root / name, code=exit_code)

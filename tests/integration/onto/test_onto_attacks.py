@@ -114,7 +114,7 @@ def test_a_clone_at_a_path_that_is_no_text_works_with_every_verb(owner):
 
 def test_patchkits_own_repository_is_no_clone_of_the_owners(owner):
     owner.apply()
-    assert owner.error(at=owner.place.repository, code=5)["code"] == "CLONE_UNSUPPORTED"
+    assert owner.error(at=owner.place.repository, code=5)["code"] == "CLONE_UNUSABLE"
 
 
 def test_a_commit_from_no_zone_on_earth_dates_the_patches_as_near_as_git_can(owner):
@@ -128,4 +128,4 @@ def test_a_commit_from_no_zone_on_earth_dates_the_patches_as_near_as_git_can(own
 
 @pytest.mark.parametrize("name", ["@", "HEAD", "refs/heads/x"])
 def test_what_commands_would_take_for_another_ref_is_no_name_of_a_branch(owner, name):
-    assert owner.error(f"--branch={name}", code=2)["code"] == "ONTO_BRANCH_NAME"
+    assert owner.error(f"--branch={name}", code=2)["code"] == "USAGE_VALUE"

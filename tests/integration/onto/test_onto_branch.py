@@ -73,7 +73,7 @@ def test_a_branch_that_is_checked_out_in_any_worktree_does_not_move(owner):
 
 def test_a_name_that_cannot_be_a_branch_and_one_that_is_a_folder_of_branches(owner):
     for name in ("a..b", "@{-1}", "x.lock", "-x", "a b"):
-        assert owner.error(f"--branch={name}", code=2)["code"] == "ONTO_BRANCH_NAME"
+        assert owner.error(f"--branch={name}", code=2)["code"] == "USAGE_VALUE"
     owner.git("branch", "patchkit", "b1")
     assert owner.error(code=5)["code"] == "REF_IN_THE_WAY"
     owner.apply("--branch", "mine-too")
@@ -191,7 +191,7 @@ def test_a_partial_clone_with_a_hostile_remote_fetches_nothing(owner, tmp_path):
     script.chmod(0o755)
     owner.git("config", "remote.origin.uploadpack", str(script), at=partial)
     owner.git("config", "core.sshCommand", str(script), at=partial)
-    assert owner.error("--as-build", "2", at=partial, code=5)["code"] == "CLONE_INCOMPLETE"
+    assert owner.error("--as-build", "2", at=partial, code=5)["code"] == "CLONE_UNUSABLE"
     assert not (tmp_path / "ran").exists()
 
 

@@ -143,7 +143,7 @@ def test_an_interrupted_sweep_loses_the_run_in_progress_and_goes_on(
 def test_other_settings_do_not_mix_with_what_is_there(command: Command) -> None:
     _answer(command("--repetitions", "1"))
     error = _answer(command("--repetitions", "1", "--batch", "64", "--micro-batch", "64"), 2)["error"]
-    assert error["code"] == "BENCH_FOLDER_OTHER"
+    assert error["code"] == "BENCH_FOLDER_UNUSABLE"
     assert "batch was 2048, is 64; micro_batch was 512, is 64" in error["why"]
 
 
@@ -155,7 +155,7 @@ def test_a_call_that_fails_counts_for_nothing_and_can_be_made_again(
     model.write_bytes(whole.replace(b"llama", b"lemur"))  # a sound file of an architecture that nobody knows
     os.utime(model, ns=(1, 1))
     error = _answer(command("--repetitions", "1", "--model", str(model)), 6)["error"]
-    assert error["code"] in {"BENCH_FAILED", "BENCH_CRASHED"}
+    assert error["code"] == "BENCH_FAILED"
     assert not _kept(tmp_path / "sweep")
     assert list((tmp_path / "sweep").glob("000-d0-*.failed"))
     model.write_bytes(whole)
@@ -169,7 +169,7 @@ def test_a_call_that_fails_counts_for_nothing_and_can_be_made_again(
     ("more", "code"),
     [
         (("--model", "no-such.gguf"), "MODEL_MISSING"),
-        (("--model", __file__), "MODEL_UNREADABLE"),
+        (("--model", __file__), "GGUF_BAD"),
         (("--depths", "1,two"), "USAGE_VALUE"),
         (("--depths", "-1"), "USAGE_VALUE"),
         (("--prompts", "0", "--generated", "0"), "USAGE_SYNTAX"),

@@ -42,7 +42,7 @@ def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
     code = main(["package", *SEED, "--out", out, "--cache-dir", str(pin_cache)])
     assert code == ExitCode.CACHE
     err = capsys.readouterr().err
-    assert "error[DISK_NOT_DIRECTORY]" in err
+    assert "error[DISK_REFUSED]" in err
     assert "building a wheel failed" in err
     assert "--out" in err
     assert not (pin_cache / "trees").exists()

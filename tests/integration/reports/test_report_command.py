@@ -112,10 +112,10 @@ def test_a_matrix_that_is_none(sweep: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "code", "error"),
     [
-        ("nowhere", ExitCode.USAGE, "EVIDENCE_ABSENT"),
-        (".", ExitCode.USAGE, "EVIDENCE_ABSENT"),
+        ("nowhere", ExitCode.USAGE, "EVIDENCE_MISSING"),
+        (".", ExitCode.USAGE, "EVIDENCE_MISSING"),
         ("candidate/gfx1151/b6900", ExitCode.GIT, "CANDIDATE_MISSING"),
-        (f"candidate/gfx1151/b{'9' * 5000}", ExitCode.USAGE, "EVIDENCE_ABSENT"),
+        (f"candidate/gfx1151/b{'9' * 5000}", ExitCode.USAGE, "EVIDENCE_MISSING"),
     ],
 )
 def test_evidence_that_is_not_there_is_said_with_the_next_command(where: str, code: int, error: str) -> None:
@@ -161,7 +161,7 @@ def test_a_folder_that_may_not_be_read_is_the_disks_refusal(tmp_path: Path) -> N
     finally:
         folder.chmod(0o700)
     assert done.returncode == ExitCode.CACHE, done.stderr
-    assert "error[DISK_DENIED]: reading the evidence failed: Permission denied" in done.stderr
+    assert "error[DISK_REFUSED]: reading the evidence failed: Permission denied" in done.stderr
 
 
 def test_no_report_is_written_over_what_it_is_made_of(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_a_program_finds_its_files_there_and_its_output_comes_here(
 
 
 @pytest.mark.parametrize(
-    ("word", "code"), [("crash", "PROGRAM_CRASHED"), ("fail", "PROGRAM_FAILED"), ("hang", "PROGRAM_HUNG")]
+    ("word", "code"), [("crash", "PROGRAM_CRASHED"), ("fail", "PROGRAM_FAILED"), ("hang", "PROGRAM_FAILED")]
 )
 def test_a_bad_end_there_is_the_bad_end_it_would_be_here(
     server, side: Path, tmp_path: Path, word: str, code: str

@@ -160,14 +160,14 @@ def test_no_server_is_said_at_once(server) -> None:
 def test_another_host_key_is_never_accepted(server) -> None:
     known = server.folder / "known"
     known.write_text(f"[127.0.0.1]:{server.port} {(server.folder / 'other.pub').read_text()}")
-    with refused("RUNNER_HOST_KEY_CHANGED") as caught:
+    with refused("RUNNER_KEY_UNKNOWN") as caught:
         server.runner().connect()
     assert "ssh-keygen -R" in (caught.value.hint or "")
 
 
 def test_an_unknown_host_is_for_the_user_to_accept(server) -> None:
     (server.folder / "known").write_text("")
-    with refused("RUNNER_HOST_KEY_UNKNOWN"):
+    with refused("RUNNER_KEY_UNKNOWN"):
         server.runner().connect()
     assert (server.folder / "known").read_text() == ""
 

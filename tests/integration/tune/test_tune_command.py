@@ -102,13 +102,13 @@ def test_a_record_of_another_kernel_or_of_no_header_that_is_here_is_refused(tune
     whole = path.read_bytes()
     argv = ["--arch", "gfx1151", "--series-dir", str(series)]
     path.write_bytes(re.sub(rb'"sources": "[0-9a-f]{8}', b'"sources": "00000000', whole))
-    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_STALE"
+    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_BAD"
     path.write_bytes(re.sub(rb'"sha256": "[0-9a-f]{8}', b'"sha256": "00000000', whole))
     code, found = tune(*argv, headers=())
-    assert (code, found["error"]["code"]) == (2, "TUNE_RECORD_STALE")
+    assert (code, found["error"]["code"]) == (2, "TUNE_RECORD_BAD")
     assert "--rocwmma stand-in" in found["error"]["hint"]
     path.write_bytes(whole[:-20])
-    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_UNREADABLE"
+    assert tune(*argv, headers=())[1]["error"]["code"] == "TUNE_RECORD_BAD"
 
 
 def test_a_figure_that_is_not_as_recorded_is_named(tune, series) -> None:
@@ -183,7 +183,7 @@ def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_wa
 
 def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> None:
     code, found = tune("--arch", "gfx1100", "--like", "gfx1151")
-    assert (code, found["error"]["code"]) == (2, "TUNE_REPORT_MISSING")
+    assert (code, found["error"]["code"]) == (2, "TUNE_RECORD_BAD")
     code, full = tune("--arch", "gfx1151", "--near", "1")
     assert code == 0
     path = cache / "tune" / "gfx1151-wmma-b6900.json"
@@ -202,12 +202,12 @@ def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> No
         (("--arch", "gfx906", "--kernel", "mmq"), 2, "TUNE_KERNEL_UNTUNABLE"),
         (("--arch", "gfx1151", "--kernel", "mma"), 2, "TUNE_KERNEL_UNTUNABLE"),  # this build has no table
         (("--arch", "gfx1151", "--kernel", "mmq"), 2, "TUNE_KERNEL_UNTUNABLE"),
-        (("--arch", "gfx1151", "--variant", "64-8-f16"), 2, "TUNE_VARIANT_UNKNOWN"),
-        (("--arch", "gfx1151", "--exclude", "80-32-f32:17/3"), 2, "TUNE_VARIANT_UNKNOWN"),
-        (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_TABLE_INCOMPLETE"),
-        (("--arch", "gfx1151", "--rocwmma", "/nowhere"), 2, "TUNE_HEADERS_UNUSABLE"),
-        (("--arch", "gfx1151", "--scheduler", "elsewhere"), 2, "SCHEDULER_ADDRESS"),
-        (("--arch", "gfx1151", "--device", "/nowhere"), 2, "TUNE_MODEL_MISSING"),
+        (("--arch", "gfx1151", "--variant", "64-8-f16"), 2, "TUNE_OPTIONS"),
+        (("--arch", "gfx1151", "--exclude", "80-32-f32:17/3"), 2, "TUNE_OPTIONS"),
+        (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_OPTIONS"),
+        (("--arch", "gfx1151", "--rocwmma", "/nowhere"), 2, "TUNE_KERNEL_UNTUNABLE"),
+        (("--arch", "gfx1151", "--scheduler", "elsewhere"), 2, "USAGE_VALUE"),
+        (("--arch", "gfx1151", "--device", "/nowhere"), 2, "TUNE_OPTIONS"),
     ],
 )
 def test_what_cannot_be_is_said(tune, arguments, code, said) -> None:
@@ -221,6 +221,6 @@ def test_headers_that_do_not_know_the_gpu_are_refused(tune, tmp_path) -> None:
     (folder / "rocwmma" / "rocwmma.hpp").write_text("")
     (folder / "rocwmma" / "internal" / "config.hpp").write_text("__gfx1100__")
     code, document = tune("--arch", "gfx1151", "--rocwmma", str(folder))
-    assert (code, document["error"]["code"]) == (2, "TUNE_HEADERS_UNUSABLE")
+    assert (code, document["error"]["code"]) == (2, "TUNE_KERNEL_UNTUNABLE")
     assert "does not know gfx1151" in document["error"]["message"]
     shutil.rmtree(folder)

@@ -147,7 +147,7 @@ def test_errors_and_crashes_of_the_compiler_are_results_that_are_kept(bench) -> 
     assert {name: outcome.code for name, outcome in outcomes.items()} == {
         "refused": "COMPILE_FAILED",
         "crashes": "COMPILER_CRASHED",
-        "empty": "TUNE_NO_KERNEL",
+        "empty": "TUNE_KERNEL_UNTUNABLE",
     }
     # Compilers that are told to stop compile nothing: what is known comes from the store.
     made.compiler.stop.set()

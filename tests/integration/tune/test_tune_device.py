@@ -216,11 +216,11 @@ def test_a_race_that_broke_off_goes_on_where_it_was(tune, builds, tmp_path) -> N
 def test_builds_that_are_missing_are_an_error(tune, builds, names, why) -> None:
     builds(names)
     code, document = tune()
-    assert (code, document["error"]["code"]) == (2, "TUNE_BUILDS_MISSING")
+    assert (code, document["error"]["code"]) == (2, "TUNE_OPTIONS")
     assert why in document["error"]["why"]
 
 
 def test_one_variant_at_a_time(tune, builds) -> None:
     builds({"upstream": 1.0, "128-8": 1.0})
     code, document = tune("--variant", "80-16-f16")
-    assert (code, document["error"]["code"]) == (2, "TUNE_VARIANT_UNCLEAR")
+    assert (code, document["error"]["code"]) == (2, "TUNE_OPTIONS")

@@ -42,7 +42,7 @@ def test_settings_of_mul_mat_q_are_ordered_by_modelled_time(
     stays = tuned["ratio"] > 1 - tuned["error"]
     assert variant["best"] == ([256, 2] if stays else [128, 2])
     assert main([*argv, "--write"]) != 0  # one variant is no table
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_TABLE_INCOMPLETE"
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_OPTIONS"
 
 
 def test_rows_of_tile_are_ordered_by_modelled_time_where_upstream_runs_them(
@@ -149,12 +149,12 @@ def test_batch_limits_of_the_vector_kernel_are_modelled(gates_cache: Path, capsy
     assert ratios[8] > 1.3
     assert one["limit"] == min(columns for columns in ratios if ratios[columns] > 1 + document["error"]) - 1
     assert main([*argv, "--write"]) != 0
-    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_TABLE_INCOMPLETE"
+    assert json.loads(capsys.readouterr().out)["error"]["code"] == "TUNE_OPTIONS"
 
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(("--variant", "Q9_Z"), "TUNE_VARIANT_UNKNOWN"), (("--arch", "gfx1201"), "TIMING_UNKNOWN")],
+    [(("--variant", "Q9_Z"), "TUNE_OPTIONS"), (("--arch", "gfx1201"), "TIMING_UNKNOWN")],
 )
 def test_batch_limits_that_cannot_be_are_refused(gates_cache: Path, capsys, arguments, code) -> None:
     argv = ["tune", "--arch", "gfx1151", "--kernel", "mmvq", "--upstream", "b11549", *arguments]

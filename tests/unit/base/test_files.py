@@ -75,7 +75,7 @@ def test_an_unwritable_output_is_reported_early(tmp_path: Path) -> None:
     for path, code in (
         (tmp_path, "DISK_REFUSED"),
         (tmp_path / "none" / "file", "DISK_REFUSED"),
-        (tmp_path / "file" / "x", "DISK_NOT_DIRECTORY"),
+        (tmp_path / "file" / "x", "DISK_REFUSED"),
     ):
         with refused(code):
             check_output(path, "preparing")
@@ -89,14 +89,14 @@ def test_an_unwritable_folder_is_reported_early(tmp_path: Path, monkeypatch) -> 
     (tmp_path / "file").write_text("")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "file/below", "link", "link/below"):
-        with refused("DISK_NOT_DIRECTORY"):
+        with refused("DISK_REFUSED"):
             check_folder(tmp_path / name, 1, "preparing", "name another")
     with refused("DISK_FULL"):
         check_folder(tmp_path / "new", 10**18, "preparing", "name another")
     check_folder(tmp_path / "new" / "below", 1, "preparing", "name another")
     assert not (tmp_path / "new").exists()
     monkeypatch.setattr(os, "access", lambda asked, _mode: asked != tmp_path)  # the tests may run as root
-    with refused("DISK_DENIED"):
+    with refused("DISK_REFUSED"):
         check_folder(tmp_path / "new" / "below", 1, "preparing", "name another")
 
 
@@ -105,7 +105,7 @@ def test_a_file_that_is_read_only_is_not_replaced(tmp_path: Path, monkeypatch) -
     path = tmp_path / "report.html"
     path.touch()
     monkeypatch.setattr(os, "access", lambda asked, _mode: asked != path)
-    with refused("DISK_DENIED"):
+    with refused("DISK_REFUSED"):
         check_output(path, "preparing")
     check_output(tmp_path / "other", "preparing")
 

@@ -75,13 +75,13 @@ def test_leaving_the_loop_early_stops_the_rest() -> None:
 
 
 def test_a_process_that_dies_is_an_error() -> None:
-    with local_pool("processes", 1) as pool, refused("WORKER_LOST", match="died"):
+    with local_pool("processes", 1) as pool, refused("SCHEDULER_UNREACHABLE", match="died"):
         list(_run(pool, _die, [7]))
 
 
 @pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
 def test_an_invalid_address_is_rejected(address) -> None:
-    with refused("SCHEDULER_ADDRESS", match="not the address"), cluster_pool(address):
+    with refused("USAGE_VALUE", match="not the address"), cluster_pool(address):
         pass
 
 

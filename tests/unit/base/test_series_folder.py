@@ -62,7 +62,7 @@ def test_a_named_folder_that_does_not_exist(tmp_path: Path, make) -> None:
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
     _fill(tmp_path)
     (tmp_path / "arch_profiles").rmdir()
-    with refused("SERIES_DIR_INCOMPLETE", match=r"^arch_profiles/ missing"):
+    with refused("SERIES_DIR_MISSING", match=r"^arch_profiles/ missing"):
         find_series_dir(tmp_path)
 
 
@@ -75,7 +75,7 @@ def test_shared_templates_are_optional(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("package")
 def test_patchkits_own_texts_come_from_its_own_series(tmp_path: Path) -> None:
     data = _fill(tmp_path / "patchkit" / "data")
-    with refused("SERIES_DIR_INCOMPLETE", match="^templates/patchkit/ missing"):
+    with refused("SERIES_DIR_MISSING", match="^templates/patchkit/ missing"):
         find_texts()
     (data / "templates" / "patchkit").mkdir()
     assert find_texts() == data / "templates" / "patchkit"
@@ -83,7 +83,7 @@ def test_patchkits_own_texts_come_from_its_own_series(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("package")
 def test_an_installation_without_data_reports_the_fix(tmp_path: Path) -> None:
-    with refused("SERIES_DIR_INCOMPLETE", match="patches/ and arch_profiles/") as caught:
+    with refused("SERIES_DIR_MISSING", match="patches/ and arch_profiles/") as caught:
         find_series_dir(None)
     assert caught.value.hint == "pip install --force-reinstall patchkit"
 
@@ -99,5 +99,5 @@ def test_a_plain_series_has_no_profiles(tmp_path: Path, rules: str, *, is_whole:
     if is_whole:
         assert find_series_dir(tmp_path).root == tmp_path
     else:
-        with refused("SERIES_DIR_INCOMPLETE"):
+        with refused("SERIES_DIR_MISSING"):
             find_series_dir(tmp_path)

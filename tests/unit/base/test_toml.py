@@ -128,7 +128,7 @@ def test_locate_with_windows_line_ends_counts_the_same_lines() -> None:
     ],
 )
 def test_syntax_errors_have_line_and_byte_column(data: bytes, line: int, column: int, why: str) -> None:
-    with refused("TOML_SYNTAX") as caught:
+    with refused("TOML_BAD") as caught:
         parse_toml("f.toml", data)
     where = caught.value.where[0]
     assert (where.path, where.line, where.column) == ("f.toml", line, column)
@@ -138,7 +138,7 @@ def test_syntax_errors_have_line_and_byte_column(data: bytes, line: int, column:
 
 
 def test_a_number_python_rejects_is_a_syntax_error_not_a_crash() -> None:
-    with refused("TOML_SYNTAX", match=r"f\.toml cannot be parsed"):
+    with refused("TOML_BAD", match=r"f\.toml cannot be parsed"):
         parse_toml("f.toml", b"a = " + b"9" * 5000)
 
 
@@ -146,7 +146,7 @@ def test_a_number_python_rejects_is_a_syntax_error_not_a_crash() -> None:
 @pytest.mark.parametrize("text", ["value = {}", "[[row]]\nvalue = {}", "a = 1\n  value = [0, {{ x = {} }}]"])
 def test_a_number_that_is_not_finite_is_rejected_with_its_position(text: str, number: str) -> None:
     lines = text.format(number).split("\n")
-    with refused("TOML_NOT_FINITE") as caught:
+    with refused("TOML_BAD") as caught:
         parse_toml("f.toml", text.format(number).encode())
     column = lines[-1].index("x" if "x" in lines[-1] else "value") + 1
     assert [str(place) for place in caught.value.where] == [f"f.toml:{len(lines)}:{column}"]
@@ -158,18 +158,18 @@ def test_strings_like_nan_and_finite_numbers_are_accepted() -> None:
 
 
 def test_nesting_beyond_the_parser_is_an_error_not_a_crash() -> None:
-    with refused("TOML_NESTING", match="too deeply"):
+    with refused("TOML_BAD", match="too deeply"):
         parse_toml("f.toml", b"a = " + b"[" * 100_000)
 
 
 def test_bytes_that_are_not_utf8_are_named_with_their_place() -> None:
-    with refused("TOML_ENCODING", match="0xff") as caught:
+    with refused("TOML_BAD", match="0xff") as caught:
         parse_toml("f.toml", b'a = 1\nb = "\xff"\n')
     assert str(caught.value.where[0]) == "f.toml:2:6"
 
 
 def test_a_byte_order_mark_is_named() -> None:
-    with refused("TOML_ENCODING", match="byte order mark"):
+    with refused("TOML_BAD", match="byte order mark"):
         parse_toml("f.toml", b"\xef\xbb\xbfa = 1\n")
 
 
@@ -177,17 +177,17 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with refused("TOML_MISSING") as missing:
         load_toml(tmp_path / "no" / "folder" / "none.toml")
     assert f"ls {tmp_path}" in (missing.value.hint or "")
-    with refused("TOML_DIRECTORY"):
+    with refused("TOML_BAD"):
         load_toml(tmp_path)
     (tmp_path / "file").write_text("")
-    with refused("TOML_UNREADABLE") as caught:
+    with refused("TOML_BAD") as caught:
         load_toml(tmp_path / "file" / "below.toml")
     assert caught.value.why == "Not a directory"
     os.mkfifo(tmp_path / "pipe")
-    with refused("TOML_UNREADABLE", match="cannot read"):
+    with refused("TOML_BAD", match="cannot read"):
         load_toml(tmp_path / "pipe")
     (tmp_path / "big.toml").write_bytes(b"#" * (MAX_BYTES + 1))
-    with refused("TOML_TOO_LARGE"):
+    with refused("TOML_BAD"):
         load_toml(tmp_path / "big.toml")
 
 
@@ -243,17 +243,17 @@ def test_a_valid_document_becomes_the_model() -> None:
 def test_all_problems_are_reported_in_file_order() -> None:
     text = '[[row]]\nnwarp = 4\nacc = "fp16"\n[[row]]\nacc = "f32"\nnwarps = "4"\nwait = true\n'
     assert failures(text) == [
-        ("CONFIG_MISSING_KEY", "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
-        ("CONFIG_UNKNOWN_KEY", "thing: unknown key 'row[0].nwarp'", 2, None, "did you mean 'nwarps'?"),
+        ("CONFIG_VALUE", "thing: 'row[0].nwarps' is missing", 1, None, "add 'nwarps' here"),
+        ("CONFIG_VALUE", "thing: unknown key 'row[0].nwarp'", 2, None, "did you mean 'nwarps'?"),
         (
-            "CONFIG_BAD_VALUE",
+            "CONFIG_VALUE",
             "thing: 'row[0].acc' is 'fp16'",
             3,
             "it must be one of: f16, f32",
             "did you mean 'f16'?",
         ),
-        ("CONFIG_BAD_VALUE", "thing: 'row[1].nwarps' is '4'", 6, "it should be a valid integer", None),
-        ("CONFIG_BAD_VALUE", "thing: 'row[1].wait' is true", 7, "it should be a valid number", None),
+        ("CONFIG_VALUE", "thing: 'row[1].nwarps' is '4'", 6, "it should be a valid integer", None),
+        ("CONFIG_VALUE", "thing: 'row[1].wait' is true", 7, "it should be a valid number", None),
     ]
 
 
@@ -268,17 +268,17 @@ def test_all_problems_are_reported_in_file_order() -> None:
 )
 def test_an_unknown_key_of_a_nested_table_is_reported_with_the_known_keys(key: str, hint: str) -> None:
     unknown, *_ = failures(f'[named.a]\nnwarps = 1\nacc = "f16"\n{key} = 1.0\n')
-    assert unknown == ("CONFIG_UNKNOWN_KEY", f"thing: unknown key 'named.a.{key}'", 4, None, hint)
+    assert unknown == ("CONFIG_VALUE", f"thing: unknown key 'named.a.{key}'", 4, None, hint)
 
 
 def test_members_of_a_union_are_not_part_of_the_key_path() -> None:
     assert failures('[[edit]]\nverb = "change_to"\ntxt = "x"\n') == [
-        ("CONFIG_MISSING_KEY", "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
-        ("CONFIG_UNKNOWN_KEY", "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
+        ("CONFIG_VALUE", "thing: 'edit[0].text' is missing", 1, None, "add 'text' here"),
+        ("CONFIG_VALUE", "thing: unknown key 'edit[0].txt'", 3, None, "did you mean 'text'?"),
     ]
     assert failures('[[edit]]\nverb = "removes"\n') == [
         (
-            "CONFIG_BAD_VALUE",
+            "CONFIG_VALUE",
             "thing: 'edit[0].verb' is 'removes'",
             2,
             "it must be one of: change_to, remove",
@@ -319,7 +319,7 @@ def test_key_paths_and_near_misses() -> None:
 @pytest.mark.parametrize("form", ["{} = 1", "[{}]", "k = {{ {} = 1 }}", "[[{}]]"])
 def test_a_key_of_very_many_parts_is_rejected_before_parsing(part: str, form: str) -> None:
     text = "x = 1\n" + form.format(".".join([part] * 50_000))
-    with refused("TOML_NESTING") as caught:
+    with refused("TOML_BAD") as caught:
         parse_toml("f.toml", text.encode())
     assert caught.value.where[0].line == 2
 

@@ -53,7 +53,7 @@ FEWER = {
         }
     ],
 }
-ERROR = {"error": {"code": "REMOTE_SILENT", "message": "no answer"}}
+ERROR = {"error": {"code": "REMOTE_UNREACHABLE", "message": "no answer"}}
 
 
 def news(document: object, code: str) -> Any:

@@ -83,7 +83,7 @@ def test_an_interrupt_under_json_is_a_document_with_what_the_verb_knew(as_doctor
     [
         (errno.EMFILE, "SYSTEM_REFUSED", "ulimit -n"),
         (errno.ENOMEM, "SYSTEM_REFUSED", "out of memory"),
-        (errno.ENOSPC, "WRITE_REFUSED", "df -h"),
+        (errno.ENOSPC, "DISK_REFUSED", "df -h"),
     ],
 )
 def test_what_the_system_refuses_is_no_bug(as_doctor, capsys, number: int, code: str, hint: str) -> None:
@@ -97,7 +97,7 @@ def test_what_the_system_refuses_is_no_bug(as_doctor, capsys, number: int, code:
 def test_a_path_that_no_system_takes_is_a_mistake_and_is_told_by_its_ends(capsys) -> None:
     assert app.main(["plan", "--series-dir", "A" * 100_000]) == 2
     err = capsys.readouterr().err
-    assert "error[NAME_TOO_LONG]" in err
+    assert "error[DISK_REFUSED]" in err
     assert len(err) < 2000
 
 

@@ -270,5 +270,5 @@ def test_a_damaged_prefix_is_a_failure(look, tmp_path: Path) -> None:
     (tmp_path / "cache/sdk/current").symlink_to("gone")
     check = look()["sdk"]
     assert check.error is not None
-    assert check.error.code == "SDK_PREFIX_DAMAGED"
+    assert check.error.code == "SDK_UNUSABLE"
     assert check.hint == "install it again: patchkit sdk install"

@@ -69,20 +69,20 @@ def test_a_measurement_is_put_beside_the_bound(capsys, model, checkout):
 @pytest.mark.parametrize(
     ("options", "code"),
     [
-        ([], "MODEL_NOT_NAMED"),
-        (["--model", "MODEL", "--shape", "x.toml"], "MODEL_NOT_NAMED"),
-        (["--model", "MODEL", "--depth", "many"], "DEPTH_MALFORMED"),
-        (["--model", "MODEL", "--depth", "0,,1"], "DEPTH_MALFORMED"),
-        (["--model", "MODEL", "--depth", "99999999"], "DEPTH_MALFORMED"),
+        ([], "OPTIONS_CONTRADICT"),
+        (["--model", "MODEL", "--shape", "x.toml"], "OPTIONS_CONTRADICT"),
+        (["--model", "MODEL", "--depth", "many"], "USAGE_VALUE"),
+        (["--model", "MODEL", "--depth", "0,,1"], "USAGE_VALUE"),
+        (["--model", "MODEL", "--depth", "99999999"], "USAGE_VALUE"),
         (["--model", "MODEL", "--pp", "0", "--tg", "0"], "NOTHING_TO_ESTIMATE"),
         (["--model", "MODEL", "--bandwidth", "nan"], "USAGE_VALUE"),
         (["--model", "MODEL", "--tflops", "inf"], "USAGE_VALUE"),
         (["--model", "MODEL", "--arch", "gfx1115"], "ARCH_UNKNOWN"),
-        (["--model", "missing.gguf"], "GGUF_UNREADABLE"),
+        (["--model", "missing.gguf"], "GGUF_BAD"),
         (["--shape", "missing.toml"], "TOML_MISSING"),
-        (["--model", "MODEL", "--bench", "missing.jsonl"], "BENCH_FILE_MISSING"),
-        (["--model", "MODEL", "--bench", "MODEL"], "BENCH_GARBAGE"),
-        (["--model", "MODEL", "--bench", "DAMAGED"], "BENCH_GARBAGE"),
+        (["--model", "MODEL", "--bench", "missing.jsonl"], "BENCH_FILE_BAD"),
+        (["--model", "MODEL", "--bench", "MODEL"], "BENCH_FILE_BAD"),
+        (["--model", "MODEL", "--bench", "DAMAGED"], "BENCH_FILE_BAD"),
     ],
 )
 def test_bad_options_have_an_error_of_their_own(capsys, tmp_path, model, options, code):
@@ -114,4 +114,4 @@ def test_a_file_that_llama_bench_did_not_write_is_told_with_how_to_make_one(caps
 def test_a_damaged_model_is_refused(capsys, model):
     model.write_bytes(model.read_bytes()[:200])
     assert main(["estimate", "--arch", "gfx1151", "--model", str(model)]) == ExitCode.USAGE
-    assert "error[GGUF_TRUNCATED]" in capsys.readouterr().err
+    assert "error[GGUF_BAD]" in capsys.readouterr().err

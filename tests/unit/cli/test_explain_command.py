@@ -102,19 +102,19 @@ def test_head_sizes_are_one_number_or_two(text, sizes):
 
 @pytest.mark.parametrize("text", ["", "0", "64/", "64/64/64", "many", "-64"])
 def test_another_head_size_is_refused(text):
-    with refused("HEAD_SIZE_MALFORMED"):
+    with refused("USAGE_VALUE"):
         _sizes(text)
 
 
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--head-size", "many", "--kv", "256"], "HEAD_SIZE_MALFORMED"),
+        (["--head-size", "many", "--kv", "256"], "USAGE_VALUE"),
         (["--head-size", "64", "--kv", "0"], "--kv"),
         (["--head-size", "64", "--kv", "256", "--type", "q3_k"], "--type"),
-        (["--kv", "256"], "error[SHAPE_NOT_STATED]"),
+        (["--kv", "256"], "error[OPTIONS_CONTRADICT]"),
         (["--head-size", "64"], "--kv"),
-        (["--path", "--kv", "256"], "error[SHAPE_NOT_STATED]: --path cannot be combined with"),
+        (["--path", "--kv", "256"], "error[OPTIONS_CONTRADICT]: --path cannot be combined with"),
         (["--head-size", "64", "--kv", "256", "--gpu", "gfx1100"], "--gpu requires --path"),
         (["--head-size", "80", "--kv", "100000000"], "error[SHAPE_IMPOSSIBLE]"),
         (["--head-size", "9" * 30, "--kv", "256"], "error[SHAPE_IMPOSSIBLE]"),

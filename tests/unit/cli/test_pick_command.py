@@ -13,12 +13,12 @@ from patchkit.gpu.emulated.models import SmallModel
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        (("--emulated",), "HARDWARE_REFUSED"),
-        (("--modelled",), "HARDWARE_REFUSED"),
-        (("--emulated", "--modelled", "--backend", "hip"), "HARDWARE_REFUSED"),
-        (("--emulated", "--modelled", "--runner", "ssh://x"), "HARDWARE_REFUSED"),
-        (("--tests", "pp"), "PICK_TEST_BAD"),
-        (("--plot", "gains.gif"), "BENCH_PLOT_FORMAT_UNKNOWN"),
+        (("--emulated",), "OPTIONS_CONTRADICT"),
+        (("--modelled",), "OPTIONS_CONTRADICT"),
+        (("--emulated", "--modelled", "--backend", "hip"), "OPTIONS_CONTRADICT"),
+        (("--emulated", "--modelled", "--runner", "ssh://x"), "OPTIONS_CONTRADICT"),
+        (("--tests", "pp"), "USAGE_VALUE"),
+        (("--plot", "gains.gif"), "USAGE_VALUE"),
         (("--model", "none.gguf"), "OPTIONS_CONTRADICT"),
         (("--backend", "cpu"), "MODEL_MISSING"),
         (("--minutes", "0"), "USAGE_VALUE"),
@@ -58,7 +58,7 @@ def test_a_model_whose_name_cannot_be_written_down_is_refused(tmp_path):
     argv = ["pick", "--arch", "gfx1151", "--backend", "cpu", "--model", "bad\udcff.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 2
-    assert "error[MODEL_UNREADABLE]: the file name of a model is not UTF-8" in done.stderr
+    assert "error[GGUF_BAD]: the file name of a model is not UTF-8" in done.stderr
     assert not list(tmp_path.rglob("journal.jsonl"))
 
 
@@ -69,7 +69,7 @@ def test_a_plain_series_is_asked_for_its_backend(tmp_path):
     argv = ["pick", "--series-dir", "mine", "--model", "m.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert "error[HARDWARE_REFUSED]: a GPU-independent series names no GPU to measure on" in done.stderr
+    assert "error[OPTIONS_CONTRADICT]: a GPU-independent series names no GPU to measure on" in done.stderr
     assert "hint: --backend cpu or --backend cuda" in done.stderr
 
 
@@ -111,10 +111,10 @@ def test_a_place_for_the_result_that_cannot_be_written_is_told_before_anything_i
     (tmp_path / "taken" / "journal.jsonl").mkdir(parents=True)
     argv = ["pick", "--arch", "gfx1151", "--backend", "cpu", "--model", "none.gguf", "--out"]
     for out, code, status in (
-        ("file", "DISK_NOT_DIRECTORY", 8),
-        ("file/below", "DISK_NOT_DIRECTORY", 8),
+        ("file", "DISK_REFUSED", 8),
+        ("file/below", "DISK_REFUSED", 8),
         ("taken", "DISK_REFUSED", 8),
-        (".", "BENCH_FOLDER_OTHER", 2),
+        (".", "BENCH_FOLDER_UNUSABLE", 2),
     ):
         done = run_patchkit(*argv, out, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
         assert done.returncode == status, done.stderr

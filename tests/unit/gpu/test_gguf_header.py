@@ -100,7 +100,7 @@ def test_every_shortened_file_is_an_error_of_its_own(tmp_path, good):
         path.write_bytes(good[:length])
         with pytest.raises(GgufError) as caught:
             load_gguf(path)
-        assert caught.value.code in {"GGUF_TRUNCATED", "GGUF_NOT_ONE"}
+        assert caught.value.code == "GGUF_BAD"
         assert caught.value.hint
 
 
@@ -168,13 +168,13 @@ def test_a_sparse_file_of_a_terabyte_costs_nothing(tmp_path):
     os.truncate(path, 2**40)
     with pytest.raises(GgufError) as caught:
         load_gguf(path)
-    assert caught.value.code == "GGUF_TOO_LARGE"
+    assert caught.value.code == "GGUF_BAD"
 
 
 def test_what_is_no_file_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for name in ("pipe", "missing", "."):
-        with refused("GGUF_UNREADABLE"):
+        with refused("GGUF_BAD"):
             load_gguf(tmp_path / name)
 
 
@@ -182,22 +182,22 @@ def test_a_split_model_is_read_from_its_first_part(tmp_path):
     names = [f"m-{number:05d}-of-00002.gguf" for number in (1, 2)]
     split = {"split.count": 2}
     (tmp_path / names[0]).write_bytes(gguf_bytes({**_METADATA, **split}, _TENSORS[:1], data=4096))
-    with refused("GGUF_PART_MISSING", match="part 2 of 2"):
+    with refused("GGUF_BAD", match="part 2 of 2"):
         load_gguf_parts(tmp_path / names[0])
     (tmp_path / names[1]).write_bytes(gguf_bytes(split, [("b", (32,), 0, 0)], data=128))
     header = load_gguf_parts(tmp_path / names[0])
     assert [tensor.name for tensor in header.tensors] == ["token_embd.weight", "b"]
     assert "general.architecture" in header.metadata
-    with refused("GGUF_PART_MISSING", match="one of 2 parts"):
+    with refused("GGUF_BAD", match="one of 2 parts"):
         load_gguf_parts(tmp_path / names[1])
     (tmp_path / names[1]).write_bytes(b"GGUF")
-    with refused("GGUF_TRUNCATED"):
+    with refused("GGUF_BAD"):
         load_gguf_parts(tmp_path / names[0])
 
 
 def test_the_head_size_of_a_damaged_model_is_an_error_of_the_gate(tmp_path, good):
     path = tmp_path / "m.gguf"
     path.write_bytes(good[:100])
-    with refused("MODEL_UNREADABLE") as caught:
+    with refused("GGUF_BAD") as caught:
         head_size_of(path)
     assert "ends too early" in (caught.value.why or "")

@@ -17,5 +17,5 @@ def test_upstreams_programs_are_taken() -> None:
     ["", "install", "clean", "all", "--clean-first", "-j99", "../llama-cli", "llama-cli;x", "llama-x\n"],
 )
 def test_what_is_no_program_never_reaches_cmake(name: str) -> None:
-    with refused("PROGRAM_REFUSED", match="is not a program of upstream"):
+    with refused("USAGE_VALUE", match="is not a program of upstream"):
         check_programs(["llama-bench", name])

@@ -187,12 +187,12 @@ def test_without_the_newer_parameter_the_kernel_is_named_without_it(matrix, limi
 
 
 def test_a_missing_table_is_an_error(limits, matrix) -> None:
-    with refused("TUNE_KERNEL_NOT_FOUND", match="rdna3_5"):
+    with refused("TUNE_KERNEL_UNTUNABLE", match="rdna3_5"):
         list(table_rows("x.cuh", KERNEL, "ggml_cuda_mmq_get_config_rdna3_5", "CASE"))
-    with refused("TUNE_KERNEL_NOT_FOUND"):
+    with refused("TUNE_KERNEL_UNTUNABLE"):
         with_own_row("x.cuh", CONFIG + CONFIG, "ggml_cuda_mmq_get_config_rdna3_5", "CASE", ["1"])
     empty = {**matrix.files, mmq.config_file("rdna3_5"): CONFIG.replace(b"CASE", b"ROW")}
-    with refused("TUNE_KERNEL_NOT_FOUND", match="no rows"):
+    with refused("TUNE_KERNEL_UNTUNABLE", match="no rows"):
         mmq.make_mmq_family(limits, empty, "rdna3_5")
 
 

@@ -80,7 +80,7 @@ def test_a_unit_defines_its_row_and_the_kernel_reads_it() -> None:
     "text", [b"", FILE.replace(b"_rdna", b"_other"), FILE.replace(b"256, 256, 32", b"72, 72, 32")]
 )
 def test_a_file_without_the_rows_is_an_error(text) -> None:
-    with refused("TUNE_KERNEL_NOT_FOUND") as caught:
+    with refused("TUNE_KERNEL_UNTUNABLE") as caught:
         make_tile_family(LIMITS, text)
     assert caught.value.where[0].path == TILE_FILE
 

@@ -80,12 +80,12 @@ def test_headers_that_the_record_lacks_are_checked_against_the_table(toolchain, 
 
 
 def test_a_record_without_available_headers_is_stale(toolchain) -> None:
-    with refused("TUNE_RECORD_STALE", match="none of the headers"):
+    with refused("TUNE_RECORD_BAD", match="none of the headers"):
         choose_headers(toolchain(), REQUEST, _record(("an older stand-in", "11")))
 
 
 def test_a_folder_without_rocwmma_is_rejected(toolchain, tmp_path) -> None:
-    with refused("TUNE_HEADERS_UNUSABLE"):
+    with refused("TUNE_KERNEL_UNTUNABLE"):
         choose_headers(toolchain(), TuneRequest(arch="gfx1151", headers=(str(tmp_path),)), None)
 
 

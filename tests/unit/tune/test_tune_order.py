@@ -167,7 +167,7 @@ def test_a_failed_candidate_is_reported_and_not_ranked() -> None:
 
 
 def test_upstream_that_does_not_compile_is_an_error() -> None:
-    with refused("TUNE_NOTHING_COMPILED", match="upstream's own"):
+    with refused("TUNE_KERNEL_UNTUNABLE", match="upstream's own"):
         _choose({0: Failure(code="COMPILE_FAILED", message="no"), 1: _figures()})
 
 

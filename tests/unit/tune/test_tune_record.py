@@ -93,13 +93,13 @@ def test_the_bytes_do_not_depend_on_the_order_of_work() -> None:
 )
 def test_an_invalid_record_is_an_error(tmp_path, change) -> None:
     data = json.dumps({**json.loads(render_record(RECORD)), **change}).encode()
-    with refused("TUNE_RECORD_UNREADABLE") as caught:
+    with refused("TUNE_RECORD_BAD") as caught:
         parse_record(data, "x.json")
     assert caught.value.where[0].path == "x.json"
     path = record_path(tmp_path, "gfx1151", "wmma", 6900)
     path.parent.mkdir()
     path.write_bytes(b"[")
-    with refused("TUNE_RECORD_UNREADABLE"):
+    with refused("TUNE_RECORD_BAD"):
         load_record(tmp_path, "gfx1151", "wmma", 6900)
 
 
@@ -110,7 +110,7 @@ def test_available_headers_use_compiled_figures_and_others_recorded_ones() -> No
     assert merged["new.cu"][0] == changed
     unknown = merged["new.cu"][1]
     assert isinstance(unknown, Failure)
-    assert unknown.code == "TUNE_NOT_RECORDED"
+    assert unknown.code == "TUNE_RECORD_BAD"
 
 
 def test_figures_are_the_same_whatever_time_they_took() -> None:
@@ -210,12 +210,12 @@ def test_recorded_figures_never_write_another_table(tmp_path, checkout) -> None:
     profile = checkout / "arch_profiles" / "gfx1151.toml"
     before = profile.read_bytes()
     assert not write_table(workspace, report, date(2027, 1, 1))
-    with refused("TUNE_TABLE_INCOMPLETE", match="depends on recorded figures") as caught:
+    with refused("TUNE_OPTIONS", match="depends on recorded figures") as caught:
         write_table(workspace, replace(report, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
     assert caught.value.why == "from the record: 2.2.1"
     verdict = _verdict((128, 8))
     timed = replace(report, verdicts=(replace(verdict, best=replace(verdict.best, modelled=MODELLED)),))
-    with refused("TUNE_TABLE_INCOMPLETE") as caught:
+    with refused("TUNE_OPTIONS") as caught:
         write_table(workspace, replace(timed, current={"128-16-f32": (64, 4)}), date(2027, 1, 1))
     assert caught.value.why == "from the record: 2.2.1; by modelled time: 128-16-f32"
     assert profile.read_bytes() == before

@@ -144,7 +144,7 @@ def test_a_kernel_is_its_variants_whatever_the_waves(family, arguments, variant)
 
 @pytest.mark.parametrize("text", [b"", KERNEL + KERNEL])
 def test_a_kernel_that_is_not_defined_once_is_an_error(text) -> None:
-    with refused("TUNE_KERNEL_NOT_FOUND", match="flash_attn_ext_f16"):
+    with refused("TUNE_KERNEL_UNTUNABLE", match="flash_attn_ext_f16"):
         cut_after(SourceText("x.cu", text), "flash_attn_ext_f16")
 
 

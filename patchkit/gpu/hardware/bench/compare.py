@@ -24,7 +24,7 @@ def load_rows(path: Path) -> tuple[BenchRow, ...]:
     """Read all rows of a file, at least one.
 
     Raises:
-        BENCH_FILE_MISSING, BENCH_FILE_TOO_LARGE, BENCH_FILE_ENCODING, BENCH_FILE_EMPTY: as documented.
+        BENCH_FILE_BAD: as documented.
         BenchUnreadable: a line is not output of llama-bench.
     """
     text = _text(path, _bytes(path))
@@ -33,7 +33,7 @@ def load_rows(path: Path) -> tuple[BenchRow, ...]:
     if not rows:
         raise UsageError(
             "the file contains no results of llama-bench",
-            code="BENCH_FILE_EMPTY",
+            code="BENCH_FILE_BAD",
             where=Location(path=str(path)),
             hint=_MEASURE,
         )
@@ -48,7 +48,7 @@ def _bytes(path: Path) -> bytes:
         if path.exists() and not path.is_file():
             raise UsageError(
                 f"{path.name or path} is not a file",
-                code="BENCH_FILE_MISSING",
+                code="BENCH_FILE_BAD",
                 where=Location(path=str(path)),
                 hint=f"ls -ld {path}",
             )
@@ -57,7 +57,7 @@ def _bytes(path: Path) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         raise UsageError(
             "the file cannot be read",
-            code="BENCH_FILE_MISSING",
+            code="BENCH_FILE_BAD",
             where=Location(path=str(path)),
             why=getattr(error, "strerror", None) or str(error),
             hint="give files that llama-bench wrote with -o jsonl or -o json",
@@ -71,7 +71,7 @@ def _text(path: Path, content: bytes) -> str:
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise UsageError(
             "the file is UTF-16, not UTF-8",
-            code="BENCH_FILE_ENCODING",
+            code="BENCH_FILE_BAD",
             where=Location(path=str(path), line=1),
             why="older PowerShell versions write UTF-16 when output is redirected with '>'",
             hint=f"iconv -f UTF-16 -t UTF-8 {path} > {path.stem}.utf8.jsonl",
@@ -82,7 +82,7 @@ def _text(path: Path, content: bytes) -> str:
     except UnicodeDecodeError as error:
         raise UsageError(
             "the file is not UTF-8",
-            code="BENCH_FILE_ENCODING",
+            code="BENCH_FILE_BAD",
             where=Location(path=str(path), line=content.count(b"\n", 0, error.start) + 1),
             why=f"byte 0x{content[error.start]:02x}: {error.reason}",
             hint=_MEASURE,
@@ -92,7 +92,7 @@ def _text(path: Path, content: bytes) -> str:
 def _too_large(path: Path, why: str) -> UsageError:
     return UsageError(
         "the file is too large for a measurement",
-        code="BENCH_FILE_TOO_LARGE",
+        code="BENCH_FILE_BAD",
         where=Location(path=str(path)),
         why=f"{why}; limits: {_MOST_ROWS} rows, {_MOST_SAMPLES} repetitions, {_MOST_BYTES // 2**20} MiB",
         hint="split it, or give another file",
@@ -117,10 +117,10 @@ def run_bench_compare(request: CompareRequest) -> Table:
     """Read the files, compare them, and draw a plot if requested.
 
     Raises:
-        BENCH_LABELS_CLASH, BENCH_PLOT_FORMAT_UNKNOWN: raised before anything is read.
-        BENCH_FILE_MISSING and similar, BenchUnreadable: a file is not valid.
-        BENCH_NOTHING_SHARED, BENCH_AMBIGUOUS: the results cannot be compared.
-        PLOTTING_MISSING: matplotlib is not installed.
+        BENCH_FILES_INCOMPARABLE, USAGE_VALUE: raised before anything is read.
+        BENCH_FILE_BAD and similar, BenchUnreadable: a file is not valid.
+        BENCH_FILES_INCOMPARABLE: the results cannot be compared.
+        LIBRARY_MISSING: matplotlib is not installed.
         CacheError: the plot cannot be written.
     """
     labels = _labels(request)
@@ -142,7 +142,7 @@ def write_plot(table: Table, path: Path) -> None:
     """Draw a plot into a file, atomically.
 
     Raises:
-        BENCH_PLOT_FORMAT_UNKNOWN, PLOTTING_MISSING, CacheError: as documented.
+        USAGE_VALUE, LIBRARY_MISSING, CacheError: as documented.
     """
     data = draw_plot(table, plot_format(path))
     write_output(path, data, "writing the picture", _ELSEWHERE)
@@ -155,14 +155,14 @@ def _labels(request: CompareRequest) -> tuple[str, ...]:
     if len(labels) != len(request.files):
         raise UsageError(
             f"{len(labels)} labels were given for {len(request.files)} files",
-            code="BENCH_LABELS_CLASH",
+            code="BENCH_FILES_INCOMPARABLE",
             hint="give --label once per file, in their order, or omit it",
         )
     odd = next((label for label in labels if not label.strip() or not label.isprintable()), None)
     if odd is not None:
         raise UsageError(
             f"{odd!r} is not a valid label",
-            code="BENCH_LABELS_CLASH",
+            code="BENCH_FILES_INCOMPARABLE",
             hint="--label takes printable text for a column title",
         )
     twice = next((label for label in labels if labels.count(label) > 1), None)
@@ -170,7 +170,7 @@ def _labels(request: CompareRequest) -> tuple[str, ...]:
         places = zip(labels, request.files, strict=True)
         raise UsageError(
             f"two files have the label '{twice}'",
-            code="BENCH_LABELS_CLASH",
+            code="BENCH_FILES_INCOMPARABLE",
             where=[Location(path=str(path)) for label, path in places if label == twice],
             hint="give distinct labels: --label ONE --label OTHER, in the order of the files",
         )
@@ -183,20 +183,20 @@ def _base(labels: Sequence[str], named: str | None) -> int:
     if named not in labels:
         raise UsageError(
             f"no file has the label '{named}'",
-            code="BENCH_LABELS_CLASH",
+            code="BENCH_FILES_INCOMPARABLE",
             hint=f"--baseline takes one of: {', '.join(labels)}",
         )
     return labels.index(named)
 
 
 def plot_format(path: Path) -> PlotFormat:
-    """The picture format from a file's name. Raises BENCH_PLOT_FORMAT_UNKNOWN."""
+    """The picture format from a file's name. Raises USAGE_VALUE."""
     for form in PLOT_FORMATS:
         if path.suffix.lower() == f".{form}":
             return form
     raise UsageError(
         f"unknown picture format: '{path.name}'",
-        code="BENCH_PLOT_FORMAT_UNKNOWN",
+        code="USAGE_VALUE",
         where=Location(path=str(path)),
         hint=f"the name must end in {' or '.join(f'.{form}' for form in PLOT_FORMATS)}",
     )

@@ -135,7 +135,7 @@ def journal_error(path: Path, line: int, why: str) -> UsageError:
     """The error for a journal that was changed or belongs to another measurement."""
     return UsageError(
         "the journal belongs to another measurement, or was changed",
-        code="BENCH_FOLDER_OTHER",
+        code="BENCH_FOLDER_UNUSABLE",
         where=Location(path=str(path), line=line),
         why=f"line {line}: {why}",
         hint="use another folder with --out, or discard that measurement with --fresh",
@@ -146,7 +146,7 @@ def check_place(folder: Path, *, fresh: bool = False) -> None:
     """Check a folder for a measurement before anything is built. Creates nothing.
 
     Raises:
-        BENCH_FOLDER_OTHER: the folder contains something other than a measurement.
+        BENCH_FOLDER_UNUSABLE: the folder contains something other than a measurement.
         CacheError: the folder is not writable or has no free space.
     """
     check_folder(folder, _ROOM, _DOING, ELSEWHERE)
@@ -173,7 +173,7 @@ def _refuse_foreign(folder: Path, *, fresh: bool) -> None:
     if foreign:
         raise UsageError(
             "the folder is not empty, and contains no measurement of patchkit",
-            code="BENCH_FOLDER_OTHER",
+            code="BENCH_FOLDER_UNUSABLE",
             where=Location(path=str(folder / foreign[0])),
             why=f"a measurement has a file {JOURNAL}",
             hint="use an empty or a new folder with --out",
@@ -195,8 +195,8 @@ def open_journal(
     results must not be mixed with new ones, for example after a driver update.
 
     Raises:
-        BENCH_FOLDER_BUSY: another process is measuring into it.
-        BENCH_FOLDER_OTHER: it contains another measurement, another program's files, or a changed journal.
+        BENCH_FOLDER_UNUSABLE: another process is measuring into it.
+        BENCH_FOLDER_UNUSABLE: it contains another measurement, another program's files, or a changed journal.
         CacheError: a file cannot be written.
     """
     path = folder / JOURNAL
@@ -228,7 +228,7 @@ def open_journal(
 def load_journal(path: Path, lines: TypeAdapter[L]) -> tuple[JournalHeader, tuple[L, ...]]:
     """Read a journal that no process is writing; an incomplete last line is ignored.
 
-    Raises BENCH_FOLDER_OTHER, CacheError.
+    Raises BENCH_FOLDER_UNUSABLE, CacheError.
     """
     with disk_errors(path, "reading a journal", "use another folder"), open_regular(path) as file:
         content = file.read().split(b"\n")[:-1]
@@ -244,7 +244,7 @@ def _alone_in(folder: Path) -> Iterator[None]:
         except LockBusy as error:
             raise UsageError(
                 "another patchkit is measuring into this folder",
-                code="BENCH_FOLDER_BUSY",
+                code="BENCH_FOLDER_UNUSABLE",
                 where=Location(path=str(folder)),
                 why="two measurements at the same time would also disturb each other",
                 hint="wait until it ends, or stop it",

@@ -146,7 +146,7 @@ class Bench:
 
         Raises:
             The errors of :meth:`LlamaBench.call`; earlier calls are kept.
-            BENCH_STILL_RUNNING: another llama-bench would disturb the measurement.
+            BENCH_FAILED: another llama-bench would disturb the measurement.
         """
         wanted = list(self._wanted(rounds))
         missing = [one for one in wanted if not self.journal.has(one.question)]
@@ -188,7 +188,7 @@ class Bench:
         return parse_rows(entry.rows, str(self.journal.path))
 
     def rounds(self, count: int) -> Rounds:
-        """The samples of the first rounds. Raises BENCH_TESTS_DIFFER."""
+        """The samples of the first rounds. Raises BENCH_FAILED."""
         rows: list[dict[str, list[BenchRow]]] = [{} for _ in range(count)]
         for entry in self.entries(count):
             rows[entry.round].setdefault(entry.label, []).extend(self.rows(entry))

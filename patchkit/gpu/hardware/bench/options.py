@@ -53,7 +53,7 @@ class BenchPlan:
 
 
 def parse_help(text: str) -> BenchOptions:
-    """Parse llama-bench's help. Raises BENCH_HELP_UNKNOWN if it is of an unknown version."""
+    """Parse llama-bench's help. Raises BENCH_FAILED if it is of an unknown version."""
     flags = {flag for line in text.splitlines() for flag in _flags(line)}
     flash = _FLASH.search(text)
     missing = sorted({"-p", "-n", "-d", "-ub", "-ctk", "-r", "-dev", "-o"} - flags)
@@ -61,7 +61,7 @@ def parse_help(text: str) -> BenchOptions:
         lacking = ", ".join([*missing, *(["-fa"] if flash is None else [])]) or "-lm or -mmp"
         raise ToolchainError(
             f"the help of llama-bench has no {lacking}",
-            code="BENCH_HELP_UNKNOWN",
+            code="BENCH_FAILED",
             why="patchkit supports builds 6628 to 11549",
             hint="see: llama-bench --help",
         )

@@ -16,7 +16,7 @@ _PATIENCE_S = 3600.0  # as long as a single call may take
 
 
 def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: float = _PATIENCE_S) -> None:
-    """Return when none of the programs runs on our GPUs. Raises BENCH_STILL_RUNNING after ``patience_s``."""
+    """Return when none of the programs runs on our GPUs. Raises BENCH_FAILED after ``patience_s``."""
     deadline = time.monotonic() + patience_s
     was_announced = False
     while found := processes_of(programs):
@@ -24,7 +24,7 @@ def wait_for_orphans(programs: Sequence[Path], reporter: Reporter, patience_s: f
         if time.monotonic() >= deadline:
             raise ToolchainError(
                 "llama-bench is still running, and would disturb the measurement",
-                code="BENCH_STILL_RUNNING",
+                code="BENCH_FAILED",
                 where=[Location(path=str(program)) for program in programs[:1]],
                 why=f"process {ids}",
                 hint=f"end it with: kill {ids}",

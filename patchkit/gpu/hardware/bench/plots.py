@@ -49,7 +49,7 @@ _Kind = tuple[BenchModel, str, str]
 
 
 def draw_plot(table: Table, form: PlotFormat) -> bytes:
-    """Plot a table, on white. Raises PLOTTING_MISSING."""
+    """Plot a table, on white. Raises LIBRARY_MISSING."""
     kinds = _kinds(table)
     columns = min(_COLUMNS, len(kinds))
     rows = -(-len(kinds) // columns)
@@ -71,7 +71,7 @@ def draw_scatter(
     """Points of several kinds on logarithmic axes, with lines at equality and at factors of 1.25.
 
     Raises:
-        PLOTTING_MISSING: matplotlib is not installed.
+        LIBRARY_MISSING: matplotlib is not installed.
     """
 
     def draw(figure: Figure) -> None:
@@ -113,7 +113,7 @@ def draw_changes(
     A row has its name, the test, and low, middle and high as fractions.
 
     Raises:
-        PLOTTING_MISSING: matplotlib is not installed.
+        LIBRARY_MISSING: matplotlib is not installed.
     """
     tests = list(dict.fromkeys(test for _, test, *_ in rows))[:_MOST_PANELS]
     names = list(dict.fromkeys(name for name, *_ in rows))
@@ -146,7 +146,7 @@ def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: Pl
     """Draw a picture of the given width and height with a function.
 
     Raises:
-        PLOTTING_MISSING: matplotlib is not installed.
+        LIBRARY_MISSING: matplotlib is not installed.
     """
     try:
         import matplotlib as mpl  # noqa: PLC0415  # see above
@@ -154,7 +154,7 @@ def _drawn(onto: Callable[[Figure], None], inches: tuple[float, float], form: Pl
     except ImportError as error:
         raise ToolchainError(
             "drawing needs matplotlib, which is not installed",
-            code="PLOTTING_MISSING",
+            code="LIBRARY_MISSING",
             why=str(error),
             hint="pip install 'patchkit[plots]', or omit --plot",
         ) from error

@@ -56,7 +56,7 @@ class LlamaBench:
 
         Raises:
             BENCH_FAILED and similar: ``--help`` failed.
-            BENCH_HELP_UNKNOWN: its help is that of an unknown version of llama-bench.
+            BENCH_FAILED: its help is that of an unknown version of llama-bench.
         """
         there = self.runner.place(build)
         if build not in self._options:
@@ -77,8 +77,8 @@ class LlamaBench:
         The output of a failed call is kept in the file ``failed``.
 
         Raises:
-            BENCH_FAILED, BENCH_CRASHED, BENCH_HUNG, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it failed.
-            BENCH_OUTPUT_UNREADABLE, BENCH_DEVICE_WRONG, BENCH_TESTS_UNASKED: its output is not the result.
+            BENCH_FAILED, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it failed.
+            BENCH_FAILED, BENCH_DEVICE_WRONG, BENCH_FAILED: its output is not the result.
             The errors of ``check_talk``, and CacheError if a file cannot be written.
         """
         argv = self.argv(build, model, plan, tag=tag)
@@ -87,7 +87,7 @@ class LlamaBench:
         except ToolTimeout as error:
             keep_output(failed, f"{error.message}\n{error.why}\n".encode())
             hint = f"allow more time with --timeout; {error.hint}"
-            raise ToolchainError(error.message, code="BENCH_HUNG", why=error.why, hint=hint) from error
+            raise ToolchainError(error.message, code="BENCH_FAILED", why=error.why, hint=hint) from error
         text, talk = (out.decode("utf-8", "replace") for out in (done.stdout, done.stderr))
         try:
             if done.returncode != 0:
@@ -127,13 +127,13 @@ def keep_output(path: Path, data: bytes) -> None:
 
 
 def read_rows(text: str, kept: Path) -> tuple[BenchRow, ...]:
-    """Parse the output of a run, which is kept in the file ``kept``. Raises BENCH_OUTPUT_UNREADABLE."""
+    """Parse the output of a run, which is kept in the file ``kept``. Raises BENCH_FAILED."""
     try:
         return parse_rows(text, str(kept))
     except BenchUnreadable as error:
         # BenchUnreadable is a usage error about a user's file, but this output is from a program.
         raise ToolchainError(
-            error.message, code="BENCH_OUTPUT_UNREADABLE", where=error.where, why=error.why, hint=error.hint
+            error.message, code="BENCH_FAILED", where=error.where, why=error.why, hint=error.hint
         ) from error
 
 
@@ -157,7 +157,7 @@ def bench_failure(completed: Completed, what: str, kept: Path) -> ToolchainError
     if number:
         no_memory = "the system may have run out of memory (check: dmesg | grep -i oom); "
         hint = f"{no_memory if number == signal.SIGKILL else ''}{again}"
-        return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_CRASHED", hint=hint)
+        return failure(f"{what} was ended by {signal_name(number)}", code="BENCH_FAILED", hint=hint)
     return failure(f"{what} failed with status {status}", code="BENCH_FAILED")
 
 
@@ -166,7 +166,7 @@ def _check_tests(rows: Sequence[BenchRow], plan: BenchPlan, kept: Path) -> None:
     if tuple(found) != plan.lengths:
         raise ToolchainError(
             f"llama-bench measured {len(found)} tests, but {len(plan.lengths)} were requested",
-            code="BENCH_TESTS_UNASKED",
+            code="BENCH_FAILED",
             where=Location(path=str(kept)),
             why=f"prompt, generated, depth: {found} instead of {list(plan.lengths)}",
             hint="see the file; options may have another meaning in this build",

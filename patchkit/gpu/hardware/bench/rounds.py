@@ -47,7 +47,7 @@ class Rounds:
         """Add one complete round.
 
         Raises:
-            BENCH_TESTS_DIFFER: the tests differ between arms, or from earlier rounds.
+            BENCH_FAILED: the tests differ between arms, or from earlier rounds.
         """
         found = {arm: {row.test: row.samples_ns for row in rows} for arm, rows in arms.items()}
         expected = set(self.samples) or set(next(iter(found.values())))
@@ -74,7 +74,7 @@ def _differ(arm: str, expected: set[BenchTest], found: set[BenchTest]) -> GateEr
     reasons = [f"{what}: {names}" for what, names in (("missing", lacking), ("extra", extra)) if names]
     return GateError(
         f"the {arm} run measured {len(found)} tests, expected {len(expected)}",
-        code="BENCH_TESTS_DIFFER",
+        code="BENCH_FAILED",
         why="; ".join(reasons) or "a test occurred twice, or there were none",
         hint="both builds must run the same tests, with equal model, batch sizes, threads and devices",
     )

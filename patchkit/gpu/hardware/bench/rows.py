@@ -36,7 +36,7 @@ class Fields:
         if name not in self.table:
             raise BenchUnreadable(
                 f"a row of llama-bench has no field '{name}'",
-                code="BENCH_FIELD_MISSING",
+                code="BENCH_FILE_BAD",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
                 hint="unknown version of llama-bench; gpu/hardware/bench/rows.py reads b6628 to b11549",
@@ -86,7 +86,7 @@ class Fields:
         """The error for an invalid value in this row."""
         return BenchUnreadable(
             "cannot parse a line of llama-bench",
-            code="BENCH_GARBAGE",
+            code="BENCH_FILE_BAD",
             where=self.where,
             why=why,
             hint=self.hint,
@@ -136,7 +136,7 @@ def _objects(text: str, source: str, hint: str) -> Iterator[Fields]:
 def _truncated(here: Fields, why: str) -> BenchUnreadable:
     return BenchUnreadable(
         "the output of llama-bench is incomplete",
-        code="BENCH_TRUNCATED",
+        code="BENCH_FILE_BAD",
         where=here.where,
         why=why,
         hint=here.hint,

@@ -183,8 +183,8 @@ def compare_series(
         distinct: they are known to be different programs, even if they report the same build.
 
     Raises:
-        BENCH_NOTHING_SHARED: there are several labels, but no line has two cells.
-        BENCH_AMBIGUOUS: a label has two results for one cell.
+        BENCH_FILES_INCOMPARABLE: there are several labels, but no line has two cells.
+        BENCH_FILES_INCOMPARABLE: a label has two results for one cell.
     """
     found: dict[_Key, dict[int, list[BenchRow]]] = {}
     for index, one in enumerate(series):
@@ -232,7 +232,7 @@ def _cell(rows: list[BenchRow] | None, series: Series) -> Cell | None:
         if differing:
             raise UsageError(
                 f"'{series.label}' has conflicting results for {first.test.name} of {first.model.kind}",
-                code="BENCH_AMBIGUOUS",
+                code="BENCH_FILES_INCOMPARABLE",
                 where=Location(path=series.source),
                 why=f"they differ in {', '.join(differing)}",
                 hint="use one file per build; remove an --across option, or split the file",
@@ -251,7 +251,7 @@ def _nothing_shared(series: Sequence[Series]) -> UsageError:
         reasons = ["model: " + " and ".join(f"{one.kind}, {one.size_bytes} bytes" for one in models)]
     return UsageError(
         f"{' and '.join(one.label for one in series)} have no test in common",
-        code="BENCH_NOTHING_SHARED",
+        code="BENCH_FILES_INCOMPARABLE",
         where=[Location(path=one.source) for one in series],
         why="; ".join(reasons or [f"{one.label} measured {_listed(one.tests)}" for one in series]),
         hint=" ".join(f"--across {name}" for name in differing)

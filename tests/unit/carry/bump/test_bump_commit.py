@@ -123,7 +123,7 @@ def test_a_series_with_uncommitted_changes_is_refused(series, name):
     path.parent.mkdir(exist_ok=True)
     with path.open("a") as stream:
         stream.write("# mine\n")
-    assert refused(check_committed, series) == "BUMP_SERIES_NOT_COMMITTED"
+    assert refused(check_committed, series) == "BUMP_SERIES_UNUSABLE"
 
 
 def test_files_of_an_editor_are_ignored(series):

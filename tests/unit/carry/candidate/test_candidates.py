@@ -80,7 +80,7 @@ def test_an_empty_cache_has_no_candidate(workspace, tmp_path) -> None:
 
 def test_a_branch_without_its_pin_is_broken(made, workspace) -> None:
     delete_ref(made.repository, "refs/patchkit/pin/b6900", made.base)
-    with refused("CANDIDATE_BROKEN") as caught:
+    with refused("CANDIDATE_STALE") as caught:
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "the cache has no pin b6900"
 
@@ -98,7 +98,7 @@ def test_a_branch_that_patchkit_did_not_make_is_broken(made, workspace, how: str
     parents = ("-p", made.base) if how == "a foreign commit" else ()
     tip = made.repository.git.run("commit-tree", *parents, "-m", "mine", tree).decode().strip()
     update_ref(made.repository, REF, tip, made.commits[-1].commit)
-    with refused("CANDIDATE_BROKEN"):
+    with refused("CANDIDATE_STALE"):
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
 
 
@@ -133,7 +133,7 @@ def test_a_part_is_what_one_patch_adds(made, candidate) -> None:
 
 
 def test_a_patch_that_is_not_there_is_an_error_with_those_that_are(made, candidate) -> None:
-    with refused("CANDIDATE_PATCH_MISSING") as caught:
+    with refused("CANDIDATE_STALE") as caught:
         difference(made.repository, candidate, "third")
     assert caught.value.hint == "its patches: first, second"
 
@@ -149,6 +149,6 @@ def test_a_candidate_of_other_gpus_is_broken(made, workspace) -> None:
     tree = made.repository.tree_of(made.base)
     out = made.repository.git.run("commit-tree", "-p", made.base, "-m", message, tree)
     update_ref(made.repository, REF, out.decode().strip(), made.commits[-1].commit)
-    with refused("CANDIDATE_BROKEN") as caught:
+    with refused("CANDIDATE_STALE") as caught:
         find_candidate(workspace, ["gfx1100", "gfx1151"], PIN)
     assert caught.value.why == "its commits are for gfx942"

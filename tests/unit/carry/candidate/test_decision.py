@@ -50,7 +50,7 @@ def select(checkout: Path):
 def test_a_request_that_contradicts_itself(select, options, message: str) -> None:
     with pytest.raises(PatchkitError) as caught:
         select("gfx1151", **options)
-    assert caught.value.code == "REQUEST_CONTRADICTS"
+    assert caught.value.code == "OPTIONS_CONTRADICT"
     assert caught.value.message == message
     assert caught.value.hint
 

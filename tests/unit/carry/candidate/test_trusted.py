@@ -104,7 +104,7 @@ def test_of_several_gpus_all_that_are_offered_it_decide(choose) -> None:
     [({"only": ("mmq-tile-config",)}, "--only mmq-tile-config"), ({"with_opt_in": True}, "--with-opt-in")],
 )
 def test_a_trust_beside_what_leaves_nothing_to_it_is_refused(choose, asked, named: str) -> None:
-    with refused("REQUEST_CONTRADICTS", match=f"--trust modelled and {named} contradict each other"):
+    with refused("OPTIONS_CONTRADICT", match=f"--trust modelled and {named} contradict each other"):
         choose(11549, "gfx1151", trust="modelled", **asked)
-    with refused("REQUEST_CONTRADICTS", match="--trust modelled and --arch plain contradict"):
+    with refused("OPTIONS_CONTRADICT", match="--trust modelled and --arch plain contradict"):
         choose(11549, "plain", trust="modelled")

@@ -133,16 +133,16 @@ def test_an_alias_is_defined_twice_in_front_of_its_function(alias, guard):
     ],
 )
 def test_an_alias_whose_name_occurs_anywhere_is_taken(alias, guard, text):
-    with refused("ALIAS_TAKEN") as caught:
+    with refused("ALIAS_UNUSABLE") as caught:
         expand_alias(read(text), alias, guard, "stride")
     assert caught.value.where[1].line == 1
 
 
 @pytest.mark.parametrize("device", ["a\nb", "a \\", "  "])
 def test_an_alias_stands_for_one_line(alias, guard, device):
-    with refused("ALIAS_NOT_ONE_LINE"):
+    with refused("ALIAS_UNUSABLE"):
         expand_alias(read("void f() { }"), alias, guard, device)
-    with refused("ALIAS_NOT_ONE_LINE"):
+    with refused("ALIAS_UNUSABLE"):
         expand_alias(read("void f() { }"), replace(alias, upstream=device.strip()), guard, "stride")
 
 

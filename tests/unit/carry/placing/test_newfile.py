@@ -54,12 +54,12 @@ def test_a_free_path(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "code", "found"),
     [
-        (f"{HOME}/a.cu", "NEW_FILE_EXISTS", f"{HOME}/a.cu"),
-        (f"{HOME}/CMakeLists.txt", "NEW_FILE_EXISTS", f"{HOME}/CMakeLists.txt"),
-        (f"{HOME}/a.cu/new.cuh", "NEW_FILE_BLOCKED", f"{HOME}/a.cu"),
-        (f"{HOME}/instances", "NEW_FILE_BLOCKED", f"{HOME}/instances/"),
-        (f"{HOME}/A.CU", "NEW_FILE_BLOCKED", f"{HOME}/a.cu"),
-        (f"{HOME}/Instances/new.cu", "NEW_FILE_BLOCKED", f"{HOME}/instances/"),
+        (f"{HOME}/a.cu", "NEW_FILE_BAD", f"{HOME}/a.cu"),
+        (f"{HOME}/CMakeLists.txt", "NEW_FILE_BAD", f"{HOME}/CMakeLists.txt"),
+        (f"{HOME}/a.cu/new.cuh", "NEW_FILE_BAD", f"{HOME}/a.cu"),
+        (f"{HOME}/instances", "NEW_FILE_BAD", f"{HOME}/instances/"),
+        (f"{HOME}/A.CU", "NEW_FILE_BAD", f"{HOME}/a.cu"),
+        (f"{HOME}/Instances/new.cu", "NEW_FILE_BAD", f"{HOME}/instances/"),
     ],
 )
 def test_a_path_that_is_taken(path: str, code: str, found: str) -> None:
@@ -127,7 +127,7 @@ def test_garbage_is_refused_with_its_line(place, text: str, line: int, shown: st
     with pytest.raises(ErrorGroup) as caught:
         place(text)
     error = _only(caught)
-    assert error.code == "NEW_FILE_UNPARSABLE"
+    assert error.code == "NEW_FILE_BAD"
     assert (error.where[0].path, error.where[0].line) == (f"{HOME}/new.cuh", line)
     assert error.where[0].label == shown
     assert error.where[1].path == "patch.toml"
@@ -147,7 +147,7 @@ def test_an_if_without_partner_is_refused(place, text: str, line: int) -> None:
     with pytest.raises(ErrorGroup) as caught:
         place(text)
     error = _only(caught)
-    assert error.code == "NEW_FILE_UNBALANCED"
+    assert error.code == "NEW_FILE_BAD"
     assert error.where[0].line == line
 
 

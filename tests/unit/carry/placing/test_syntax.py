@@ -139,7 +139,7 @@ def test_a_new_file_is_held_to_the_same(place) -> None:
     assert doubtful.new_files == ("common/sub/new.cpp",)
     with pytest.raises(ErrorGroup) as caught:
         place("return 1", new={"src/new.h": "int h(int x) { return x }\n"})
-    assert refused(caught).code == "NEW_FILE_UNPARSABLE"
+    assert refused(caught).code == "NEW_FILE_BAD"
 
 
 @pytest.mark.parametrize("path", ["a/new.metal", "a/new.cl", "a/new.inc", "a/new.py"])

@@ -149,7 +149,7 @@ def test_a_new_unit_has_to_parse(place: Place) -> None:
     table = '\n[[file]]\npath = "ggml/src/ggml-cuda/a.cu"\ntemplate = "a.jinja"\n'
     with pytest.raises(ErrorGroup) as caught:
         place(table, {"a.jinja": b"case 1: return 2;\n}\n"})
-    assert [error.code for error in caught.value.errors] == ["NEW_FILE_UNPARSABLE"]
+    assert [error.code for error in caught.value.errors] == ["NEW_FILE_BAD"]
 
 
 NEW = b"1"
@@ -159,24 +159,24 @@ REFUSED = {
     "removed, and a link": (remove("link", b""), "FILE_IS_LINK"),
     "renamed, and a submodule": (rename("sub", "other"), "FILE_IS_LINK"),
     "renamed, and not there": (rename("a/tool.cpp", "b.cpp"), "UPSTREAM_FILE_MISSING"),
-    "renamed to a file": (rename("run.sh", "logo.png"), "NEW_FILE_EXISTS"),
-    "renamed below a file": (rename("run.sh", "logo.png/a"), "NEW_FILE_BLOCKED"),
-    "renamed below a link": (rename("run.sh", "link/a"), "NEW_FILE_BLOCKED"),
-    "renamed to a folder": (rename("run.sh", "notes"), "NEW_FILE_BLOCKED"),
+    "renamed to a file": (rename("run.sh", "logo.png"), "NEW_FILE_BAD"),
+    "renamed below a file": (rename("run.sh", "logo.png/a"), "NEW_FILE_BAD"),
+    "renamed below a link": (rename("run.sh", "link/a"), "NEW_FILE_BAD"),
+    "renamed to a folder": (rename("run.sh", "notes"), "NEW_FILE_BAD"),
     "two files that differ in case": (
         rename("run.sh", "Notes/x") + rename("notes/b.md", "d"),
-        "NEW_FILE_BLOCKED",
+        "NEW_FILE_BAD",
     ),
     "two renamed to names that differ in case": (
         rename("run.sh", "x") + rename("notes/b.md", "X"),
-        "NEW_FILE_BLOCKED",
+        "NEW_FILE_BAD",
     ),
     "a mode that it has": (mode("run.sh", "true"), "FILE_MODE_ALREADY"),
     "a mode of a link": (mode("link", "true"), "FILE_IS_LINK"),
     "replaced, and changed": (blob("run.sh", NEW, f'replaces = "{sha256(NEW)}"'), "FILE_CHANGED"),
-    "a blob that is another one": (blob("x", b"2"), "BLOB_DIFFERS"),
-    "a blob in a file that is there": (blob("run.sh", NEW), "NEW_FILE_EXISTS"),
-    "a blob that is not there": (blob("x", NEW).replace("a.bin", "b.bin"), "BLOB_MISSING"),
+    "a blob that is another one": (blob("x", b"2"), "BLOB_BAD"),
+    "a blob in a file that is there": (blob("run.sh", NEW), "NEW_FILE_BAD"),
+    "a blob that is not there": (blob("x", NEW).replace("a.bin", "b.bin"), "BLOB_BAD"),
 }
 
 
@@ -213,10 +213,10 @@ def test_a_blob_is_a_file_of_its_folder_and_no_larger_than_it_may_be(place: Plac
     (tmp_path / "secret").write_bytes(NEW)
     (folder / "a.bin").symlink_to(tmp_path / "secret")
     for code, prepare in (
-        ("BLOB_MISSING", lambda: None),
-        ("BLOB_TOO_LARGE", lambda: _sparse(folder / "a.bin", 100 * 2**20)),
-        ("BLOB_TOO_LARGE", lambda: _sparse(folder / "a.bin", MAX_BLOB + 1)),
-        ("BLOB_MISSING", lambda: _folder(folder / "a.bin")),
+        ("BLOB_BAD", lambda: None),
+        ("BLOB_BAD", lambda: _sparse(folder / "a.bin", 100 * 2**20)),
+        ("BLOB_BAD", lambda: _sparse(folder / "a.bin", MAX_BLOB + 1)),
+        ("BLOB_BAD", lambda: _folder(folder / "a.bin")),
     ):
         prepare()
         with pytest.raises(ErrorGroup) as caught:
@@ -225,7 +225,7 @@ def test_a_blob_is_a_file_of_its_folder_and_no_larger_than_it_may_be(place: Plac
     (folder / ".a.bin").write_bytes(NEW)  # no digest of the lock covers it
     with pytest.raises(ErrorGroup) as caught:
         place(blob("x", NEW).replace("a.bin", ".a.bin"))
-    assert [error.code for error in caught.value.errors] == ["BLOB_MISSING"]
+    assert [error.code for error in caught.value.errors] == ["BLOB_BAD"]
 
 
 def _sparse(path: Path, size: int) -> None:

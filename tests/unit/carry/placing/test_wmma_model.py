@@ -47,5 +47,5 @@ def test_where_registers_are_the_bound_nothing_changes(limits) -> None:
 
 def test_a_gpu_where_nothing_is_legal_is_an_error(limits) -> None:
     small = dataclasses.replace(limits["gfx1151"], lds_per_workgroup_bytes=4096)
-    with refused("WMMA_NO_PARAMETERS", match="no legal parameters for head size 256, 32 columns, f16"):
+    with refused("WMMA_ILLEGAL", match="no legal parameters for head size 256, 32 columns, f16"):
         choose_params(WmmaVariant(256, 32, "f16"), small)

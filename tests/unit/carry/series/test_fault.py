@@ -65,6 +65,6 @@ def test_the_refusal_says_what_is_wrong_and_the_ways_out() -> None:
 
 
 def test_a_fault_that_nobody_knows_cannot_be_accepted() -> None:
-    with refused("FAULT_UNKNOWN", match="no fault 'reads-ahea'") as caught:
+    with refused("FAULT_BAD", match="no fault 'reads-ahea'") as caught:
         check_faults([FAULT], (), 10, ("reads-ahea",))
     assert caught.value.hint == "did you mean 'reads-ahead'?"

@@ -131,7 +131,7 @@ def test_a_pin_that_is_not_there_names_those_that_are(wanted: str | int) -> None
 
 def test_a_prefix_of_two_commits_is_ambiguous() -> None:
     text = TEXT.replace("build = 12\n", f'build = 12\ncommit = "{"ab" * 19}cd"\n')
-    with refused("PIN_AMBIGUOUS", match="b11, b12"):
+    with refused("PIN_UNKNOWN", match="b11, b12"):
         _parse(text).pin("abab")
     assert _parse(text).pin("ab" * 19 + "c").build == 12
 
@@ -169,15 +169,15 @@ def test_a_result_is_replaced_or_added() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "line", "code", "says"),
     [
-        (f'tree = "{TREE}"', 'tree = "825D"', 7, "CONFIG_BAD_VALUE", "tree"),
-        (f'tree = "{TREE}"\n', f'treee = "{TREE}"\n', 7, "CONFIG_UNKNOWN_KEY", "treee"),
-        ('kind = "git"\nurl = "https://host/llama.cpp.git"', 'kind = "git"', 11, "CONFIG_MISSING_KEY", "url"),
-        (f'sha256 = "{SHA256}"', 'sha256 = "abc"', 19, "CONFIG_BAD_VALUE", "sha256"),
-        ('subdir = "a/b"', 'subdir = "../b"', 20, "CONFIG_BAD_VALUE", "subdir"),
-        ('subdir = "a/b"', 'subdir = "/b"', 20, "CONFIG_BAD_VALUE", "subdir"),
-        ('archs = ["gfx1100", "gfx1151"]', "archs = []", 38, "CONFIG_BAD_VALUE", "archs"),
-        ("build = 10\ncommit", "build = -1\ncommit", 5, "CONFIG_BAD_VALUE", "build"),
-        ("build = 10\ncommit", 'build = 10\nreleases = ["v1"]\ncommit', 6, "CONFIG_BAD_VALUE", "releases"),
+        (f'tree = "{TREE}"', 'tree = "825D"', 7, "CONFIG_VALUE", "tree"),
+        (f'tree = "{TREE}"\n', f'treee = "{TREE}"\n', 7, "CONFIG_VALUE", "treee"),
+        ('kind = "git"\nurl = "https://host/llama.cpp.git"', 'kind = "git"', 11, "CONFIG_VALUE", "url"),
+        (f'sha256 = "{SHA256}"', 'sha256 = "abc"', 19, "CONFIG_VALUE", "sha256"),
+        ('subdir = "a/b"', 'subdir = "../b"', 20, "CONFIG_VALUE", "subdir"),
+        ('subdir = "a/b"', 'subdir = "/b"', 20, "CONFIG_VALUE", "subdir"),
+        ('archs = ["gfx1100", "gfx1151"]', "archs = []", 38, "CONFIG_VALUE", "archs"),
+        ("build = 10\ncommit", "build = -1\ncommit", 5, "CONFIG_VALUE", "build"),
+        ("build = 10\ncommit", 'build = 10\nreleases = ["v1"]\ncommit', 6, "CONFIG_VALUE", "releases"),
     ],
 )
 def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, code: str, says: str) -> None:
@@ -190,33 +190,33 @@ def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, c
 @pytest.mark.parametrize(
     ("old", "new", "line", "code"),
     [
-        ("default = 10", "default = 9", 2, "LOCK_DEFAULT_UNKNOWN"),
-        ("build = 11", "build = 10", 24, "LOCK_BUILD_TWICE"),
+        ("default = 10", "default = 9", 2, "LOCK_BAD"),
+        ("build = 11", "build = 10", 24, "LOCK_BAD"),
         (
             '2025-10-31T10:54:19+02:00"\ncommit_object',
             '2025-10-31T10:54:18+02:00"\ncommit_object',
             8,
-            "LOCK_DATE_BAD",
+            "LOCK_BAD",
         ),
-        ('"2025-11-01T00:00:00Z"', '"2025-11-01T00:00:00"', 27, "LOCK_DATE_BAD"),
-        ('"2025-11-01T00:00:00Z"', '"yesterday"', 27, "LOCK_DATE_BAD"),
-        (f'commit = "{COMMIT}"', f'commit = "{"1" * 40}"', 9, "LOCK_COMMIT_UNPROVEN"),
-        (f'tree = "{TREE}"', f'tree = "{"1" * 40}"', 9, "LOCK_COMMIT_UNPROVEN"),
-        ('commit_object = "', 'commit_object = "*', 9, "LOCK_OBJECT_BAD"),
+        ('"2025-11-01T00:00:00Z"', '"2025-11-01T00:00:00"', 27, "LOCK_BAD"),
+        ('"2025-11-01T00:00:00Z"', '"yesterday"', 27, "LOCK_BAD"),
+        (f'commit = "{COMMIT}"', f'commit = "{"1" * 40}"', 9, "LOCK_BAD"),
+        (f'tree = "{TREE}"', f'tree = "{"1" * 40}"', 9, "LOCK_BAD"),
+        ('commit_object = "', 'commit_object = "*', 9, "LOCK_BAD"),
         (
             f'commit_object = "{base64.b64encode(RAW).decode()}"',
             'commit_object = "aGVsbG8="',
             9,
-            "LOCK_OBJECT_BAD",
+            "LOCK_BAD",
         ),
-        (f'commit = "{"ab" * 20}"\n', "", 27, "LOCK_GIT_WITHOUT_COMMIT"),
+        (f'commit = "{"ab" * 20}"\n', "", 27, "LOCK_BAD"),
         (
             'build = 10\narchs = ["gfx1100", "gfx1151"]',
             'build = 9\narchs = ["gfx1100", "gfx1151"]',
             37,
-            "LOCK_RESULT_ORPHAN",
+            "LOCK_BAD",
         ),
-        ('archs = ["gfx1100", "gfx1151"]', 'archs = ["gfx1151", "gfx1100"]', 38, "LOCK_ARCHS_UNSORTED"),
+        ('archs = ["gfx1100", "gfx1151"]', 'archs = ["gfx1151", "gfx1100"]', 38, "LOCK_BAD"),
     ],
 )
 def test_what_does_not_fit_together_has_its_own_error(old: str, new: str, line: int, code: str) -> None:
@@ -238,11 +238,11 @@ def _with_committer(when: str, committed: str) -> str:
 @pytest.mark.parametrize(
     ("when", "line", "code"),
     [
-        ("1761900859 +9959", 8, "LOCK_DATE_BAD"),
-        ("1761900859 -9999", 8, "LOCK_DATE_BAD"),
-        ("99999999999 +0000", 8, "LOCK_DATE_BAD"),
-        ("10000000000000 +0000", 9, "LOCK_OBJECT_BAD"),
-        ("99999999999999999999999999 +0000", 9, "LOCK_OBJECT_BAD"),
+        ("1761900859 +9959", 8, "LOCK_BAD"),
+        ("1761900859 -9999", 8, "LOCK_BAD"),
+        ("99999999999 +0000", 8, "LOCK_BAD"),
+        ("10000000000000 +0000", 9, "LOCK_BAD"),
+        ("99999999999999999999999999 +0000", 9, "LOCK_BAD"),
     ],
 )
 def test_a_commit_object_with_an_impossible_date_is_an_error_of_the_lock(
@@ -281,7 +281,7 @@ def test_a_release_of_two_pins_is_refused_with_both_places() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(RELEASED.replace("build = 11\n", 'build = 11\nreleases = ["v0.5.0"]\n'))
     (error,) = caught.value.errors
-    assert (error.code, [place.line for place in error.where]) == ("LOCK_RELEASE_TWICE", [26, 6])
+    assert (error.code, [place.line for place in error.where]) == ("LOCK_BAD", [26, 6])
 
 
 def test_two_results_of_one_key_are_refused_with_both_places() -> None:
@@ -289,7 +289,7 @@ def test_two_results_of_one_key_are_refused_with_both_places() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT}\n{second}")
     (error,) = caught.value.errors
-    assert error.code == "LOCK_RESULT_TWICE"
+    assert error.code == "LOCK_BAD"
     assert [place.line for place in error.where] == [53, 37]
 
 
@@ -319,7 +319,7 @@ def test_a_function_has_one_place() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT[:position]}{FOLLOWED}{FOLLOWED}\n{TEXT[position:]}")
     (error,) = caught.value.errors
-    assert error.code == "LOCK_FOLLOWED_TWICE"
+    assert error.code == "LOCK_BAD"
     assert len(error.where) == 2
 
 
@@ -346,7 +346,7 @@ def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT[:position]}{LEFT_OUT}{LEFT_OUT}\n{TEXT[position:]}")
     (error,) = caught.value.errors
-    assert (error.code, len(error.where)) == ("LOCK_LEFT_OUT_TWICE", 2)
+    assert (error.code, len(error.where)) == ("LOCK_BAD", 2)
 
 
 WATCHED = f'\n[[watched]]\nurl = "u"\nbranch = "b"\nseen = "{"1" * 40}"\n'
@@ -358,7 +358,7 @@ def test_what_was_seen_of_a_fork_is_kept_and_said_once() -> None:
     assert _parse(format_lock(lock)) == lock
     with pytest.raises(ErrorGroup) as caught:
         _parse(TEXT + WATCHED + WATCHED)
-    assert caught.value.errors[0].code == "LOCK_WATCHED_TWICE"
+    assert caught.value.errors[0].code == "LOCK_BAD"
 
 
 def test_text_and_lock_are_one_and_the_same() -> None:
@@ -462,7 +462,7 @@ def test_a_version_that_is_not_1(version: str, why: str) -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(TEXT.replace("version = 1", f"version = {version}"))
     (error,) = caught.value.errors
-    assert (error.code, error.why, error.where[0].line) == ("CONFIG_BAD_VALUE", why, 1)
+    assert (error.code, error.why, error.where[0].line) == ("CONFIG_VALUE", why, 1)
 
 
 def test_a_bad_source_is_one_error_at_the_source() -> None:
@@ -477,7 +477,7 @@ def test_a_bad_source_is_one_error_at_the_source() -> None:
 def test_all_problems_are_told_at_once_and_of_very_many_the_first_are_explained() -> None:
     with pytest.raises(ErrorGroup) as caught:
         _parse(TEXT.replace("default = 10", "default = 9").replace("build = 11", "build = 10"))
-    assert {error.code for error in caught.value.errors} >= {"LOCK_DEFAULT_UNKNOWN", "LOCK_BUILD_TWICE"}
+    assert {error.code for error in caught.value.errors} >= {"LOCK_BAD"}
     text = "".join(f"key{number} = 1\n" for number in range(5000))
     with pytest.raises(ErrorGroup, match=r"5000 problems \(the first 100 are shown\)") as caught:
         _parse(text + TEXT)

@@ -157,7 +157,7 @@ def test_the_code_of_a_patch_is_what_it_does_and_not_its_prose(checkout: Path, t
 
 def test_a_file_that_was_edited_after_it_was_added_is_refused(gaining: EvidenceFile, tmp_path: Path) -> None:
     (tmp_path / gaining.name).write_bytes(measured(number=1).text)
-    with refused("EVIDENCE_NAME_WRONG"):
+    with refused("EVIDENCE_REFUSED"):
         load_evidence_folder(tmp_path)
 
 
@@ -176,7 +176,7 @@ def test_a_series_has_the_claims_of_its_files(gaining: EvidenceFile, checkout: P
     (tmp_path / "evidence" / "wrong.json").write_bytes(gaining.text)
     with pytest.raises(ErrorGroup) as caught:
         load_series(tmp_path / "patches")
-    assert [one.code for one in caught.value.errors] == ["EVIDENCE_NAME_WRONG"]
+    assert [one.code for one in caught.value.errors] == ["EVIDENCE_REFUSED"]
     of_shipped = of_patch(gaining, "mmq-tile-config", load_lock(checkout / "patches" / "upstream.lock"))
     (tmp_path / "evidence" / "wrong.json").unlink()
     (tmp_path / "evidence" / of_shipped.name).write_bytes(of_shipped.text)

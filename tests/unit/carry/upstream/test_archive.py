@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import re
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -86,16 +87,16 @@ def _pair(first: str, second: str):
 
 
 _REFUSED = {
-    "ARCHIVE_ABSOLUTE_PATH": [[_entry("/etc/passwd")], [_entry("/outside")]],
-    "ARCHIVE_PARENT_PATH": [
+    "an absolute path": [[_entry("/etc/passwd")], [_entry("/outside")]],
+    "a path with '..'": [
         [_entry(f"{TREE}../../../../etc/passwd")],
         [_entry("../x")],
         [_entry("pkg-1.0/../outside")],
     ],
-    "ARCHIVE_PATH_TOO_LONG": [[_entry(f"{TREE}{'d/' * 600}x")]],
-    "ARCHIVE_GIT_FOLDER": [[_entry(f"{TREE}.git/hooks/post-checkout")], [_entry(f"{TREE}sub/.GIT")]],
-    "ARCHIVE_DAMAGED": [[_entry("other-1.0/x")]],
-    "ARCHIVE_LINK_OUTSIDE": [
+    "over 1024 bytes": [[_entry(f"{TREE}{'d/' * 600}x")]],
+    "git's own folder": [[_entry(f"{TREE}.git/hooks/post-checkout")], [_entry(f"{TREE}sub/.GIT")]],
+    "not in the top folder": [[_entry("other-1.0/x")]],
+    "link to": [
         *([_link("link", to)] for to in ("/etc/passwd", "../x", "a/../../x", "../../third/x")),
         *([_link("link", to)] for to in ("a/../b", "..", "../..")),
         # Each target is inside by its text; followed one after the other they climb out.
@@ -110,10 +111,10 @@ _REFUSED = {
             for to in ("/etc/passwd", "pkg-1.0/setup.py", f"{TREE}later", "../x", f"{TREE}link")
         ),
     ],
-    "ARCHIVE_SPECIAL_FILE": [
+    "a device, a pipe": [
         [_entry(f"{TREE}dev", kind=kind)] for kind in (tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE)
     ],
-    "ARCHIVE_DUPLICATE": [
+    "it conflicts with": [
         _pair("a", "a"),
         _pair("a", "A"),
         _pair("Dir/x", "dir/y"),
@@ -128,10 +129,10 @@ _REFUSED = {
 
 
 @pytest.mark.parametrize(
-    ("code", "entries"), [(code, entries) for code, cases in _REFUSED.items() for entries in cases]
+    ("why", "entries"), [(why, entries) for why, cases in _REFUSED.items() for entries in cases]
 )
-def test_entries_that_are_refused(make, code: str, entries: list[tuple[tarfile.TarInfo, bytes]]) -> None:
-    with refused(code) as caught:
+def test_entries_that_are_refused(make, why: str, entries: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    with refused("ARCHIVE_REFUSED", match=re.escape(why)) as caught:
         _read(make(GOOD, *entries))
     assert caught.value.where[0].path.endswith("made.tar.gz")
     assert any(info.name[:20] in caught.value.message for info, _ in entries)
@@ -144,30 +145,34 @@ def test_links_that_climb_inside_the_tree_are_taken(make) -> None:
 def test_a_bomb_by_ratio(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_FREE_BYTES", 100_000)
     path = make(_entry(f"{TREE}zeros", bytes(2_000_000)))
-    with refused("ARCHIVE_BOMB"):
+    with refused("ARCHIVE_REFUSED", match="unpacks to more than"):
         _read(path)
     assert len(_read(path, limits=Limits(ratio=10_000))) == 1
 
 
 @pytest.mark.parametrize(
-    ("code", "entries", "limits"),
+    ("why", "entries", "limits"),
     [
-        ("ARCHIVE_BOMB", [(f"{TREE}{number}", 40_000) for number in range(5)], Limits(total_bytes=150_000)),
-        ("ARCHIVE_BOMB", [("pkg-1.0/big", 200_000), (f"{TREE}good", 1)], Limits(total_bytes=150_000)),
-        ("ARCHIVE_FILE_TOO_LARGE", [(f"{TREE}big", 5000)], Limits(file_bytes=4999)),
-        ("ARCHIVE_TOO_MANY_MEMBERS", [(f"{TREE}{number}", 1) for number in range(5)], Limits(members=4)),
+        (
+            "unpacks to more than",
+            [(f"{TREE}{number}", 40_000) for number in range(5)],
+            Limits(total_bytes=150_000),
+        ),
+        ("unpacks to more than", [("pkg-1.0/big", 200_000), (f"{TREE}good", 1)], Limits(total_bytes=150_000)),
+        ("5000 bytes", [(f"{TREE}big", 5000)], Limits(file_bytes=4999)),
+        ("more than 4 entries", [(f"{TREE}{number}", 1) for number in range(5)], Limits(members=4)),
     ],
 )
-def test_too_much_is_refused(make, code: str, entries: list[tuple[str, int]], limits: Limits) -> None:
+def test_too_much_is_refused(make, why: str, entries: list[tuple[str, int]], limits: Limits) -> None:
     path = make(*(_entry(name, os.urandom(size)) for name, size in entries))
-    with refused(code):
+    with refused("ARCHIVE_REFUSED", match=why):
         _read(path, limits=limits)
 
 
 def test_a_bomb_in_a_header(make) -> None:
     info, data = _entry(f"{TREE}x")
     info.pax_headers = {"comment": "c" * 3_000_000}
-    with refused("ARCHIVE_BOMB"):
+    with refused("ARCHIVE_REFUSED", match="unpacks to more than"):
         _read(make((info, data)))
 
 
@@ -183,7 +188,7 @@ def test_a_file_cut_short(make, keep: int) -> None:
     path = make(*(_entry(f"{TREE}{number}", os.urandom(5000)) for number in range(5)))
     data = path.read_bytes()
     path.write_bytes(data[:keep])
-    with refused("ARCHIVE_DAMAGED"):
+    with refused("ARCHIVE_REFUSED", match="damaged or truncated"):
         _read(path)
 
 
@@ -194,17 +199,17 @@ def test_a_tar_cut_short_or_damaged_inside_a_whole_gzip(make) -> None:
     damaged = tar[:middle] + bytes([tar[middle] ^ 0xFF]) + tar[middle + 1 :]
     for data in (tar[: 2 * 1024], tar[: 2 * 1024 + 700], damaged):
         path.write_bytes(gzip.compress(data))
-        with refused("ARCHIVE_DAMAGED"):
+        with refused("ARCHIVE_REFUSED", match="damaged or truncated"):
             _read(path)
 
 
 @pytest.mark.parametrize("data", [b"not gzip at all", gzip.compress(b"not a tar file" * 100)], ids=len)
 def test_something_else_than_a_tar_gz(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "x.tar.gz").write_bytes(data)
-    with refused("ARCHIVE_DAMAGED"):
+    with refused("ARCHIVE_REFUSED", match="damaged or truncated"):
         _read(tmp_path / "x.tar.gz")
 
 
 def test_an_archive_without_the_folder(make) -> None:
-    with refused("ARCHIVE_NO_TREE"):
+    with refused("ARCHIVE_REFUSED", match="has no files in"):
         _read(make(_entry("pkg-1.0/setup.py")))

@@ -169,7 +169,7 @@ def test_after_a_clean_end_locks_are_left_to_their_owners(tmp_path: Path) -> Non
 @pytest.mark.parametrize("below", ["", "deeper/cache"])
 def test_a_file_in_the_place_of_the_cache(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("mine")
-    with refused("DISK_NOT_DIRECTORY") as caught, open_cache(tmp_path / "file" / below).hold(REPORTER):
+    with refused("DISK_REFUSED") as caught, open_cache(tmp_path / "file" / below).hold(REPORTER):
         pass
     assert str(tmp_path / "file") in caught.value.where[0].path
     assert isinstance(caught.value, CacheError)
@@ -188,7 +188,7 @@ def test_a_folder_without_permission(tmp_path: Path) -> None:
     if was_root:  # root may write everywhere: be nobody for a moment
         os.seteuid(65534)
     try:
-        with refused("DISK_DENIED"), open_cache(tmp_path / "cache").hold(REPORTER):
+        with refused("DISK_REFUSED"), open_cache(tmp_path / "cache").hold(REPORTER):
             pass
     finally:
         if was_root:
@@ -226,7 +226,7 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
     )
     if "unshare failed" in done.stderr or "permission denied" in done.stderr:
         pytest.skip("this machine lets nobody mount anything")
-    assert done.stdout.split() == ["True", "DISK_READ_ONLY", str(tmp_path / "cache")], done.stderr
+    assert done.stdout.split() == ["True", "DISK_REFUSED", str(tmp_path / "cache")], done.stderr
 
 
 _FULL = """

@@ -210,19 +210,19 @@ def test_folders_with_other_content_are_refused_untouched(
     work = tmp_path / "work"
     work.mkdir()
     (work / "mine.txt").write_text("mine")
-    with refused("CHECKOUT_FOREIGN"):
+    with refused("CHECKOUT_UNUSABLE"):
         checkout(repo, base.commit, work)
     plain_git(work, "init", "-q")
-    with refused("CHECKOUT_FOREIGN"):
+    with refused("CHECKOUT_UNUSABLE"):
         checkout(repo, base.commit, work)
     assert (work / "mine.txt").read_text() == "mine"
 
 
 def test_a_file_in_the_place_of_the_folder(repo: Repository, base: Written, tmp_path: Path) -> None:
     (tmp_path / "work").write_text("mine")
-    with refused("CHECKOUT_FOREIGN"):
+    with refused("CHECKOUT_UNUSABLE"):
         checkout(repo, base.commit, tmp_path / "work")
-    with refused("DISK_NOT_DIRECTORY"):
+    with refused("DISK_REFUSED"):
         checkout(repo, base.commit, tmp_path / "work" / "below")
     assert (tmp_path / "work").read_text() == "mine"
 
@@ -255,7 +255,7 @@ def test_commits_of_the_user_are_refused_and_kept(
     plain_git(work, "add", "mine")
     plain_git(work, "commit", "-q", "-m", "mine")
     mine = plain_git(work, "rev-parse", "HEAD").strip()
-    with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
+    with refused("CHECKOUT_UNUSABLE", match="not at the commit") as caught:
         checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD").strip() == mine
     _follow(caught.value.hint)
@@ -268,7 +268,7 @@ def test_a_branch_of_the_users_and_a_detached_head_are_refused(
 ) -> None:
     for words, why in ((("-c", "mine"), "on the branch mine"), (("--detach",), "HEAD is detached")):
         plain_git(work, "switch", "-q", *words)
-        with refused("CHECKOUT_MOVED", match="not at the commit") as caught:
+        with refused("CHECKOUT_UNUSABLE", match="not at the commit") as caught:
             checkout(repo, tip, work)
         assert why in (caught.value.why or "")
         assert plain_git(work, "rev-parse", "HEAD").strip() == base.commit
@@ -301,7 +301,7 @@ def test_another_branch_is_checked_out_beside_the_first(
     assert plain_git(work, "branch", "--show-current").strip() == other
     assert plain_git(work, "rev-parse", BRANCH).strip() == base.commit
     plain_git(work, "branch", "-q", "-f", BRANCH, tip)
-    with refused("CHECKOUT_MOVED", match=f"the branch {BRANCH}") as caught:
+    with refused("CHECKOUT_UNUSABLE", match=f"the branch {BRANCH}") as caught:
         checkout(repo, base.commit, work)
     assert plain_git(work, "rev-parse", "HEAD", BRANCH).split() == [tip, tip]
     _follow(caught.value.hint)
@@ -345,7 +345,7 @@ def test_a_setting_that_changes_what_git_writes_is_found_out(
     plain_git(work, "config", "core.symlinks", "false")
     commit = write_commits(repo, base.commit, [NewCommit(message="m", changes={"x": b"1"})], date=DATE)
     linked = _linked(repo, commit[0].commit)
-    with refused("CHECKOUT_DIFFERS", match="other differs from the commit") as caught:
+    with refused("CHECKOUT_UNUSABLE", match="other differs from the commit") as caught:
         checkout(repo, linked, work)
     assert str(work / ".git" / "config") in (caught.value.why or "")
 
@@ -363,13 +363,13 @@ def test_a_worktree_of_the_cache_is_told_apart_and_kept(
 ) -> None:
     for name in ("work", "other"):
         plain_git(repo.path, "worktree", "add", "-q", "--detach", str(tmp_path / name), base.commit)
-    with refused("CHECKOUT_OLD") as caught:
+    with refused("CHECKOUT_UNUSABLE") as caught:
         checkout(repo, tip, tmp_path / "work")
     assert plain_git(tmp_path / "work", "rev-parse", "HEAD").strip() == base.commit
     _follow(caught.value.hint)
     checkout(repo, tip, tmp_path / "work")
     shutil.rmtree(repo.path / "worktrees")
-    with refused("CHECKOUT_OLD") as caught:
+    with refused("CHECKOUT_UNUSABLE") as caught:
         checkout(repo, tip, tmp_path / "other")
     assert "no longer exists" in (caught.value.why or "")
     assert (tmp_path / "other" / "README.md").exists()
@@ -410,7 +410,7 @@ def test_a_folder_of_the_user_with_the_partial_name_is_kept(
     partial = tmp_path / ".work.patchkit-partial"
     partial.mkdir()
     (partial / "mine").write_text("mine")
-    with refused("CHECKOUT_FOREIGN", match="in the way"):
+    with refused("CHECKOUT_UNUSABLE", match="in the way"):
         checkout(repo, base.commit, tmp_path / "work")
     assert (partial / "mine").read_text() == "mine"
 
@@ -465,7 +465,7 @@ def test_commits_made_after_the_kill_are_kept(
     (work / ".git" / "index.lock").unlink()
     plain_git(work, "commit", "-q", "--allow-empty", "-m", "mine")
     mine = plain_git(work, "rev-parse", "HEAD")
-    with refused("CHECKOUT_MOVED"):
+    with refused("CHECKOUT_UNUSABLE"):
         checkout(repo, tip, work)
     assert plain_git(work, "rev-parse", "HEAD", BRANCH) == mine * 2
 
@@ -485,7 +485,7 @@ def test_edits_made_after_the_kill_are_kept(
 
 def test_a_damaged_note_is_reported(repo: Repository, base: Written, tip: str, tmp_path: Path) -> None:
     work = _interrupt(checkout(repo, base.commit, tmp_path / "work"), "", "")
-    with refused("CHECKOUT_NOTE_BAD"):
+    with refused("CHECKOUT_UNUSABLE"):
         checkout(repo, tip, work)
 
 

@@ -89,14 +89,14 @@ def test_paths_no_tree_may_have(repo: Repository, base: Written, path: str) -> N
     ],
 )
 def test_only_files_are_replaced(repo: Repository, base: Written, path: str, says: str) -> None:
-    with refused("COMMIT_TARGET_NOT_FILE", match=says):
+    with refused("COMMIT_PATH_BAD", match=says):
         write_commits(repo, base.commit, [NewCommit(message="m", changes={path: b""})], date=DATE)
 
 
 def test_a_later_commit_cannot_turn_a_new_file_into_a_folder_or_back(repo: Repository, base: Written) -> None:
     file, below = NewCommit(message="a", changes={"n": b""}), NewCommit(message="b", changes={"n/x": b""})
     for series in ([file, below], [below, file]):
-        with refused("COMMIT_TARGET_NOT_FILE"):
+        with refused("COMMIT_PATH_BAD"):
             write_commits(repo, base.commit, series, date=DATE)
 
 
@@ -104,7 +104,7 @@ def test_a_submodule_is_not_replaced(repo: Repository, base: Written) -> None:
     listing = repo.git.run("ls-tree", base.tree) + f"160000 commit {base.commit}\tsub\n".encode()
     tree = repo.git.run("mktree", stdin=listing).decode().strip()
     commit = repo.git.run("commit-tree", tree, "-m", "m").decode().strip()
-    with refused("COMMIT_TARGET_NOT_FILE", match="a submodule"):
+    with refused("COMMIT_PATH_BAD", match="a submodule"):
         write_commits(repo, commit, [NewCommit(message="m", changes={"sub": b""})], date=DATE)
 
 
@@ -181,5 +181,5 @@ def test_a_mode_alone_is_a_change(repo: Repository, base: Written) -> None:
 
 @pytest.mark.parametrize("path", ["never", "src", "src/never"])
 def test_what_is_not_there_cannot_go(repo: Repository, base: Written, path: str) -> None:
-    with refused("COMMIT_TARGET_NOT_FILE"):
+    with refused("COMMIT_PATH_BAD"):
         write_commits(repo, base.commit, [NewCommit(message="m", changes={}, gone=(path,))], date=DATE)

@@ -106,7 +106,7 @@ def test_content_of_the_user_is_refused_and_kept(export, tmp_path: Path, how: st
 
 def test_a_file_in_the_place_of_the_folder(export, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
-    with refused("DISK_NOT_DIRECTORY"):
+    with refused("DISK_REFUSED"):
         export()
     assert (tmp_path / "out").read_text() == "mine"
 

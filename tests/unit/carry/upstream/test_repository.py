@@ -59,7 +59,7 @@ def test_blobs_come_back_byte_for_byte_in_one_process(repo: Repository, base: Wr
 
 @pytest.mark.parametrize("path", ["src/none.cu", "src", "src/a.cu\nREADME.md"])
 def test_a_path_that_is_no_file_is_named(repo: Repository, base: Written, path: str) -> None:
-    with refused("GIT_PATH_MISSING") as caught:
+    with refused("GIT_OBJECT_MISSING") as caught:
         repo.read_blobs(base.commit, ["README.md", path])
     assert caught.value.where[0].path == path
 
@@ -109,6 +109,6 @@ def test_remains_of_a_killed_creation_are_used_up(tmp_path: Path) -> None:
 
 def test_a_file_in_the_place_of_the_repository(tmp_path: Path) -> None:
     (tmp_path / "upstream.git").write_text("mine")
-    with refused("DISK_NOT_DIRECTORY"):
+    with refused("DISK_REFUSED"):
         create_repository(tmp_path / "upstream.git", NullReporter())
     assert (tmp_path / "upstream.git").read_text() == "mine"

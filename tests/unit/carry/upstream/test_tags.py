@@ -134,7 +134,7 @@ def test_a_release_beside_the_main_line_is_no_build(line: Line, base: int, commi
 def test_a_tag_of_something_else_than_a_commit(line: Line, named: str) -> None:
     sha = line.git("hash-object", "-w", "--stdin", stdin="text") if named == "blob" else named
     line.git("tag", "v0.5.0", sha)
-    with refused("REMOTE_COMMIT_UNREADABLE", match=r"v0\.5\.0"):
+    with refused("REMOTE_COMMIT_UNKNOWN", match=r"v0\.5\.0"):
         line.number("v0.5.0")
 
 

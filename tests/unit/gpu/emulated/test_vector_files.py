@@ -46,19 +46,19 @@ def test_what_would_not_be_looked_at_is_refused_with_its_line(
     tmp_path: Path, given: dict[str, object]
 ) -> None:
     path = _written(tmp_path, json.dumps(GOOD), json.dumps({**GOOD, **given}))
-    with refused("VECTORS_MALFORMED") as error:
+    with refused("VECTORS_BAD") as error:
         load_vectors(path)
     assert [place.line for place in error.value.where] == [2]
 
 
 def test_an_expectation_that_is_given_twice_is_refused(tmp_path: Path) -> None:
     line = '{"name": "a", "lanes": 1, "code": "", "after": {"v": {"0": "1", "0": "0"}}}'
-    with refused("VECTORS_MALFORMED"):
+    with refused("VECTORS_BAD"):
         load_vectors(_written(tmp_path, line))
 
 
 def test_a_file_without_vectors_is_refused(tmp_path: Path) -> None:
-    with refused("VECTORS_MALFORMED"):
+    with refused("VECTORS_BAD"):
         load_vectors(_written(tmp_path, "", " "))
 
 

@@ -54,7 +54,7 @@ def test_a_table_without_rows_is_one() -> None:
     ],
 )
 def test_anything_else_is_an_error_with_its_place(text: str, says: str) -> None:
-    with refused("PROGRAM_OUTPUT_GARBLED", match=says) as caught:
+    with refused("PROGRAM_FAILED", match=says) as caught:
         parse_rows(text, where="x.out")
     assert caught.value.where[0].path == "x.out"
 

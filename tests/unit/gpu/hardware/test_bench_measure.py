@@ -116,7 +116,7 @@ def test_a_folder_of_another_setup_is_refused_with_what_differs(bench: Open, set
     with bench():
         pass
     other = replace(setup, plan=replace(setup.plan, batch=64))
-    with refused("BENCH_FOLDER_OTHER") as caught, bench(of=other):
+    with refused("BENCH_FOLDER_UNUSABLE") as caught, bench(of=other):
         pass
     assert caught.value.why == "line 1: batch was 4096, is 64"
     assert "--fresh" in str(caught.value.hint)
@@ -125,15 +125,15 @@ def test_a_folder_of_another_setup_is_refused_with_what_differs(bench: Open, set
 def test_a_folder_with_something_else_in_it_is_left_alone(bench: Open, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("mine", "utf-8")
-    with refused("BENCH_FOLDER_OTHER"), bench(fresh=True):
+    with refused("BENCH_FOLDER_UNUSABLE"), bench(fresh=True):
         pass
-    with refused("BENCH_FOLDER_OTHER"):
+    with refused("BENCH_FOLDER_UNUSABLE"):
         check_place(tmp_path / "out")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
 def test_two_at_once_are_refused(bench: Open) -> None:
-    with bench(), refused("BENCH_FOLDER_BUSY"), bench(fresh=True):
+    with bench(), refused("BENCH_FOLDER_UNUSABLE"), bench(fresh=True):
         pass
     with bench():
         pass
@@ -141,7 +141,7 @@ def test_two_at_once_are_refused(bench: Open) -> None:
 
 def test_a_file_where_the_folder_should_be_is_a_refusal_of_the_disk(bench: Open, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("", "utf-8")
-    with refused("DISK_NOT_DIRECTORY"), bench():
+    with refused("DISK_REFUSED"), bench():
         pass
 
 
@@ -150,14 +150,14 @@ def test_a_file_where_the_folder_should_be_is_a_refusal_of_the_disk(bench: Open,
     [
         ("echo 'ggml_cuda_host_malloc: out of memory' >&2; exit 1", "BENCH_OUT_OF_MEMORY", "out of memory"),
         ("echo 'HIP error: hsa_status_error' >&2; exit 1", "BENCH_GPU_LOST", "hsa_status_error"),
-        ("kill -SEGV $$", "BENCH_CRASHED", ""),
+        ("kill -SEGV $$", "BENCH_FAILED", ""),
         ("exit 3", "BENCH_FAILED", ""),
-        ("echo no json; exit 0", "BENCH_OUTPUT_UNREADABLE", "not JSON"),
-        ("printf '{\"a\":'; exit 0", "BENCH_OUTPUT_UNREADABLE", ""),
-        ("exit 0", "BENCH_TESTS_UNASKED", "[]"),
+        ("echo no json; exit 0", "BENCH_FAILED", "not JSON"),
+        ("printf '{\"a\":'; exit 0", "BENCH_FAILED", ""),
+        ("exit 0", "BENCH_FAILED", "[]"),
         (
             'cat "$here/rows.jsonl" "$here/rows.jsonl"; exit 0',
-            "BENCH_TESTS_UNASKED",
+            "BENCH_FAILED",
             "(64, 0, 0), (64, 0, 0)",
         ),
     ],
@@ -191,7 +191,7 @@ def test_a_call_that_hangs_is_ended(bench: Open, setup: Setup) -> None:
     (setup.arms[0].folder / "trouble").write_text("exec sleep 1000\n")
     with bench(timeout_s=1.0) as one, pytest.raises(PatchkitError) as caught:
         one.measure(1)
-    assert caught.value.code == "BENCH_HUNG"
+    assert caught.value.code == "BENCH_FAILED"
     assert "--timeout" in str(caught.value.hint)
 
 

@@ -64,7 +64,7 @@ def test_one_that_was_given_another_gpu_is_none_to_wait_for(program: Path, monke
 
 
 def test_the_wait_is_over_when_it_ends(program: Path, running) -> None:
-    with refused("BENCH_STILL_RUNNING") as caught:
+    with refused("BENCH_FAILED") as caught:
         wait_for_orphans([program], NullReporter(), patience_s=0)
     assert caught.value.hint == f"end it with: kill {running.pid}"
     assert running.stdin is not None

@@ -95,6 +95,6 @@ def test_a_label_is_shown_as_it_is() -> None:
 
 def test_without_matplotlib_the_message_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with refused("PLOTTING_MISSING") as caught:
+    with refused("LIBRARY_MISSING") as caught:
         draw_plot(_table(), "svg")
     assert "pip install 'patchkit[plots]'" in str(caught.value.hint)

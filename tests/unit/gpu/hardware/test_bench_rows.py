@@ -56,7 +56,7 @@ def test_the_array_of_o_json_reads_as_the_lines_of_o_jsonl(text: str) -> None:
     ],
 )
 def test_output_that_is_incomplete_names_the_row_where_it_ends(text: str, line: int, why: str) -> None:
-    with refused("BENCH_TRUNCATED", match="incomplete") as caught:
+    with refused("BENCH_FILE_BAD", match="incomplete") as caught:
         parse_rows(text, "out", hint="look")
     assert str(caught.value.where[0]) == f"out:{line}"
     assert str(caught.value.why).startswith(why)
@@ -64,7 +64,7 @@ def test_output_that_is_incomplete_names_the_row_where_it_ends(text: str, line: 
 
 
 def test_a_wrong_value_in_an_array_is_named_with_the_line_of_its_row() -> None:
-    with refused("BENCH_GARBAGE") as caught:
+    with refused("BENCH_FILE_BAD") as caught:
         parse_rows(_ARRAY.replace('"n_depth": 256', '"n_depth": -1', 1), "out")
     assert str(caught.value.where[0]) == "out:86"
     assert caught.value.why == "'n_depth' is -1, not a count"
@@ -80,7 +80,7 @@ def test_a_wrong_value_in_an_array_is_named_with_the_line_of_its_row() -> None:
     ],
 )
 def test_another_format_of_llama_bench_is_named(text: str, form: str) -> None:
-    with refused("BENCH_GARBAGE") as caught:
+    with refused("BENCH_FILE_BAD") as caught:
         parse_rows(text, "out")
     assert caught.value.why == f"it is {form}, without the time of each repetition"
 
@@ -136,7 +136,7 @@ def test_what_was_run_otherwise_is_another_test(fields: dict[str, object]) -> No
     ],
 )
 def test_a_value_that_cannot_be_is_named_with_its_line(fields: dict[str, object]) -> None:
-    with refused("BENCH_GARBAGE", match="cannot parse") as caught:
+    with refused("BENCH_FILE_BAD", match="cannot parse") as caught:
         parse_rows(_TEXT + _changed(**fields), "out", hint="look")
     assert str(caught.value.where[0]) == "out:5"
     assert caught.value.hint == "look"
@@ -145,7 +145,7 @@ def test_a_value_that_cannot_be_is_named_with_its_line(fields: dict[str, object]
 
 @pytest.mark.parametrize("field", ["samples_ns", "n_depth", "flash_attn", "use_mmap", "backends"])
 def test_a_row_without_a_field_is_of_a_build_we_do_not_know(field: str) -> None:
-    with refused("BENCH_FIELD_MISSING", match=field):
+    with refused("BENCH_FILE_BAD", match=field):
         parse_rows(_changed(**{field: None}), "out")
 
 
@@ -161,7 +161,7 @@ def test_the_help_of_a_build_decides_how_options_are_spelled() -> None:
 
 @pytest.mark.parametrize("text", ["", "usage: llama-cli\n", _HELP.replace("-mmp,", "-x,")])
 def test_another_program_is_not_taken_for_llama_bench(text: str) -> None:
-    with refused("BENCH_HELP_UNKNOWN"):
+    with refused("BENCH_FAILED"):
         parse_help(text)
 
 
@@ -177,7 +177,7 @@ def test_the_command_line_names_device_and_tests() -> None:
 
 def test_a_row_of_a_thousand_other_fields_is_named_in_short() -> None:
     text = json.dumps({f"field {number}\n": number for number in range(1000)} | {"samples_ns": [1]}) + "\n"
-    with refused("BENCH_FIELD_MISSING") as caught:
+    with refused("BENCH_FILE_BAD") as caught:
         parse_rows(text, "out")
     assert len(str(caught.value.why)) < 1200
     assert "\n" not in str(caught.value.why)

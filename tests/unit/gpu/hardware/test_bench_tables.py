@@ -118,7 +118,7 @@ def test_what_was_measured_otherwise_is_compared_only_when_that_is_asked_for(
     series, fields: dict[str, object], name: str, told: str
 ) -> None:
     both = [series("A"), series("B", **fields)]
-    with refused("BENCH_NOTHING_SHARED") as caught:
+    with refused("BENCH_FILES_INCOMPARABLE") as caught:
         compare_series(both)
     assert caught.value.why == told
     assert caught.value.hint == f"--across {name}"
@@ -129,7 +129,7 @@ def test_what_was_measured_otherwise_is_compared_only_when_that_is_asked_for(
 
 
 def test_two_files_of_other_tests_name_what_each_measured(series) -> None:
-    with refused("BENCH_NOTHING_SHARED") as caught:
+    with refused("BENCH_FILES_INCOMPARABLE") as caught:
         compare_series([series("A"), series("B", n_depth=7)])
     assert caught.value.why == ("A measured pp64@d0, tg8@d0, pp64@d256, tg8@d256; B measured pp64@d7, tg8@d7")
     assert caught.value.hint == "measure the same model and tests with both builds"
@@ -137,7 +137,7 @@ def test_two_files_of_other_tests_name_what_each_measured(series) -> None:
 
 @pytest.mark.parametrize("fields", [{"model_size": 5}, {"model_n_params": 5}, {"model_type": "llama 8B"}])
 def test_other_models_are_never_joined(series, fields: dict[str, object]) -> None:
-    with refused("BENCH_NOTHING_SHARED", match="no test in common") as caught:
+    with refused("BENCH_FILES_INCOMPARABLE", match="no test in common") as caught:
         compare_series([series("A"), series("B", **fields)], across=("threads",))
     assert str(caught.value.why).startswith("model: ")
     assert "--across" not in str(caught.value.hint)
@@ -219,7 +219,7 @@ def test_two_results_for_one_cell_are_refused(
     series, fields: dict[str, object], across: tuple[str, ...], told: str
 ) -> None:
     mixed = Series(label="B", source="b.jsonl", rows=series("B").rows + series("B", **fields).rows)
-    with refused("BENCH_AMBIGUOUS", match="'B' has conflicting results") as caught:
+    with refused("BENCH_FILES_INCOMPARABLE", match="'B' has conflicting results") as caught:
         compare_series([series("A"), mixed], across=across)
     assert caught.value.why == f"they differ in {told}"
 

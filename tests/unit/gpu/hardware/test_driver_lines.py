@@ -43,7 +43,7 @@ def test_no_number_is_read_as_such() -> None:
     ],
 )
 def test_a_case_without_its_line_is_an_error(text: str, says: str) -> None:
-    with refused("PROGRAM_OUTPUT_GARBLED", match=says):
+    with refused("PROGRAM_FAILED", match=says):
         parse_measured(text, CASES, where="x")
 
 
@@ -81,7 +81,7 @@ def test_a_distance_is_one_whole_line() -> None:
     distance = parse_distance(line, where="x")
     assert (distance.rows, distance.nmse, distance.same_top, distance.is_finite) == (25, 1.3e-05, 24, True)
     for broken in ("", line[:-1], line[:30], line + line):
-        with refused("PROGRAM_OUTPUT_GARBLED"):
+        with refused("PROGRAM_FAILED"):
             parse_distance(broken, where="x")
 
 
@@ -113,5 +113,5 @@ def test_the_statistics_of_llama_perplexity() -> None:
     assert (found.mean, found.worst) == (0.000123, 0.012345)
     assert (found.perplexity, found.base_perplexity) == (6.812345, 6.81)
     for broken in ("", STATISTICS[:200], STATISTICS.replace("0.000123 ±", "nonsense ±")):
-        with refused("PROGRAM_OUTPUT_GARBLED", match="no divergence"):
+        with refused("PROGRAM_FAILED", match="no divergence"):
             parse_divergence(broken, where="x")

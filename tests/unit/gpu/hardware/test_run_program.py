@@ -78,7 +78,7 @@ def test_each_bad_end_has_its_error_and_leaves_what_was_written(
 
 
 def test_a_program_that_hangs_is_stopped(place: RunContext) -> None:
-    with refused("PROGRAM_HUNG", match="did not end within") as caught:
+    with refused("PROGRAM_FAILED", match="did not end within") as caught:
         run(place, "echo part; echo where >&2; sleep 600", timeout_s=0.5)
     assert caught.value.why == "where"
     assert (place.folder / "one.out").read_text() == "part\n"

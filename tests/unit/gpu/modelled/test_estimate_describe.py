@@ -72,7 +72,7 @@ def test_latent_attention_is_seen(write_model):
     ],
 )
 def test_what_cannot_be_is_refused_with_the_reason(write_model, fields, why):
-    with refused("MODEL_NOT_DESCRIBED") as caught:
+    with refused("MODEL_MISSING") as caught:
         _read(write_model(**fields))
     assert why in (caught.value.why or "")
 

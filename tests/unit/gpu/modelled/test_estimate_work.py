@@ -164,5 +164,5 @@ def test_what_depth_costs_is_attention():
 
 
 def test_two_builds_in_one_file_are_refused():
-    with refused("BENCH_FILE_MIXED", match="2 different runs"):
+    with refused("BENCH_FILE_BAD", match="2 different runs"):
         measured_of(parse_rows(_row(0, 1) + _row(0, 1, build_number=7000), "r"), "f16", "run.jsonl")

@@ -74,5 +74,5 @@ def test_a_description_that_does_not_say_which_layers_is_refused(tmp_path: Path)
     path.write_text(text.replace('type = "Q6_K", count = 8', 'type = "Q6_K", count = 3'), "utf-8")
     with pytest.raises(PatchkitError) as raised:
         whole_of_shape(path)
-    assert raised.value.code == "MODEL_NOT_DESCRIBED"
+    assert raised.value.code == "MODEL_MISSING"
     assert "11 of 16 layers have attn_v.weight" in str(raised.value.why)

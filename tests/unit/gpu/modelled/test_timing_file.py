@@ -50,7 +50,7 @@ def test_errors_of_a_kind_are_told_by_the_head_sizes_they_were_measured_with(loa
 @pytest.mark.parametrize("sizes", [([64], [128, 64]), ([], [128]), ([64], []), ([], [])])
 def test_two_errors_of_the_same_kernels_are_refused(load, sizes) -> None:
     more = "".join(_ERROR.format(sizes=each) for each in sizes)
-    with refused("CONFIG_BAD_VALUE", match="errors of other.* overlap") as found:
+    with refused("CONFIG_VALUE", match="errors of other.* overlap") as found:
         load(more)
     (place,) = found.value.where
     line = Path(place.path).read_text().splitlines()[place.line - 1]

@@ -81,10 +81,10 @@ def test_a_round_is_whole_or_refused(measure: Callable[..., Rounds]) -> None:
     rounds = measure(pp=0.0, rounds=1)
     same = [_row(_test(), 1e9)]
     for broken in ([], [*same, *same], [_row(_test("tg"), 1e9)]):
-        with refused("BENCH_TESTS_DIFFER"):
+        with refused("BENCH_FAILED"):
             rounds.add({"baseline": same, "candidate": broken, "again": same})
     assert rounds.count == 1
-    with refused("BENCH_TESTS_DIFFER"):
+    with refused("BENCH_FAILED"):
         Rounds().add({"baseline": [], "candidate": [], "again": []})
 
 

@@ -183,7 +183,7 @@ def test_two_at_once_are_refused(tmp_path: Path) -> None:
         _open(tmp_path),
     ):
         pass
-    assert refused.value.code == "BENCH_FOLDER_BUSY"
+    assert refused.value.code == "BENCH_FOLDER_UNUSABLE"
 
 
 def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_another_measurement_is_refused_and_kept_and_fresh_throws_it_away(tmp_pa
     data = (tmp_path / JOURNAL).read_bytes()
     with pytest.raises(UsageError) as refused, _open(tmp_path, {**_SETUP, "least": 0.01}):
         pass
-    assert refused.value.code == "BENCH_FOLDER_OTHER"
+    assert refused.value.code == "BENCH_FOLDER_UNUSABLE"
     assert refused.value.why == "line 1: least was 0.02, is 0.01"
     assert (tmp_path / JOURNAL).read_bytes() == data
     made = [tmp_path / name for name in ("picked.toml", "result.json", "machine.json")]
@@ -281,7 +281,7 @@ def test_a_journal_that_somebody_changed_is_refused_with_the_line(
     (tmp_path / JOURNAL).write_bytes(b"".join(lines))
     with pytest.raises(UsageError) as refused:
         _run(tmp_path)
-    assert refused.value.code == "BENCH_FOLDER_OTHER"
+    assert refused.value.code == "BENCH_FOLDER_UNUSABLE"
     assert why.format(last=count) in (refused.value.why or "")
     assert refused.value.where[0].line
 
@@ -305,7 +305,7 @@ def test_a_file_of_another_program_is_neither_written_over_nor_removed(
     tmp_path: Path, name: str, fresh: bool
 ) -> None:
     (tmp_path / name).write_text("mine")
-    with refused_with("BENCH_FOLDER_OTHER") as refused, _open(tmp_path, fresh=fresh):
+    with refused_with("BENCH_FOLDER_UNUSABLE") as refused, _open(tmp_path, fresh=fresh):
         pass
     assert refused.value.where[0].path == str(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == [name]
@@ -314,7 +314,7 @@ def test_a_file_of_another_program_is_neither_written_over_nor_removed(
 @pytest.mark.parametrize("fresh", [False, True])
 def test_a_journal_of_another_program_is_left_alone(tmp_path: Path, fresh: bool) -> None:
     (tmp_path / JOURNAL).write_text('{"day": 1}\n')
-    with refused_with("BENCH_FOLDER_OTHER"), _open(tmp_path, fresh=fresh):
+    with refused_with("BENCH_FOLDER_UNUSABLE"), _open(tmp_path, fresh=fresh):
         pass
     assert (tmp_path / JOURNAL).read_text() == '{"day": 1}\n'
     assert [path.name for path in tmp_path.iterdir()] == [JOURNAL]

@@ -102,4 +102,4 @@ def test_tests_are_grouped_by_depth_into_calls() -> None:
 def test_what_is_no_test_is_refused(text: str) -> None:
     with pytest.raises(UsageError) as refused:
         parse_tests(text)
-    assert refused.value.code == "PICK_TEST_BAD"
+    assert refused.value.code == "USAGE_VALUE"

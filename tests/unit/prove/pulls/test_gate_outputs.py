@@ -16,8 +16,8 @@ from patchkit.cli.app import main
         ("--summary", "none/summary.md", "DISK_REFUSED"),
         ("--summary", ".", "DISK_REFUSED"),
         ("--sarif", ".", "DISK_REFUSED"),
-        ("--sarif", "file/findings.sarif", "DISK_NOT_DIRECTORY"),
-        ("--reports", "file", "DISK_NOT_DIRECTORY"),
+        ("--sarif", "file/findings.sarif", "DISK_REFUSED"),
+        ("--reports", "file", "DISK_REFUSED"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_the_repository_is_looked_at(
@@ -34,7 +34,7 @@ def test_what_cannot_be_written_is_told_before_the_repository_is_looked_at(
 def test_a_folder_that_is_missing_is_made_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["gate", "--repo", str(tmp_path / "no-repository"), "--base", "a", "--head", "b"]
     assert main([*argv, "--reports", str(tmp_path / "new"), "--sarif", str(tmp_path / "s" / "x")]) != 0
-    assert "error[GATE_REPOSITORY_ABSENT]" in capsys.readouterr().err
+    assert "error[GATE_REPOSITORY_UNKNOWN]" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

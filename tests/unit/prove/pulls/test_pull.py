@@ -58,7 +58,7 @@ def test_a_folder_inside_the_clone_is_the_clone(clone: Path) -> None:
 
 @pytest.mark.parametrize("name", ["nobody", "", "--upload-pack=true", "main\nmain", "HEAD:README.md"])
 def test_a_name_of_no_commit_is_refused(clone: Path, name: str) -> None:
-    with refused("GATE_REF_UNKNOWN", match="--head"):
+    with refused("GATE_REPOSITORY_UNKNOWN", match="--head"):
         read_pull(clone, "main", name, NullReporter())
 
 
@@ -66,7 +66,7 @@ def test_histories_that_do_not_meet_are_told(clone: Path) -> None:
     git(clone, "checkout", "-q", "--orphan", "other")
     (clone / "README.md").write_text("another beginning\n")
     commit(clone)
-    with refused("GATE_NO_COMMON_COMMIT") as caught:
+    with refused("GATE_REPOSITORY_UNKNOWN") as caught:
         read_pull(clone, "main", "other", NullReporter())
     assert "fetch-depth: 0" in str(caught.value.hint)
 
@@ -79,7 +79,7 @@ def test_another_project_is_refused(clone: Path) -> None:
 
 
 def test_a_folder_without_git_is_refused(tmp_path: Path) -> None:
-    with refused("GATE_REPOSITORY_ABSENT", match="not in a git repository"):
+    with refused("GATE_REPOSITORY_UNKNOWN", match="not in a git repository"):
         read_pull(tmp_path, "main", "main", NullReporter())
 
 

@@ -32,7 +32,7 @@ LEAK = Finding(
     leaks=("cuda sm_70 device",),
 )
 OWN = Finding(problem=GateError("1 changed file of patchkit itself", code="GATE_OWN_TESTS_NEEDED"))
-BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_OUTDATED"))
+BEHIND = Finding(problem=ConfigError("the lock is behind", code="GATE_LOCK_WRONG"))
 ROWS = (
     GateRow(gate="anchors", state="passed", why="it changed", summary="2 edits", not_proven=("the rest",)),
     GateRow(gate="isolation", state="failed", why="it changed", summary="1 of 2 readings"),
@@ -99,7 +99,7 @@ def test_a_verdict_has_one_word_and_the_exit_code_of_its_first_finding(
 def test_a_lock_that_is_behind_hides_nothing() -> None:
     assert [one.problem.code for one in in_order((BEHIND, LEAK))] == [
         "ISOLATION_TOKENS",
-        "GATE_LOCK_OUTDATED",
+        "GATE_LOCK_WRONG",
     ]
 
 

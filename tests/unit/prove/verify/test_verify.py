@@ -285,6 +285,6 @@ def test_the_report_says_which_rocwmma_was_used(
 
 
 def test_a_compiler_that_lacks_the_gpu_ends_it_before_the_first_gate(run, tmp_path: Path) -> None:
-    with refused("SDK_COMPILER_LACKS_ARCH", match="does not support gfx1201"):
+    with refused("SDK_UNUSABLE", match="does not support gfx1201"):
         run(archs=("gfx1201",))
     assert not (tmp_path / "cache/evidence").exists()

@@ -21,19 +21,22 @@ def error(stderr: str, returncode: int = 100) -> PatchkitError:
 @pytest.mark.parametrize(
     ("stderr", "code"),
     [
-        ("W: GPG error: x InRelease: NO_PUBKEY 1\nE: The repository 'x' is not signed.", "SDK_SIGNATURE_BAD"),
-        ("E: Release file for x is expired (invalid since 1d).", "SDK_SIGNATURE_BAD"),
+        (
+            "W: GPG error: x InRelease: NO_PUBKEY 1\nE: The repository 'x' is not signed.",
+            "SDK_PACKAGE_DAMAGED",
+        ),
+        ("E: Release file for x is expired (invalid since 1d).", "SDK_PACKAGE_DAMAGED"),
         ("E: Failed to fetch x  Hash Sum mismatch", "SDK_PACKAGE_DAMAGED"),
         (
             "E: Failed to fetch x  Could not connect to 127.0.0.1:9 - connect (111: Connection refused)",
-            "SDK_MIRROR_UNREACHABLE",
+            "SDK_PACKAGES_UNAVAILABLE",
         ),
-        ("E: Failed to fetch x  Temporary failure resolving 'mirror.example'", "SDK_MIRROR_UNREACHABLE"),
+        ("E: Failed to fetch x  Temporary failure resolving 'mirror.example'", "SDK_PACKAGES_UNAVAILABLE"),
         ("E: The repository 'x nosuch Release' does not have a Release file.", "SDK_PACKAGE_MISSING"),
         ("E: Unable to locate package libfoo", "SDK_PACKAGE_MISSING"),
         ("E: Write error - write (28: No space left on device)", "DISK_FULL"),
         ("E: Method copy has died unexpectedly!\nE: Sub-process copy received signal 25.", "DISK_FULL"),
-        ("E: something new", "SDK_APT_FAILED"),
+        ("E: something new", "SDK_PACKAGES_UNAVAILABLE"),
     ],
 )
 def test_each_failure_has_its_error(stderr: str, code: str) -> None:

@@ -33,12 +33,12 @@ def test_the_pins_are_whole() -> None:
 def test_broken_pins_are_named(tmp_path: Path, change, expected: str) -> None:
     path = tmp_path / "pins.toml"
     path.write_text(change(PINS_FILE.read_text("utf-8")))
-    with refused("SDK_PINS_BROKEN") as caught:
+    with refused("SDK_UNUSABLE") as caught:
         load_pins(path)
     assert caught.value.where[0].path == str(path)
     assert expected in (caught.value.why or "")
 
 
 def test_missing_pins_are_named(tmp_path: Path) -> None:
-    with refused("SDK_PINS_BROKEN"):
+    with refused("SDK_UNUSABLE"):
         load_pins(tmp_path / "none.toml")

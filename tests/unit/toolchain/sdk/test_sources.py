@@ -63,7 +63,7 @@ def test_files_are_read_in_apts_order(tmp_path: Path) -> None:
 
 def test_a_file_that_is_not_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.list").write_bytes(b"deb \xff\xfe")
-    with refused("SDK_APT_SOURCE_BAD") as caught:
+    with refused("SDK_PACKAGES_UNAVAILABLE") as caught:
         load_entries(tmp_path / "none", tmp_path)
     assert caught.value.where[0].path == str(tmp_path / "bad.list")
 
@@ -88,6 +88,6 @@ def test_the_mirror_is_the_main_archive() -> None:
     ],
 )
 def test_without_a_debian_mirror_the_error_lists_the_suites(text: str, expected: str) -> None:
-    with refused("SDK_MIRROR_MISSING") as caught:
+    with refused("SDK_PACKAGES_UNAVAILABLE") as caught:
         choose_mirror(parse_list(text))
     assert caught.value.why == expected

@@ -55,14 +55,14 @@ def test_stubs_fail_as_without_a_gpu_and_texts_are_texts() -> None:
 
 
 def test_package_files_without_libraries_are_an_error(tmp_path: Path) -> None:
-    with refused("SDK_STUBS_UNKNOWN"):
+    with refused("SDK_UNUSABLE"):
         build_stubs(tmp_path, Path("/none"), NullReporter())
 
 
 def test_headers_without_functions_are_an_error(tmp_path: Path) -> None:
     put(tmp_path / "lib/x86_64-linux-gnu/cmake/hip/hip-targets-release.cmake", TARGETS)
     put(tmp_path / "include/hip/hip_runtime_api.h", "int nothing;\n")
-    with refused("SDK_STUBS_UNKNOWN") as caught:
+    with refused("SDK_UNUSABLE") as caught:
         build_stubs(tmp_path, Path("/none"), NullReporter())
     assert caught.value.where[0].path == str(tmp_path / "include/hip")
 
