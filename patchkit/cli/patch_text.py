@@ -18,7 +18,7 @@ ROLES = {"on": "good", "opt-in": "caution", "off": "muted"}
 STATES = {"on": "on", "opt-in": "optional", "off": "not for it"}
 
 _NAMED = 3  # patches or people that are named in a sentence; more are counted
-_GAIN_LENGTH = 130  # characters of a gain in a list; `show ID` has all of it
+_GAIN_LENGTH = 170  # characters of a gain in a list; `show ID` has all of it
 
 
 def add_titles(screen: Screen, titles: Iterable[tuple[str, str]], *, optional: Collection[str] = ()) -> None:
@@ -52,7 +52,7 @@ def describe_level(standing: Assessment) -> str:
         return f"fixes a fault, speed not measured{against}"
     if standing.model == "disagrees":
         return f"not measured; the timing model predicts a loss{against}"
-    return f"no gain measured on this GPU{against}"
+    return f"no gain measured on this GPU and build{against}"
 
 
 def _names(sources: Sequence[str]) -> str:

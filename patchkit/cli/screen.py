@@ -17,6 +17,7 @@ from patchkit.cli.complaint import Paint, uncolored
 Cell: TypeAlias = str | tuple[str, str]
 
 _INDENT = 2
+_NO_BREAK = "\N{NO-BREAK SPACE}"  # keeps a number and its percent sign on one line
 _GAP = 2  # blanks between two columns
 _LEAST = 24  # columns that the last cell of a row needs next to the others; else it goes below them
 
@@ -91,14 +92,15 @@ class Screen:
         first = " " * indent + text
         if not self.columns or len(first) <= self.columns:
             return [first.rstrip()]
-        return textwrap.wrap(
-            text,
+        lines = textwrap.wrap(
+            text.replace(" %", f"{_NO_BREAK}%"),
             self.columns,
             initial_indent=" " * indent,
             subsequent_indent=" " * hang,
             break_long_words=False,
             break_on_hyphens=False,
         )
+        return [line.replace(_NO_BREAK, " ") for line in lines]
 
     def _painted(self, line: str, role: str | None) -> str:
         text = line.lstrip(" ")
