@@ -16,7 +16,7 @@ def test_a_machine_without_apt_cannot_have_it_and_is_told_why(tmp_path: Path) ->
     argv = [sys.executable, str(ROOT / "ci" / "python314.py"), str(tmp_path / "python")]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr.splitlines()[-1].startswith("there is no apt-config on this machine")
+    assert done.stderr.splitlines()[-1].startswith("apt-config is not installed on this machine")
     assert not (tmp_path / "python").exists()
 
 

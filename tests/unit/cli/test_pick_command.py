@@ -39,7 +39,7 @@ def test_a_picture_for_a_folder_that_is_not_there_is_told_at_once(tmp_path):
     argv = ["pick", "--arch", "gfx1151", "--model", "none.gguf", "--plot", "none/gains.svg"]
     done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 8
-    assert "error[DISK_REFUSED]: writing the chart failed: there is no folder" in done.stderr
+    assert "error[DISK_REFUSED]: writing the chart failed: no such folder" in done.stderr
     assert f"ls -ld {tmp_path}\n" in done.stderr
 
 

@@ -65,7 +65,7 @@ def test_without_a_compiler_nothing_has_passed(
     for gate in (CpuBuildGate(), CpuTestsGate()):
         result = gate.run(plain("src/llama-grammar.cpp"))
         assert (result.verdict, result.not_run) == ("not run", ("all of it",))
-        assert "needs a C and C++ compiler (install" in result.summary
+        assert "requires a C and C++ compiler (install" in result.summary
 
 
 def test_what_no_compiler_read_is_told_but_not_what_is_gone_or_read_by_cmake(plain) -> None:

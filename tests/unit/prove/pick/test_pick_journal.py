@@ -73,7 +73,7 @@ def seed_of(visit: Visit) -> int:
 def _open(
     folder: Path, setup: Mapping[str, object] = _SETUP, *, fresh: bool = False
 ) -> AbstractContextManager[Journal[JournalEntry]]:
-    return open_journal(folder, setup, ENTRIES, made=(PICKED, RESULT), fresh=fresh)
+    return open_journal(folder, setup, ENTRIES, derived=(PICKED, RESULT), fresh=fresh)
 
 
 def _lines(folder: Path) -> bytes:
