@@ -1,7 +1,7 @@
-"""Break the series on purpose, one way at a time, and see who notices and what it says.
+"""Break the series on purpose, one way at a time, and check which gate fails and with which error.
 
-A *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The
-table in docs/records/gates.md is made of these rows and checked against them.
+A *mutation* replaces text in one file, exactly once; its *catcher* is ``plan`` or a gate. The table in
+docs/records/gates.md lists these rows.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _tuned(variant: tuple[int, int, str], values: tuple[int, int, int]) -> str:
 PLAN = [
     Mutation(
         id="guard-dropped-host",
-        about="a host edit whose text does not ask for the GPU",
+        about="a host edit does not test for the GPU",
         level="series",
         file=f"patches/{_WMMA}/patch.toml",
         old=f"{_HOST} ?\n    ggml_cuda_fattn_wmma_get_nwarps",
@@ -71,7 +71,7 @@ PLAN = [
     ),
     Mutation(
         id="pair-split",
-        about="the host side of a pair is gone",
+        about="the host half of a paired edit is missing",
         level="series",
         file=f"patches/{_WMMA}/patch.toml",
         old='pairs = ["kq-stride"]\ntext = """\n@{ guard',
@@ -126,7 +126,7 @@ PLAN = [
     ),
     Mutation(
         id="wrong-cc-by-hand",
-        about="a host guard typed by hand, for the wrong GPU",
+        about="a handwritten host guard for the wrong GPU",
         level="series",
         file=f"patches/{_WMMA}/patch.toml",
         old=f"{_HOST} ?\n    ggml_cuda_fattn_wmma_get_nwarps",
@@ -149,7 +149,7 @@ PLAN = [
     ),
     Mutation(
         id="edit-in-twin",
-        about="an anchor that also fits elsewhere in the function",
+        about="an anchor that also matches elsewhere in the function",
         level="series",
         file=f"patches/{_WMMA}/patch.toml",
         old=', inside = { between = [{ statement = "static_assert(D <= FATTN_KQ_STRIDE" }, '
@@ -161,7 +161,7 @@ PLAN = [
     ),
     Mutation(
         id="file-outside-folder",
-        about="a new file outside of the declared folders",
+        about="a new file outside the declared folders",
         level="series",
         file=f"patches/{_WMMA}/patch.toml",
         old=f'path = "{CUDA}/fattn-wmma-config.cuh"',
@@ -175,7 +175,7 @@ PLAN = [
 ISOLATION = [
     Mutation(
         id="host-guard-bypassed",
-        about="the host guard is named, but joined by or instead of and",
+        about="the host guard is joined with or instead of and",
         level="series",
         file=f"patches/{_DECODE}/patch.toml",
         old="}@ && Q->ne[1] == 1",
@@ -186,7 +186,7 @@ ISOLATION = [
     ),
     Mutation(
         id="edit-outside-guard",
-        about="an edit of upstream's line without any guard",
+        about="an unguarded edit of an upstream line",
         level="candidate",
         file=f"{CUDA}/fattn-wmma-f16.cu",
         old="constexpr int D_padded = D + 8;",
@@ -197,7 +197,7 @@ ISOLATION = [
     ),
     Mutation(
         id="include-unguarded",
-        about="our header included without its guard",
+        about="the patch's header is included without its guard",
         level="candidate",
         file=f"{CUDA}/fattn-wmma-f16.cu",
         old=f"#if {_GUARD} && (!defined(__HIP_DEVICE_COMPILE__) || defined(__gfx1151__))\n"
@@ -221,7 +221,7 @@ ISOLATION = [
     ),
     Mutation(
         id="arch-too-wide",
-        about="a device guard that also takes gfx1100",
+        about="a device guard that also covers gfx1100",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old=f"#if !({_DEVICE})",
@@ -244,7 +244,7 @@ ISOLATION = [
     ),
     Mutation(
         id="endif-missing",
-        about="a generated #endif is lost",
+        about="a generated #endif is missing",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old="            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
@@ -256,7 +256,7 @@ ISOLATION = [
     ),
     Mutation(
         id="foreign-cc",
-        about="generated host code asks for gfx1100",
+        about="generated host code tests for gfx1100",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=f"&& !(({_CC})",
@@ -268,7 +268,7 @@ ISOLATION = [
     ),
     Mutation(
         id="host-test-dropped",
-        about="decode leaves WMMA on every GPU",
+        about="decode avoids WMMA on every GPU",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=f"&& !(({_CC}) && Q->ne[1] == 1)",
@@ -280,7 +280,7 @@ ISOLATION = [
     ),
     Mutation(
         id="tile-row-removed",
-        about="a row of upstream's TILE table is gone",
+        about="a row of upstream's TILE table is missing",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old="    GGML_CUDA_FATTN_TILE_CONFIG_CASE( 64,  64,  2,  64, 8,  32,  64)\n",
@@ -292,7 +292,7 @@ ISOLATION = [
     ),
     Mutation(
         id="file-unreached",
-        about="a change outside of what GPU units include",
+        about="a change in a file that no GPU unit includes",
         level="candidate",
         file="ggml/src/ggml.c",
         old='#include "ggml-backend.h"\n',
@@ -320,7 +320,7 @@ _TILE_UNIT = f"{CUDA}/template-instances/fattn-tile-instance-dkq64-dv64.cu"
 COMPILED = [
     Mutation(
         id="table-row-missing",
-        about="a variant without a row in our table",
+        about="a variant has no row in the patch's table",
         level="candidate",
         file=f"{CUDA}/fattn-wmma-config.cuh",
         old="    GGML_CUDA_FATTN_WMMA_CONFIG_CASE( 64, 16, 2, 128,  8,  1, 32, 65536) // tuned\n",
@@ -332,7 +332,7 @@ COMPILED = [
     ),
     Mutation(
         id="lds-too-large-rendered",
-        about="the rendered table asks for too much LDS",
+        about="the rendered table requests too much LDS",
         level="candidate",
         file=f"{CUDA}/fattn-wmma-config.cuh",
         old="( 80, 32, 4, 256,  8,",
@@ -344,7 +344,7 @@ COMPILED = [
     ),
     Mutation(
         id="new-warning",
-        about="our header has an unused variable",
+        about="the patch's header has an unused variable",
         level="candidate",
         file=f"{CUDA}/fattn-wmma-config.cuh",
         old="ggml_cuda_fattn_wmma_pow2_factor(const int x) {\n",
@@ -356,7 +356,7 @@ COMPILED = [
     ),
     Mutation(
         id="waves-lost",
-        about="legal parameters that leave fewer waves",
+        about="legal parameters that reduce the waves per SIMD",
         level="series",
         file="arch_profiles/gfx1151.toml",
         old=_tuned((128, 16, "f32"), (256, 4, 1)),
@@ -368,7 +368,7 @@ COMPILED = [
     ),
     Mutation(
         id="spilling-parameters",
-        about="launch bounds that leave a kernel 120 registers",
+        about="launch bounds that limit a kernel to 120 registers",
         level="series",
         file="arch_profiles/gfx1151.toml",
         old=_tuned((64, 16, "f16"), (128, 8, 1)),
@@ -380,7 +380,7 @@ COMPILED = [
     ),
     Mutation(
         id="softcap-prune-dropped",
-        about="soft-cap variants come back that nothing launches",
+        about="soft-cap variants that nothing launches are compiled again",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old="#endif // GGML_USE_WMMA_FATTN\n            (use_logit_softcap && !(DV == 128 || DV == 256))\n",
@@ -394,7 +394,7 @@ COMPILED = [
     ),
     Mutation(
         id="kernels-pruned",
-        about="the guard prunes what upstream compiles",
+        about="the guard prunes kernels that upstream compiles",
         level="candidate",
         file=f"{CUDA}/fattn-tile.cuh",
         old=f"#if !({_DEVICE})\n            (ncols2 != 1 && DV != 40 && DV != 512) ||\n#endif\n",
@@ -431,7 +431,7 @@ LAUNCH = [
     ),
     Mutation(
         id="stride-not-passed",
-        about="the launch does not know the kernel's KQ stride",
+        about="the launch does not use the kernel's KQ stride",
         level="candidate",
         file=_WMMA_UNIT,
         old=f"{_STRIDE_ASKED}{_ASKED_CC} : FATTN_KQ_STRIDE",
@@ -443,7 +443,7 @@ LAUNCH = [
     ),
     Mutation(
         id="other-columns-asked",
-        about="the launch asks the table for 16 columns whatever it launches",
+        about="the launch always looks up 16 columns in the table",
         level="candidate",
         file=_WMMA_UNIT,
         old=_NWARPS_ASKED,
@@ -455,7 +455,7 @@ LAUNCH = [
     ),
     Mutation(
         id="other-accumulator-asked",
-        about="the launch asks the table for f16 accumulators whatever it launches",
+        about="the launch always looks up f16 accumulators in the table",
         level="candidate",
         file=_WMMA_UNIT,
         old=_STRIDE_ASKED,
@@ -492,7 +492,7 @@ LAUNCH = [
     ),
     Mutation(
         id="decode-condition-inverted",
-        about="every batch but one of one token leaves WMMA",
+        about="all batches avoid WMMA except those of one token",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=_BATCH_OF_ONE,
@@ -505,7 +505,7 @@ LAUNCH = [
     ),
     Mutation(
         id="decode-condition-dropped",
-        about="prefill leaves WMMA too",
+        about="prefill avoids WMMA too",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=_BATCH_OF_ONE,
@@ -518,7 +518,7 @@ LAUNCH = [
     ),
     Mutation(
         id="decode-condition-too-wide",
-        about="batches of two tokens leave WMMA too, which the patch does not say",
+        about="batches of two tokens avoid WMMA too, which the patch does not declare",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=_BATCH_OF_ONE,
@@ -531,7 +531,7 @@ LAUNCH = [
     ),
     Mutation(
         id="decode-grouped-left-out",
-        about="decode with grouped queries stays where upstream has it",
+        about="decode with GQA keeps upstream's kernel",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old=_BATCH_OF_ONE,
@@ -544,7 +544,7 @@ LAUNCH = [
     ),
     Mutation(
         id="head-size-refused",
-        about="a head size is no longer supported; isolation sees that too",
+        about="a head size is no longer supported (isolation fails too)",
         level="candidate",
         file=f"{CUDA}/fattn.cu",
         old="        case  40:\n        case  64:\n",

@@ -1,7 +1,7 @@
-"""Plant faults in kernels, run them on the emulated GPU, and see that ``backend-ops`` notices.
+"""Plant faults in kernels, run them on the emulated GPU, and check that ``backend-ops`` fails.
 
-Most are what no other gate can see: the code compiles, spills nothing, launches what it should, is guarded
-for gfx1151 alone, and computes nonsense. The table in docs/records/gates.md is made of these rows.
+No other gate sees most of them: the code compiles, spills nothing, launches the right kernels, is guarded for
+gfx1151 only, and computes wrong results. The table in docs/records/gates.md lists these rows.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _HEAD_64 = "hsk=64,.*max_bias=0"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """``old`` becomes ``new`` in the first line that has it behind the text ``after``, for gfx1151 alone.
+    """``old`` becomes ``new`` in the first line that contains it after the text ``after``, for gfx1151 only.
 
-    ``unit`` is compiled by the gates that compile (None: another gate sees the fault, too), ``sample`` a part
-    of the default selection of cases. ``code`` is the error of ``backend-ops``.
+    The gates that compile compile ``unit`` (None: another gate fails too); ``sample`` selects a part of the
+    default cases. ``code`` is the error of ``backend-ops``.
     """
 
     id: str
@@ -86,7 +86,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-last-tile",
-        about="TILE: keys behind the last whole tile are left out",
+        about="TILE: keys after the last complete tile are skipped",
         file=_TILE,
         old="if (k_VKQ_0 < k_VKQ_max) {",
         new="if (k_VKQ_0 + nbatch_fa <= k_VKQ_max) {",
@@ -95,7 +95,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-half-a-wave",
-        about="TILE: the sum of a row takes half of the lanes",
+        about="TILE: the sum of a row uses half of the lanes",
         file=_TILE,
         old="warp_reduce_sum<warp_size>(KQ_sum[jc0])",
         new="warp_reduce_sum<warp_size/2>(KQ_sum[jc0])",
@@ -114,7 +114,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-values-of-other-head",
-        about="TILE: grouped heads take the values of another KV head",
+        about="TILE: grouped heads use the values of another KV head",
         file=_TILE,
         old="nb22*(head0 / gqa_ratio)",
         new="nb22*(head0 % ne12)",
@@ -123,7 +123,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-mask-of-first-tile",
-        about="TILE: every tile has the mask of the first",
+        about="TILE: every tile uses the mask of the first",
         file=_TILE,
         old="mask[j*stride_mask + k_VKQ_0 + i_KQ]",
         new="mask[j*stride_mask + i_KQ]",
@@ -132,7 +132,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-blocks-in-one-place",
-        about="TILE: blocks that share a column store their results in one place",
+        about="TILE: blocks that share a column store their results in the same place",
         file=_TILE,
         old="head0 + c)*gridDim.y + blockIdx.y",
         new="head0 + c)*gridDim.y",
@@ -141,7 +141,7 @@ FAULTS = [
     ),
     Fault(
         id="tile-slope-of-other-head",
-        about="TILE: ALiBi with the slope of the next head",
+        about="TILE: ALiBi uses the slope of the next head",
         file=_TILE,
         old="get_alibi_slope(max_bias, head0,",
         new="get_alibi_slope(max_bias, head0 + 1,",
@@ -159,7 +159,7 @@ FAULTS = [
     ),
     Fault(
         id="wmma-kq-stride",
-        about="WMMA: KQ is read back with the stride of halves where it has floats",
+        about="WMMA: KQ is f32 and is read with the stride of f16",
         file=_WMMA,
         after="KQ + j0*(kqar*kqs_padded) + k,",
         old="kqar*kqs_padded",
@@ -179,7 +179,7 @@ FAULTS = [
     ),
     Fault(
         id="wmma-parts-overlap",
-        about="WMMA: waves store their parts of the result in each other's place",
+        about="WMMA: waves store their parts of the result in each other's places",
         file=_WMMA,
         old="offset_k = (threadIdx.y % VKQ_ratio)",
         new="offset_k = (threadIdx.y / VKQ_ratio)",
@@ -215,7 +215,7 @@ FAULTS = [
     ),
     Fault(
         id="mmvq-half-a-wave",
-        about="mmvq: the sum of a row takes half of the lanes",
+        about="mmvq: the sum of a row uses half of the lanes",
         file="mmvq.cu",
         old="tmp[j][i] = warp_reduce_sum<warp_size>(tmp[j][i])",
         new="tmp[j][i] = warp_reduce_sum<warp_size/2>(tmp[j][i])",
@@ -224,7 +224,7 @@ FAULTS = [
     ),
     Fault(
         id="mmvq-wrong-block",
-        about="mmvq: the block of y that follows the right one",
+        about="mmvq: the block of y after the right one is used",
         file="mmvq.cu",
         old="kbx * (qk/QK8_1);",
         new="kbx * (qk/QK8_1) + 1;",
@@ -233,7 +233,7 @@ FAULTS = [
     ),
     Fault(
         id="quantize-half-a-block",
-        about="quantize: the scale of a block is taken from half of it",
+        about="quantize: the scale of a block is computed from half of it",
         file="quantize.cu",
         old="warp_reduce_max<QK8_1>(amax)",
         new="warp_reduce_max<QK8_1/2>(amax)",
@@ -261,7 +261,7 @@ FAULTS = [
     ),
     Fault(
         id="softmax-sink-of-other-head",
-        about="softmax: every head has the sink of the first",
+        about="softmax: every head uses the sink of the first",
         file="softmax.cu",
         old="expf(sinks[i02] - max_val)",
         new="expf(sinks[0] - max_val)",
@@ -270,7 +270,7 @@ FAULTS = [
     ),
     Fault(
         id="softmax-mask-not-repeated",
-        about="softmax: a mask for several heads is taken as if each had its own",
+        about="softmax: a mask shared by heads is indexed as if each had its own",
         file="softmax.cu",
         old="i12 = i02 % p.ne12",
         new="i12 = i02 / p.ne12",
@@ -288,7 +288,7 @@ FAULTS = [
     ),
     Fault(
         id="norm-last-wave",
-        about="norm: the sum leaves the last wave out",
+        about="norm: the sum omits the last wave",
         file="norm.cu",
         after="static __global__ void rms_norm_f32",
         old="lane_id < (block_size / WARP_SIZE)",
@@ -297,7 +297,7 @@ FAULTS = [
     ),
     Fault(
         id="norm-fused-row",
-        about="norm: fused multiplication takes the row of the channel",
+        about="norm: the fused multiplication indexes rows by channel",
         file="norm.cu",
         old="fastmodulo(row, mul_nrows_packed)",
         new="fastmodulo(channel, mul_nrows_packed)",
@@ -305,7 +305,7 @@ FAULTS = [
     ),
     Fault(
         id="rope-turned-back",
-        about="rope: one of a pair is turned the other way",
+        about="RoPE: one value of each pair is rotated the wrong way",
         file="rope.cu",
         old="x0*sin_theta + x1*cos_theta",
         new="x1*cos_theta - x0*sin_theta",
@@ -313,7 +313,7 @@ FAULTS = [
     ),
     Fault(
         id="getrows-halves-exchanged",
-        about="get_rows: the upper half of a block lands beside the lower",
+        about="get_rows: the upper half of a block is stored next to the lower",
         file="getrows.cu",
         old="qr == 1 ? 1 : qk/2",
         new="1",
@@ -321,7 +321,7 @@ FAULTS = [
     ),
     Fault(
         id="argsort-no-barrier",
-        about="argsort: the next step begins before all waves have ended this one",
+        about="argsort: the next step starts before all waves have finished this one",
         file="argsort.cu",
         after="x_row[dst_row[col]] > x_row[dst_row[ixj]]))",
         old=_BARRIER,
@@ -346,7 +346,7 @@ FAULTS = [
     ),
     Fault(
         id="pair-apart",
-        about="WMMA: the host launches four waves, the kernel is made for eight",
+        about="WMMA: the host launches four waves, the kernel is compiled for eight",
         file=_WMMA,
         old="ggml_cuda_fattn_wmma_get_nwarps(D, cols_per_block, sizeof(KQ_acc_t), "
         "ggml_cuda_info().devices[ctx.device].cc) : nwarps",
