@@ -1,10 +1,10 @@
-"""Keeps the tables of docs/records, and the chart of the README, equal to the data they are made from.
+"""Write the tables of docs/records, and the chart of the README, from their data.
 
     python benchmarks/records.py            # lists the pages that are out of date
-    python benchmarks/records.py --write    # writes them
+    python benchmarks/records.py --write    # updates them
 
-A table stands in its page between `<!-- table NAME -->` and `<!-- end -->`. Some are made of what benchmarks
-left in docs/records/data (see `write_record`), the others of data that patchkit ships: records of tuning, the
+A table is in its page between `<!-- table NAME -->` and `<!-- end -->`. Its data is either in
+docs/records/data, written by a benchmark (see `write_record`), or part of patchkit: records of tuning, the
 errors of the timing model, and the known faults of upstream's builds.
 """
 
@@ -30,16 +30,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "records"
 DATA = PAGES / "data"
 _TABLE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# As tune has them: stride and warps of upstream, and the name of a unit that was compiled.
+# As in tune's records: upstream's stride and warps, and the name of a compiled unit.
 _UPSTREAMS = (256, 4)
 _UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
 _FEW_WAVES = 5
-_SOME = 2  # models, to have a mean
-_LISTED = 5  # GPUs of a fault; more of them are a family, and told by the first and the last
+_SOME = 2  # fewest models for a mean
+_LISTED = 5  # GPUs of a fault that are listed; more are a family, shown by its first and last GPU
 
 
 def main() -> int:
-    """1 when a page is not as its files are, and is not to be written."""
+    """Return 1 if a page is out of date and --write was not given."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -55,12 +55,12 @@ def main() -> int:
 
 
 def rendered(page: Path) -> str:
-    """The text of a page with its tables as their files have them."""
+    """The text of a page with its tables updated from their data."""
     return _TABLE.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n{found[3]}", page.read_text("utf-8"))
 
 
 def write_record(name: str, command: str, found: Mapping[str, object]) -> None:
-    """Keep what a benchmark found, with the day, the commit and the machine."""
+    """Write a benchmark's results, with the date, the commit and the machine."""
     argv = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
     commit = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.strip()
     head = {
@@ -74,7 +74,7 @@ def write_record(name: str, command: str, found: Mapping[str, object]) -> None:
 
 
 def _cpu_name() -> str:
-    """As Linux calls it, or its kind."""
+    """The CPU's name in /proc/cpuinfo, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()
     except OSError:
@@ -88,7 +88,7 @@ def _record(name: str) -> dict[str, Any]:
     return found
 
 
-def _made(record: Mapping[str, Any]) -> str:
+def _source_line(record: Mapping[str, Any]) -> str:
     return f"{record['made']}, commit {record['commit']}, {record['machine']}: `{record['command']}`."
 
 
@@ -97,7 +97,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-# What became of the series on the known trees.
+# The series on the known trees.
 
 
 def _sweep() -> str:
@@ -110,7 +110,7 @@ def _sweep() -> str:
         [", ".join(f"`{name}`" for name in names), *(_short(found) for found in column)]
         for column, names in alike.items()
     )
-    return f"{_table(['patch', *classes], rows)}\n\n{_made(record)}"
+    return f"{_table(['patch', *classes], rows)}\n\n{_source_line(record)}"
 
 
 def _short(found: str) -> str:
@@ -123,16 +123,16 @@ def _sweep_counts() -> str:
     for patches in record["classes"].values():
         for found in patches.values():
             counts[found] = counts.get(found, 0) + 1
-    told = sorted(counts.items(), key=lambda one: -one[1])
+    by_count = sorted(counts.items(), key=lambda one: -one[1])
     rows = [
         ["trees", record["trees"]],
         ["patches of the series", len(next(iter(record["classes"].values())))],
-        *([name, count] for name, count in told),
-        ["processor time of all its processes", f"{record['sweep_processor_s']} s"],
-        ["wall", f"{record['sweep_wall_s']} s"],
-        ["largest memory of all its processes together", f"{record['sweep_peak_mb']:.0f} MB"],
+        *([name, count] for name, count in by_count),
+        ["CPU time of all processes", f"{record['sweep_processor_s']} s"],
+        ["wall time", f"{record['sweep_wall_s']} s"],
+        ["peak memory of all processes together", f"{record['sweep_peak_mb']:.0f} MB"],
     ]
-    return f"{_table(['patchkit sweep', ''], rows)}\n\n{_made(record)}"
+    return f"{_table(['patchkit sweep', ''], rows)}\n\n{_source_line(record)}"
 
 
 def _plain_tools() -> str:
@@ -154,18 +154,18 @@ def _plain_tools() -> str:
     ]
     head = [
         "tool",
-        "trees that take the whole series",
-        f"patches taken, of {len(series) * record['trees']}",
-        "of those on trees where patchkit places none",
+        "trees where the whole series applies",
+        f"patches applied, of {len(series) * record['trees']}",
+        "of these on trees where patchkit applies none",
     ]
-    return f"{_table(head, rows)}\n\n{_made(record)}"
+    return f"{_table(head, rows)}\n\n{_source_line(record)}"
 
 
-# What the compiler made of the settings of the rocWMMA kernel (arch_profiles/tuned).
+# Compiler figures of the settings of the rocWMMA kernel (arch_profiles/tuned).
 
 
 class Tuned:
-    """The shipped record of a tuning, beside the settings that the profile of the GPU has now."""
+    """The shipped record of a tuning, and the settings that the GPU's profile has now."""
 
     def __init__(self, arch: str) -> None:
         path = ROOT / "arch_profiles" / "tuned" / f"{arch}-wmma-b6900.json"
@@ -184,18 +184,18 @@ class Tuned:
                 self.found.setdefault(name[3], {})[int(name[1]), int(name[2])] = figures
 
     def figures(self, variant: str, setting: tuple[int, int], header: int) -> tuple[int, ...]:
-        """Registers, spilled ones, waves per SIMD, and those in whole blocks."""
+        """VGPRs, spilled VGPRs, waves per SIMD, and resident waves per SIMD in whole blocks."""
         return self.found[variant][setting][header]
 
     def spilled(self, header: int, *, upstream: bool) -> int:
-        """Over all variants, with upstream's settings or the profile's."""
+        """Spilled VGPRs over all variants, with upstream's settings or the profile's."""
         return sum(
             self.figures(variant, _UPSTREAMS if upstream else setting, header)[1]
             for variant, setting in self.chosen.items()
         )
 
     def few_waves(self, header: int, *, upstream: bool) -> int:
-        """How many variants have fewer than five waves."""
+        """Number of variants with fewer than five waves."""
         return sum(
             self.figures(variant, _UPSTREAMS if upstream else setting, header)[2] < _FEW_WAVES
             for variant, setting in self.chosen.items()
@@ -217,12 +217,12 @@ def _wmma_rocwmma() -> str:
             row += [_cell(tuned.figures(variant, _UPSTREAMS, header)), ours]
         rows.append(row)
     for name, count in (
-        ("spilled, over all", tuned.spilled),
+        ("spilled, total", tuned.spilled),
         (f"variants below {_FEW_WAVES} waves", tuned.few_waves),
     ):
         rows.append([name, "", *(count(at, upstream=side) for at in headers for side in (True, False))])
     head = ["D, columns, acc", "S, N"]
-    return _table([*head, "2.2.1: upstream", "ours", "1.6.0: upstream", "ours"], rows)
+    return _table([*head, "2.2.1: upstream", "profile", "1.6.0: upstream", "profile"], rows)
 
 
 def _setting(setting: tuple[int, int]) -> str:
@@ -241,12 +241,12 @@ def _wmma_least() -> str:
         )
         shares = [cell for spilled in least for cell in (spilled, f"{spilled / upstream:.2f}")]
         rows.append([name, upstream, *shares])
-    ours = ["ours", "share", "the least that is not worse", "share", "the least of all", "share"]
-    return _table(["headers", "upstream", *ours], rows)
+    head = ["profile", "share", "fewest, not worse", "share", "fewest of all", "share"]
+    return _table(["headers", "upstream", *head], rows)
 
 
 def _no_worse(tuned: Tuned, variant: str, header: int) -> list[int]:
-    """What the settings spill that have no fewer waves than upstream's, reported or resident."""
+    """Spilled VGPRs of the settings that have no fewer waves than upstream's, reported or resident."""
     _, most, waves, resident = tuned.figures(variant, _UPSTREAMS, header)
     found = (each[header] for each in tuned.found[variant].values())
     return [one[1] for one in found if one[1] <= most and one[2] >= waves and one[3] >= resident]
@@ -273,15 +273,15 @@ def _wmma_others() -> str:
         for group in groups
     ]
     return _table(
-        ["D, columns, acc", *(", ".join(group) for group in groups)], [*rows, ["spilled, over all", *spilled]]
+        ["D, columns, acc", *(", ".join(group) for group in groups)], [*rows, ["spilled, total", *spilled]]
     )
 
 
-# What patchkit ships as data.
+# Data that patchkit ships.
 
 
 def _timing_errors() -> str:
-    """Of the files in arch_profiles/timing: what gate speed and tune take a ratio to be worth."""
+    """The errors in arch_profiles/timing, which gate speed and tune use."""
     rows = []
     for path in sorted((ROOT / "arch_profiles" / "timing").glob("*.toml")):
         for error in tomllib.loads(path.read_text("utf-8")).get("error", []):
@@ -313,10 +313,10 @@ def _known_faults() -> str:
         until = f"{builds['first']} to {builds['last']}" if "last" in builds else f"from {builds['first']}"
         archs: list[str] = fault["archs"]
         gpus = ", ".join(archs) if len(archs) <= _LISTED else f"{archs[0]} to {archs[-1]}"
-        mended = f"`{fault['patch']}`" if "patch" in fault else "none"
-        row = [f"`{fault['id']}`", until, gpus, fault["title"], fault["does"], fault["seen_on"], mended]
+        fixed_by = f"`{fault['patch']}`" if "patch" in fault else "none"
+        row = [f"`{fault['id']}`", until, gpus, fault["title"], fault["does"], fault["seen_on"], fixed_by]
         rows.append(row)
-    return _table(["fault", "builds", "GPUs", "what is wrong", "does", "seen on", "mended by"], rows)
+    return _table(["fault", "builds", "GPUs", "what is wrong", "effect", "seen on", "fixed by"], rows)
 
 
 # Upstream's operations on the emulated GPU.
@@ -339,12 +339,12 @@ def _operations() -> str:
 def _cases(one: Mapping[str, Any] | None) -> str:
     if one is None:
         return ""
-    told = str(one["supported"])
+    text = str(one["supported"])
     if one["run"] < one["supported"]:
-        told += f", {one['run']} run"
+        text += f", {one['run']} run"
     if one["right"] < one["run"]:
-        told += f", **{one['right']} right**"
-    return told
+        text += f", **{one['right']} right**"
+    return text
 
 
 def _operations_wrong() -> str:
@@ -354,30 +354,30 @@ def _operations_wrong() -> str:
         for build, wrongs in record["wrong"].items()
         for wrong in wrongs
     ]
-    return _table(["build", "not right", "cases", "why"], rows)
+    return _table(["build", "wrong", "cases", "cause"], rows)
 
 
-# What the checks of the emulated GPU cost.
+# Cost of the checks of the emulated GPU.
 
 
 def _sanitize_cost() -> str:
     record = _record("sanitize-cost")
     mean: dict[str, float] = record["mean"]
-    modes = sorted(mean, key=lambda mode: mode != "all")  # all of them first, then each alone
+    modes = sorted(mean, key=lambda mode: mode != "all")  # all checks first, then each alone
     costs = sorted(record["costs"], key=lambda cost: cost["times"]["all"])
     rows = [[f"`{cost['kernel']}`", *(f"{cost['times'][mode]:.1f}" for mode in modes)] for cost in costs]
     rows.append(["mean (geometric)", *(f"{mean[mode]:.1f}" for mode in modes)])
-    return f"{_table(['kernel', *modes], rows)}\n\n{_made(record)}"
+    return f"{_table(['kernel', *modes], rows)}\n\n{_source_line(record)}"
 
 
-# Where the time of models is, by the launches of upstream's host code.
+# Where a model's time is spent, by the launches of upstream's host code.
 
 _SHOWN = 10  # kernels of a test
 
 
 def _where() -> str:
     record = _record("where-the-time-is")
-    parts = [_made(record)]
+    parts = [_source_line(record)]
     for model, tests in record["models"].items():
         parts.append(f"### {model}")
         rows = []
@@ -398,27 +398,27 @@ def _with_patches() -> str:
     for model, tests in record["models"].items():
         for test, sides in tests.items():
             before, after = sides["upstream"], sides["candidate"]
-            told = [f"{one['rate']:.0f} ({one['share']:.0%})" for one in (before, after)]
+            rates = [f"{one['rate']:.0f} ({one['share']:.0%})" for one in (before, after)]
             gain = f"{after['rate'] / before['rate'] - 1:+.1%}"
-            rows.append([model, test, *told, gain, f"{before['launches']} to {after['launches']}"])
-    head = ["model", "test", "upstream, t/s (of the bound)", "with them", "", "launches"]
+            rows.append([model, test, *rates, gain, f"{before['launches']} to {after['launches']}"])
+    head = ["model", "test", "upstream, t/s (of the bound)", "with patches", "gain", "launches"]
     patches = ", ".join(f"`{name}`" for name in record["patches"])
-    return f"{_made(record)}\n\nPatches: {patches}.\n\n{_table(head, rows)}"
+    return f"{_source_line(record)}\n\nPatches: {patches}.\n\n{_table(head, rows)}"
 
 
-_MIXTURES = ("moe", "gpt-oss")  # in the names that GGUF files have
+_MOE = ("moe", "gpt-oss")  # parts of the names of GGUF files
 
 
 def _with_patches_means() -> str:
-    """Means of the shares, and geometric means of the gains, of dense models and of mixtures of experts."""
+    """Means of the shares, and geometric means of the gains, of dense and of MoE models."""
     models: Mapping[str, Mapping[str, Any]] = _record("with-patches")["models"]
     rows = []
     for test in dict.fromkeys(test for tests in models.values() for test in tests):
-        for kind in ("dense", "mixtures"):
+        for kind in ("dense", "MoE"):
             found = [
                 tests[test]
                 for model, tests in models.items()
-                if test in tests and any(word in model for word in _MIXTURES) == (kind == "mixtures")
+                if test in tests and any(word in model for word in _MOE) == (kind == "MoE")
             ]
             if len(found) < _SOME:
                 continue
@@ -435,15 +435,15 @@ def _with_patches_means() -> str:
                     f"{min(gains) - 1:+.1%}",
                 ]
             )
-    head = ["test", "models", "of the bound", "with them", "gain, geometric mean", "the least"]
+    head = ["test", "models", "of the bound", "with patches", "gain, geometric mean", "smallest gain"]
     return _table(head, rows)
 
 
 def _where_in_order() -> str:
-    """Kernels by their share of the time above the bound, mean over the models, prompts and text apart."""
+    """Kernels by their share of the time above the bound, mean over the models, prefill and decode apart."""
     models: Mapping[str, Mapping[str, Any]] = _record("where-the-time-is")["models"]
-    sums: dict[str, dict[str, float]] = {"prompts": {}, "text": {}}
-    for kind, prefix in (("prompts", "pp"), ("text", "tg")):
+    sums: dict[str, dict[str, float]] = {"prefill": {}, "decode": {}}
+    for kind, prefix in (("prefill", "pp"), ("decode", "tg")):
         tests = [one for each in models.values() for test, one in each.items() if test.startswith(prefix)]
         for one in tests:
             for kernel in one["most"]:
@@ -456,12 +456,12 @@ def _where_in_order() -> str:
             sorted(found.items(), key=lambda item: -item[1])[:_SHOWN], start=1
         )
     ]
-    return _table(["of", "place", "kernel", "of the time, above the bound"], rows)
+    return _table(["test", "place", "kernel", "of the time, above the bound"], rows)
 
 
-# Programs that nobody here wrote, on the emulated GPU.
+# Foreign programs on the emulated GPU.
 
-# In the order of the table; the first two are what is asked for, the next two are outside of it.
+# In the order of the table. The first two count as good, the next two are out of scope.
 _VERDICTS = (
     "right",
     "own fault",
@@ -490,30 +490,30 @@ def _foreign(name: str) -> Callable[[], str]:
         share = f"{good / max(len(within), 1):.0%}"
         if smaller:
             share += f"; {smaller} more with smaller arguments, together {(good + smaller) / len(within):.0%}"
-        told = (
-            f"{good} of the {len(within)} that have their data and need no other library end right or with "
-            f"their own known fault as they are ({share}); {len(verdicts)} of "
-            f"{record['programs']} programs of commit {record['checkout']} were tried, on {record['arch']}; "
-            f"{record['of_older_code']} verdicts are of older code of patchkit's, and were not run again."
+        summary = (
+            f"Of the {len(within)} programs that have their data and need no other library, {good} are right "
+            f"or show only their own known fault, unchanged ({share}). {len(verdicts)} of "
+            f"{record['programs']} programs of commit {record['checkout']} were tried, on {record['arch']}. "
+            f"{record['of_older_code']} verdicts are from older code of patchkit and were not run again."
         )
-        return f"{_table(['verdict', 'programs', 'which'], rows)}\n\n{told}\n\n{_made(record)}"
+        return f"{_table(['verdict', 'programs', 'which'], rows)}\n\n{summary}\n\n{_source_line(record)}"
 
     return table
 
 
 def _foreign_names(chosen: Mapping[str, Mapping[str, Any]]) -> str:
-    """By reason, the most frequent first."""
+    """Names grouped by reason, the most frequent first."""
     by_reason: dict[str, list[str]] = {}
     for name, one in chosen.items():
         found = ", ".join(f"{count} {kind}" for kind, count in one["findings"].items())
         by_reason.setdefault(one["why"], []).append(f"{name} ({found})" if found else name)
-    told = sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
-    reasons = [f"*{_plain(why)}*: {', '.join(names)}" if why else ", ".join(names) for why, names in told]
+    grouped = sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
+    reasons = [f"*{_plain(why)}*: {', '.join(names)}" if why else ", ".join(names) for why, names in grouped]
     return "; ".join(reasons)
 
 
 def _plain(text: str) -> str:
-    """What a program printed, with nothing that Markdown reads."""
+    """A program's output, escaped for Markdown."""
     return re.sub(r"([\\`*_{}\[\]<>#|~$])", r"\\\1", text)
 
 
