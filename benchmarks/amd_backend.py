@@ -1,18 +1,18 @@
-"""What AMD's own LLVM of several ROCm versions makes of one unit's kernels, without a ROCm.
+"""Compile one unit's kernels with AMD's LLVM of several ROCm versions, without a ROCm.
 
     pip download --no-deps rocm-llvm-python==7.1.1.562.45    (and others; each is a zip)
     python benchmarks/amd_backend.py TREE UNIT --clang CLANG --llvm rocm/llvm/librocmllvm.so [--llvm ...]
 
-The package `rocm-llvm-python` carries AMD's LLVM as a library, of ROCm 6.2 to 7.2.2 (the commit in it is that
-of the `amdclang` of that ROCm), but no clang. So one clang makes the code that LLVM begins with, and each
-library optimises it and writes the assembly, as in `clang -O3`. CLANG must be no newer than the oldest of
-these LLVMs, which else cannot read what it writes: LLVM 19 (`zig clang` of the package ziglang 0.14) for ROCm
-6.3 to 7.1, LLVM 20 (ziglang 0.15) for 7.2. For ROCm 10.0 it is the SDK's own clang: `libLLVM.so` of the
-package `rocm-bindings-compiler` is LLVM 23, and asks for two libraries that only compress (LD_LIBRARY_PATH
-finds them). `--device-libs`: the folder of an ocml.bc that CLANG can read.
+The package `rocm-llvm-python` contains AMD's LLVM as a library, for ROCm 6.2 to 7.2.2 (its commit is that of
+the `amdclang` of that ROCm), but no clang. So one clang generates the bitcode, and each library optimises it
+and writes the assembly, as in `clang -O3`. CLANG must not be newer than the oldest of these LLVMs, which
+otherwise cannot read its bitcode: LLVM 19 (`zig clang` of the package ziglang 0.14) for ROCm 6.3 to 7.1, LLVM
+20 (ziglang 0.15) for 7.2. For ROCm 10.0 use the SDK's clang: `libLLVM.so` of the package
+`rocm-bindings-compiler` is LLVM 23, and needs two compression libraries (in LD_LIBRARY_PATH).
+`--device-libs`: the folder of an ocml.bc that CLANG can read.
 
-Printed are each kernel's VGPRs, spilled ones, bytes of scratch memory and of code, instructions, and those of
-its main loop. docs/records/timing-model.md has what was found.
+Prints each kernel's VGPRs, spilled VGPRs, bytes of scratch memory and of code, instructions, and those of its
+main loop. Results: docs/records/timing-model.md.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _FIELDS = ("vgpr_count", "vgpr_spill_count", "private_segment_fixed_size")
 def main() -> None:
     """Print one line for each kernel and library."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("tree", type=Path, help="a folder of llama.cpp")
-    parser.add_argument("unit", help="as ggml/src/ggml-cuda/fattn-tile.cu")
-    parser.add_argument("--clang", required=True, help='a command, as "zig clang"')
+    parser.add_argument("tree", type=Path, help="a llama.cpp source tree")
+    parser.add_argument("unit", help="for example ggml/src/ggml-cuda/fattn-tile.cu")
+    parser.add_argument("--clang", required=True, help='a command, for example "zig clang"')
     parser.add_argument("--llvm", required=True, action="append", type=Path, help="librocmllvm.so")
     parser.add_argument("--device-libs", type=Path)
     parser.add_argument("--rocwmma", action="store_true", help="with GGML_HIP_ROCWMMA_FATTN")
@@ -78,7 +78,7 @@ def main() -> None:
         ]
         _run(argv, options.tree)
         for library in options.llvm:
-            # A process each: two LLVMs in one would register their options twice.
+            # One process each: two LLVMs in a process would register their options twice.
             own = [sys.executable, str(Path(__file__).resolve()), _EMIT, str(library.resolve())]
             _run([*own, options.arch, str(start), str(out)], Path(folder))
             for line in _kernels(out.read_text("utf-8"), options.kernel):
@@ -86,7 +86,7 @@ def main() -> None:
 
 
 def _run(argv: Sequence[str], folder: Path) -> None:
-    if status := subprocess.run(argv, cwd=folder, check=False).returncode:  # it has said why
+    if status := subprocess.run(argv, cwd=folder, check=False).returncode:  # it printed the reason
         raise SystemExit(status)
 
 
@@ -106,11 +106,11 @@ def _kernels(assembly: str, wanted: str) -> Iterator[str]:
 
 
 def kernel_fields(assembly: str) -> Iterator[dict[str, str]]:
-    """What the metadata of each kernel say, by their names there."""
+    """The metadata of each kernel, by the names of its fields."""
     metadata = assembly[assembly.find("\namdhsa.kernels:") :]
     for entry in metadata.split("\n  - ")[1:]:
         fields = dict(re.findall(r"^ +\.(\w+): +(\S+)$", entry, re.MULTILINE))
-        if "name" in fields:  # what follows the kernels has none
+        if "name" in fields:  # entries after the kernels have none
             yield fields
 
 
@@ -131,7 +131,7 @@ def emit(library: str, arch: str, source: str, out: str) -> None:
         return function  # type: ignore[no-any-return]
 
     for part in ("TargetInfo", "Target", "TargetMC", "AsmPrinter", "AsmParser"):
-        one = f"InitializeAMDGPU{part}"  # that of ROCm 7.1 and before exports only all of them
+        one = f"InitializeAMDGPU{part}"  # LLVM up to ROCm 7.1 exports only that of all targets
         call(one if hasattr(llvm, f"LLVM{one}") else f"InitializeAll{part}s")()
     pointer, why = ctypes.c_void_p, ctypes.c_char_p()
     context, buffer, module, target = (pointer() for _ in range(4))
@@ -139,7 +139,7 @@ def emit(library: str, arch: str, source: str, out: str) -> None:
 
     def check(failed: int) -> None:
         if failed:
-            raise SystemExit(f"{library}: {(why.value or b'it cannot read that').decode()}")
+            raise SystemExit(f"{library}: {(why.value or b'cannot read the bitcode').decode()}")
 
     ref = ctypes.byref
     check(call("CreateMemoryBufferWithContentsOfFile")(source.encode(), ref(buffer), ref(why)))
@@ -148,7 +148,7 @@ def emit(library: str, arch: str, source: str, out: str) -> None:
     check(call("GetTargetFromTriple")(triple, ref(target), ref(why)))
     settings = (_AGGRESSIVE, _PIC, _DEFAULT_MODEL)
     machine = pointer(call("CreateTargetMachine", pointer)(target, triple, arch.encode(), b"", *settings))
-    call("SetTargetMachineAsmVerbosity")(machine, 1)  # says how long the code is
+    call("SetTargetMachineAsmVerbosity")(machine, 1)  # includes the size of the code
     tuned = pointer(call("CreatePassBuilderOptions", pointer)())
     for name in _TUNED:
         call(f"PassBuilderOptionsSet{name}")(tuned, 1)

@@ -1,15 +1,14 @@
-"""How many instructions of waves the emulated GPU executes per second, on upstream's attention kernels.
+"""Wave instructions per second of the emulated GPU, on upstream's attention kernels.
 
-One case of attention each for the TILE and the rocWMMA kernel (D = 128; the KV cache of TILE's is no multiple
-of 256 rows long, or upstream would take the other), built from the pin unpatched and launched by ggml through
-the HIP runtime; every result is compared with double precision. Counted and timed are the kernels alone, by
-the emulator's own report: neither the program's start, nor the decoding of the kernels, nor the comparison.
-Per core is by the time of the processor, which other work on the machine takes nothing from; per second is
-by the clock on the wall. Each run is a process; the best is shown beside the median. Peak is the largest
-resident set of a run.
+One case of attention each for the TILE and the rocWMMA kernel (D = 128; the KV cache of TILE's case is not a
+multiple of 256 rows long, because upstream would otherwise use the other kernel), built from the unpatched
+pin and launched by ggml through the HIP runtime. Every result is compared with double precision. Only the
+kernels are counted and timed, by the emulator's report: not the start of the program, the decoding or the
+comparison. "Per core" is by CPU time, so other work on the machine matters little; "per second" is by wall
+time. Each run is a process; the best and the median are shown. Peak is the largest resident set of a run.
 
-With --tinygrad FOLDER (a checkout of its sources, which has an emulator of RDNA3 in test/mockgpu) the first
-block of the same launch of TILE, machine code and arguments, runs there, too, after a run that compiles.
+With --tinygrad FOLDER (a checkout of its sources, which have an emulator of RDNA3 in test/mockgpu) the first
+block of the same launch of TILE, machine code and arguments, is timed there too, after a run that compiles.
 
     python benchmarks/emulator_speed.py --runs 5 --json emulator_speed.json
 """
@@ -56,7 +55,7 @@ from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.sides import BuiltSide, Workshop
 from patchkit.toolchain.units import SourceTree
 
-# "Must hold" of issue 14: of TILE at D = 128, per second and core.
+# Required by issue 14: TILE at D = 128, per second and core.
 LIMIT_PER_SECOND = 60e6
 
 _HERE = Path(__file__).parent
@@ -71,7 +70,7 @@ _LARGEST_NMSE = 5e-4  # upstream's own limit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """One kernel with some threads: millions of instructions of waves, best and median of all runs."""
+    """One kernel and number of threads: million wave instructions, best and median of all runs."""
 
     kernel: str
     threads: int
@@ -85,7 +84,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Other:
-    """One block of a launch on another emulator, on one core: in millions per second as well."""
+    """One block of a launch on another emulator, on one core, in million instructions per second."""
 
     kernel: str
     emulator: str
@@ -95,7 +94,7 @@ class Other:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The figures, and what they were measured on."""
+    """The figures, and the machine and settings."""
 
     speeds: list[Speed]
     others: list[Other]
@@ -109,9 +108,9 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """What runs a case: the driver, the backend's host code, and the variables that find the rest.
+    """Runs a case: the driver, the backend's host code, and the environment for the rest.
 
-    ``watched`` is the emulator in the library that watches it.
+    ``watched`` is the library that wraps the emulator and times it.
     """
 
     driver: Path
@@ -123,7 +122,7 @@ class Bench:
     scratch: Path
 
     def run(self, case: Case, options: EmulationOptions, more: Mapping[str, str]) -> tuple[str, float]:
-        """What the driver printed, and its peak in megabytes (10**6 bytes)."""
+        """The driver's output, and its peak memory in megabytes (10**6 bytes)."""
         file = self.scratch / "cases"
         file.write_text(case_line(case), "ascii")
         argv = [str(self.driver), str(self.module), "ROCm0", str(file)]
@@ -143,7 +142,7 @@ class Bench:
 
 
 def main() -> int:
-    """Measures; 1 when the limit is not met by the best run on one core."""
+    """Measure; return 1 if the best run on one core is below the limit."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -151,9 +150,13 @@ def main() -> int:
     parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
-    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
-    parser.add_argument("--tinygrad", type=Path, metavar="FOLDER", help="compare with its emulator")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
+    )
+    parser.add_argument(
+        "--tinygrad", type=Path, metavar="FOLDER", help="checkout of tinygrad, to compare with its emulator"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
@@ -193,7 +196,7 @@ class Unpatched:
 
 
 def unpatched(arch: str, build: int, cache_root: Path) -> Unpatched:
-    """Builds it."""
+    """Build the unpatched pin."""
     reporter = NullReporter()
     series = find_series_dir(None)
     commit = obtain(load_lock(series.lock).pin(build), cache=open_cache(cache_root), reporter=reporter)
@@ -220,8 +223,8 @@ def unpatched(arch: str, build: int, cache_root: Path) -> Unpatched:
 @contextlib.contextmanager
 def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
     """The pin, unpatched, built for the emulated GPU."""
-    made = unpatched(arch, build, cache_root)
-    tree, side, gpu, compiler = made.tree, made.side, made.gpu, made.compiler
+    pin = unpatched(arch, build, cache_root)
+    tree, side, gpu, compiler = pin.tree, pin.side, pin.gpu, pin.compiler
     library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=side.folder)
     driver = build_driver("attention_check", side, tree.root, cache_root, NullReporter())
     with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
@@ -237,8 +240,8 @@ def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator
 
 
 def watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
-    """The emulator in a library that watches it."""
-    made = scratch / "watched.so"
+    """Build the library that wraps the emulator and times it."""
+    library = scratch / "watched.so"
     argv = [*cxx_of(compiler.toolchain), "-std=c++20", "-O1", "-fPIC", "-shared", f"-I{_EMULATOR}"]
     argv += [native_checks()]
     argv += [
@@ -247,12 +250,12 @@ def watched(gpu: EmulatedGpu, compiler: Compiler, scratch: Path) -> Path:
         f"-Wl,-rpath,{gpu.library.parent}",
         "-ldl",
     ]
-    subprocess.run([*argv, "-o", str(made)], check=True)
-    return made
+    subprocess.run([*argv, "-o", str(library)], check=True)
+    return library
 
 
 def measure(bench: Bench, runs: int, threads: Iterable[int]) -> Iterator[Speed]:
-    """Every kernel with each number of threads; in rounds, so that a busy moment hits all of them."""
+    """Every kernel with each number of threads, in rounds, so that a busy moment affects all of them."""
     found: dict[tuple[str, int], list[_Once]] = {}
     for number in range(runs + 1):
         for family, (_, case) in _CASES.items():
@@ -304,12 +307,12 @@ def _run_once(bench: Bench, family: str, case: Case, threads: int) -> _Once:
 
 
 def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
-    """TILE's first block on tinygrad's emulator; it cannot execute the swizzles of the other kernel."""
+    """TILE's first block on tinygrad's emulator, which lacks the swizzles of the other kernel."""
     family, (kernel, case) = next(iter(_CASES.items()))
     folder = bench.scratch / "launch"
     folder.mkdir()
     bench.run(case, EmulationOptions(), {"PATCHKIT_WATCH_LAUNCH": f"{family} {folder}"})
-    # It compiles by a clang of that name.
+    # It compiles with a program named clang.
     path = f"{bench.compiler.toolchain.clang.parent}:{os.environ['PATH']}"
     done = subprocess.run(
         [sys.executable, str(_HERE / "on_tinygrad.py"), str(folder)],
@@ -327,7 +330,7 @@ def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
 
 
 def cpu_name() -> str:
-    """As Linux calls it, or its kind."""
+    """The CPU's name in /proc/cpuinfo, or else its architecture."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):
@@ -336,10 +339,10 @@ def cpu_name() -> str:
 
 
 def table(result: Result) -> str:
-    """The figures for a person."""
+    """The figures as a text table."""
     rows = [
         f"build {result.build}, {result.arch}; {result.cpu}, {result.cores} cores, {result.level}",
-        f"million instructions of waves, the best and the median of {result.runs} runs",
+        f"million wave instructions, best and median of {result.runs} runs",
         f"{'':<10} {'threads':>8} {'per core':>16} {'per second':>16} {'instructions':>14} {'peak':>10}",
     ]
     rows += [

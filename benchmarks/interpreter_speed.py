@@ -1,14 +1,14 @@
-"""How many instructions of waves the emulated GPU executes per second and core, by kind of kernel.
+"""Wave instructions per second and core of the emulated GPU, by kind of kernel.
 
-Some cases of upstream's test-backend-ops, built from the pin unpatched, one of each kind of kernel: attention
-(TILE), products of quantized matrices with several columns (mul_mat_q) and with one (mul_mat_vec_q), and an
-operation on single numbers. They run plain, with counts, and with all checks, in turn. A figure is of the
-best launch, by processor time of one thread, so that other work on the machine takes little from it: the
-first launch of a kernel has the decoding in it, and is none of those where there is another one.
+Cases of upstream's test-backend-ops, built from the unpatched pin, one for each kind of kernel: attention
+(TILE), quantized matmul with several columns (mul_mat_q) and with one (mul_mat_vec_q), and an elementwise
+operation. They run without checks, with counts, and with all checks, in turn. A figure is that of the best
+launch, by CPU time of one thread, so other work on the machine matters little. The first launch of a kernel
+includes decoding and is not used if there is another one.
 
     python benchmarks/interpreter_speed.py --rounds 3 --json interpreter_speed.json
 
-To see where the time goes: ``perf record`` of the same program with PATCHKIT_EMULATOR_THREADS=1.
+To see where the time goes, run ``perf record`` on the same program with PATCHKIT_EMULATOR_THREADS=1.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
 
-# By kernel: cases whose launches count; several, so that one of them has no decoding in it.
+# By kernel, the cases whose launches count: several, so that one does not include decoding.
 _CASES: Mapping[str, str] = {
     "flash_attn_tile": r"FLASH_ATTN_EXT\(hsk=40,.*nr23=\[1,1\],kv=113,nb=35,mask=1,sinks=0,.*type_KV=f16",
     "mul_mat_q": r"MUL_MAT_ID\(type_a=q4_K,type_b=f32,n_mats=4,n_used=[12],b=[01],m=512,n=17,k=256",
@@ -49,7 +49,7 @@ _TIMEOUT_S = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """A kernel: millions of instructions of waves per second of one core, by mode."""
+    """A kernel: million wave instructions per second of one core, by mode."""
 
     kernel: str
     per_core: Mapping[str, float]
@@ -57,7 +57,7 @@ class Speed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The figures, and what they were measured on."""
+    """The figures, and the machine and settings."""
 
     speeds: list[Speed]
     rounds: int
@@ -67,15 +67,17 @@ class Result:
 
 
 def main() -> None:
-    """Measures."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
@@ -112,7 +114,7 @@ def measure(bench: Bench, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def launches(bench: Bench, choice: Choice, options: EmulationOptions) -> list[tuple[str, float]]:
-    """Kernel and instructions per second of each."""
+    """Kernel and instructions per second of each launch."""
     rates = bench.scratch / "rates"
     rates.unlink(missing_ok=True)
     subprocess.run(
@@ -126,7 +128,7 @@ def launches(bench: Bench, choice: Choice, options: EmulationOptions) -> list[tu
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=_TIMEOUT_S,
-        check=False,  # 1: a case was wrong, as upstream's are
+        check=False,  # 1: a case was wrong, as some of upstream's are
     )
     found = []
     for line in rates.read_text("utf-8").splitlines():
@@ -136,7 +138,7 @@ def launches(bench: Bench, choice: Choice, options: EmulationOptions) -> list[tu
 
 
 def table(result: Result) -> str:
-    """The figures for a person."""
+    """The figures as a text table."""
     rows = [
         f"build {result.build}, {result.arch}; {result.cpu}; best launch of {result.rounds} rounds",
         f"{'million per second and core':<28} " + " ".join(f"{mode:>8}" for mode in _MODES),

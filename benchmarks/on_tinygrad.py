@@ -1,8 +1,6 @@
-"""Runs one block of a launch that watched_emulator.cpp wrote down on tinygrad's emulator.
+"""Run one block of a launch, as written by watched_emulator.cpp, on tinygrad's emulator.
 
-See emulator_speed.py.
-
-The first run compiles each instruction and counts; the others are timed.
+Used by emulator_speed.py. The first run compiles each instruction and counts; the others are timed.
 
     PYTHONPATH=CHECKOUT python benchmarks/on_tinygrad.py FOLDER
 """
@@ -18,19 +16,19 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-# buffer_gl0_inv, which its decoder lacks, empties a cache; there is none, and s_nop 0 twice does as much.
+# Its decoder lacks buffer_gl0_inv, which invalidates a cache. There is no cache, so two s_nop 0 replace it.
 _FORGET, _NOTHING = bytes.fromhex("0000ace000000000"), bytes.fromhex("000080bf000080bf")
 _RUNS = 5
 _LDS_GRANULE, _LDS_SHIFT = 512, 15  # granulated LDS size in COMPUTE_PGM_RSRC2
-_KERNARG_POINTER = 1 << 3  # of kernel_code_properties; anything else below would stand in front of it
+_KERNARG_POINTER = 1 << 3  # bit of kernel_code_properties; other lower bits would put arguments before it
 
 
 def main() -> None:
-    """Prints instructions and seconds of the processor of each run as JSON."""
+    """Print instructions and CPU seconds of each run as JSON."""
     folder = Path(sys.argv[1])
     launch = json.loads((folder / "launch.json").read_text())
     if launch["properties"] & 0x7F != _KERNARG_POINTER:
-        raise SystemExit("the kernel wants more than a pointer to its arguments")
+        raise SystemExit("the kernel needs more than a pointer to its arguments")
     kernarg = bytearray((folder / "kernarg").read_bytes())
     kept = []
     for at, offset in launch["pointers"]:
@@ -61,12 +59,12 @@ def main() -> None:
 
 
 def _buffer(content: bytes) -> ctypes.Array[ctypes.c_char]:
-    """At a multiple of 64, which kernels expect of their arguments, the buffer kept alive by its view."""
+    """A copy at an address that is a multiple of 64, as kernels expect; the view keeps the buffer alive."""
     whole = ctypes.create_string_buffer(len(content) + 64)
     start = -ctypes.addressof(whole) % 64
-    made = (ctypes.c_char * len(content)).from_buffer(whole, start)
-    made.raw = content
-    return made
+    view = (ctypes.c_char * len(content)).from_buffer(whole, start)
+    view.raw = content
+    return view
 
 
 def _counted(emulator: ModuleType, run: Callable[[], None]) -> int:

@@ -5,9 +5,9 @@ r"""``pick`` with planted patches on this machine: the experiment of docs/record
     python benchmarks/pick_planted.py --backend cuda ... --gpus 0 --runs 2 --work WORK --record pick.md
     python benchmarks/pick_planted.py --backend cpu --upstream llama.cpp --runs 2 --minutes 4 --work WORK
 
-The clone and the series (tests/support/planted.py) are made, everything that any run needs is built and
-what is right is checked once, in a cache in WORK; then each GPU has a run at a time, as whoever types
-``patchkit pick`` has it. A run is *exactly right* when it picked ``prompts`` and ``with-prompts`` alone.
+The clone and the series (tests/support/planted.py) are made, everything that any run needs is built and what
+is right is checked once, in a cache in WORK; then each GPU has a run at a time, as whoever types ``patchkit
+pick`` has it. A run is *exactly right* when it picked ``prompts`` and ``with-prompts`` alone.
 
 **Cut at any time, the same command goes on**: what ended is kept, a run that was cut goes on with its
 journal, and the table says so. ``--detach`` goes on in the background, also after the shell that began it is
@@ -19,9 +19,9 @@ On one virtual machine with four H100 and 64 cores four runs at once disturbed o
 ``--apart`` they are quieter still: text 0.6 to 1.3 % for 1.2 to 2.5 %.
 
 Before any run measures, two runs of six seconds do the work that all share: one with all patches, whose
-check, search and crossing need 27 builds, and one with what is to be picked. On four H100 and 64 cores
-that took 6.3 and 7.4 minutes, 170 s of it upstream; then a run 13.5 to 17.6, with ``--apart`` 10 to 14.
-Carrying 417 MB in pieces of 50 took 60 to 80 s, and unpacking an archive of xz 26.
+check, search and crossing need 27 builds, and one with what is to be picked. On four H100 and 64 cores that
+took 6.3 and 7.4 minutes, 170 s of it upstream; then a run 13.5 to 17.6, with ``--apart`` 10 to 14. Carrying
+417 MB in pieces of 50 took 60 to 80 s, and unpacking an archive of xz 26.
 
 **On a bare machine without a network** (Linux with git 2.32, g++, Python 3.11 or newer with venv; for CUDA
 nvcc on PATH and a driver that fits it) carry a clone of this repository, the models, and what these make:

@@ -1,11 +1,10 @@
-"""What the checks of the emulated GPU cost, by kernel and by kind of check.
+"""Cost of the emulated GPU's checks, by kernel and by check.
 
-Some cases of upstream's test-backend-ops, built from the pin unpatched, run plain, with each kind of check
-alone, and with all of them, in turn. Timed are the launches alone, by the processor time of the process with
-one thread of the emulator: neither what the CPU computes to compare, nor decoding. A figure is the median
-over the rounds of how many times the plain run of the same round it took. Kernels that take less than five
-milliseconds plain are left out; the last line is of all others together, each counted alike: the geometric
-mean of the figures above it. No case has a fault: what a finding costs is not in it.
+Cases of upstream's test-backend-ops, built from the unpatched pin, run without checks, with each check alone,
+and with all of them, in turn. Only the launches are timed, by CPU time of the process with one thread of the
+emulator: not the CPU reference or the decoding. A figure is the median over the rounds of the time over the
+plain run of the same round. Kernels that take less than five milliseconds without checks are not listed; the
+last line is the geometric mean of the others. No case has a fault, so the cost of a finding is not included.
 
     python benchmarks/sanitize_cost.py --rounds 3 --record
 
@@ -38,13 +37,13 @@ from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
 
-# "Must hold" of issue 15.
+# Required by issue 15.
 LIMIT = 3.0
 
 _ALL = "all"
 _LEAST_S = 0.005
 _TIMEOUT_S = 1800.0
-# The first case that fits each, by the names of build 6900.
+# The first case that matches each, by the names of build 6900.
 _CASES = (
     r"FLASH_ATTN_EXT\(hsk=128,.*nr23=\[4,1\],kv=512,nb=1,mask=1,sinks=0,.*prec=f32,type_KV=f16",  # VEC
     r"FLASH_ATTN_EXT\(hsk=128,.*nr23=\[4,1\],kv=512,nb=1,mask=1,sinks=0,.*prec=f32,type_KV=q8_0",
@@ -70,7 +69,7 @@ _CASES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """A kernel: seconds of a plain run, and how many times that each kind of check alone, and all, take."""
+    """A kernel: seconds without checks, and the factor of each check alone and of all."""
 
     kernel: str
     plain_s: float
@@ -79,7 +78,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The figures, and what they were measured on."""
+    """The figures, and the machine and settings."""
 
     costs: list[Cost]
     mean: Mapping[str, float]
@@ -91,14 +90,14 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Upstream's test-backend-ops on the emulated GPU, watched."""
+    """Upstream's test-backend-ops on the emulated GPU, with each launch timed."""
 
     program: Path
     environment: Mapping[str, str]
     scratch: Path
 
     def run(self, mode: str, choice: Choice, checks: tuple[CheckName, ...] = ()) -> str:
-        """What it printed; launches are left in :attr:`seconds`."""
+        """The program's output; launches are written to :attr:`seconds`."""
         self.seconds.unlink(missing_ok=True)
         options = EmulationOptions(threads=1, checks=checks, report=self.scratch / "report.json")
         argv = [str(self.program), mode, *choice.words, "-b", "ROCm0", "--output", "csv"]
@@ -109,12 +108,12 @@ class Bench:
             stderr=subprocess.DEVNULL,
             text=True,
             timeout=_TIMEOUT_S,
-            check=False,  # 1: a case was wrong, as upstream's are
+            check=False,  # 1: a case was wrong, as some of upstream's are
         ).stdout
 
     @property
     def seconds(self) -> Path:
-        """Processor seconds and the kernel of each launch, line by line."""
+        """The file with CPU seconds and kernel of each launch, one per line."""
         return self.scratch / "seconds"
 
     def by_kernel(self) -> dict[str, float]:
@@ -128,17 +127,21 @@ class Bench:
 
 
 def main() -> int:
-    """Measures; 1 when the mean with all checks is over the limit."""
+    """Measure; return 1 if the mean with all checks exceeds the limit."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--cases", default="", metavar="PATTERN", help="only those of the cases that fit")
-    parser.add_argument("--only-all", action="store_true", help="no kind of check alone")
-    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
+    parser.add_argument(
+        "--cases", default="", metavar="PATTERN", help="regular expression: only the cases that match"
+    )
+    parser.add_argument("--only-all", action="store_true", help="no check alone, only all of them")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
     modes: dict[str, tuple[CheckName, ...]] = {_ALL: usual_checks()}
@@ -173,11 +176,11 @@ def main() -> int:
 @contextlib.contextmanager
 def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
     """The pin, unpatched, on the emulated GPU."""
-    made = unpatched(arch, build, cache_root)
-    with emulated_side(made.side, made.tree, made.gpu, made.compiler, EmulationOptions()) as ready:
+    pin = unpatched(arch, build, cache_root)
+    with emulated_side(pin.side, pin.tree, pin.gpu, pin.compiler, EmulationOptions()) as ready:
         environment = {
             **ready.built.environment,
-            "PATCHKIT_EMULATOR": str(watched(made.gpu, made.compiler, scratch)),
+            "PATCHKIT_EMULATOR": str(watched(pin.gpu, pin.compiler, scratch)),
             "PATCHKIT_WATCH_SECONDS": str(scratch / "seconds"),
         }
         program = ready.built.program("test-backend-ops")
@@ -206,13 +209,13 @@ def _first(pattern: str, cases: Sequence[str]) -> str:
     for case in cases:
         if re.match(pattern, case):
             return case
-    raise SystemExit(f"no case of this build fits {pattern}")
+    raise SystemExit(f"no case of this build matches {pattern}")
 
 
 def costs_of(
     rounds: Sequence[Mapping[str, Mapping[str, float]]], modes: Mapping[str, object]
 ) -> Iterator[Cost]:
-    """The kernels that count."""
+    """The kernels that take long enough to be listed."""
     plain = {name: statistics.median(one[""][name] for one in rounds) for name in rounds[0][""]}
     for name, seconds in sorted(plain.items(), key=lambda one: -one[1]):
         if seconds >= _LEAST_S:
@@ -227,7 +230,7 @@ def costs_of(
 
 
 def table(result: Result) -> str:
-    """The figures for a person."""
+    """The figures as a text table."""
     modes = list(result.mean)
     rows = [
         f"build {result.build}, {result.arch}; {result.cpu}; median of {result.rounds} rounds",

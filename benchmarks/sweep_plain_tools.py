@@ -1,11 +1,11 @@
-"""Times ``patchkit sweep`` over the corpus beside three plain tools with the exported series.
+"""Time ``patchkit sweep`` over the known trees, and compare with three plain tools on the exported series.
 
-The series is exported once, at the pin of ``--upstream``, as files for ``git am``. On every tree of the
-corpus each tool gets those files one after the other: ``git am -3``, ``git apply`` and ``patch -F3``. Counted
-is how many patches each takes, and how many trees take all of them; that a tool took a patch does not
-say that the result is right. ``git am -3`` finds the blobs of the base in the same repository. Walls are
-by a monotonic clock; the peak is of the sweep and its processes together, sampled from /proc (Linux).
-Processor time is that of the sweep's processes, user and system: it counts on a busy machine, too.
+The series is exported once, at the pin of ``--upstream``, as files for ``git am``. On every tree each tool
+gets these files one after the other: ``git am -3``, ``git apply`` and ``patch -F3``. Counted are the patches
+that each applies, and the trees where all apply; whether the result is right is not checked. ``git am -3``
+finds the base's blobs in the same repository. Wall times are by a monotonic clock. The peak is of the sweep
+and its processes together, sampled from /proc (Linux). CPU time is user and system time of the sweep's
+processes, and can be used on a busy machine too.
 
     python benchmarks/sweep_plain_tools.py --cache-dir CACHE --every-patch --record
 
@@ -35,7 +35,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.selection import terms_of
 
-# Issue 5, "Must hold": anchors and rendering only, warm, two cores.
+# Required by issue 5: anchors and rendering only, warm, two cores.
 LIMIT_WALL_S = 60.0
 LIMIT_PEAK_MB = 1000.0
 _ID = re.compile(r"^Patchkit-Id: (\S+)$", re.MULTILINE)
@@ -43,7 +43,7 @@ _ID = re.compile(r"^Patchkit-Id: (\S+)$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """What one tool did on all trees; ``taken`` counts patches by build."""
+    """Results of one tool on all trees; ``taken`` has the number of applied patches by build."""
 
     name: str
     whole_series: int
@@ -53,22 +53,22 @@ class Tool:
 
 
 def main() -> int:
-    """Runs the comparison; 1 when a limit of the sweep is broken."""
+    """Run the comparison; return 1 if the sweep exceeds a limit."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--arch", default="gfx1151")
-    parser.add_argument("--cache-dir", type=Path, required=True, help="a cache that has every pin")
-    parser.add_argument("--json", type=Path, help="write the figures there too")
-    parser.add_argument("--upstream", default="b6900", help="the pin of the series that the tools get")
+    parser.add_argument("--cache-dir", type=Path, required=True, help="a cache folder with every pin")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--upstream", default="b6900", help="the pin for which the series is exported")
     opted = parser.add_mutually_exclusive_group()
     opted.add_argument("--with", dest="with_", action="append", default=[], metavar="ID")
-    opted.add_argument("--every-patch", action="store_true", help="sweep with all that is opt-in, too")
+    opted.add_argument("--every-patch", action="store_true", help="also sweep the optional patches")
     parser.add_argument("--sweep-only", action="store_true")
     parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
     if options.record and options.sweep_only:
-        parser.error("--record: the tables need the tools, too")
+        parser.error("--record needs the tools; remove --sweep-only")
     opt_in = _opt_in(options.arch) if options.every_patch else options.with_
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch:
         result = compare(
@@ -93,7 +93,7 @@ def main() -> int:
 def compare(
     arch: str, cache: Path, scratch: Path, *, upstream: str, with_: Sequence[str], sweep_only: bool
 ) -> dict[str, object]:
-    """The figures of the sweep, with the opt-in patches of ``with_``, and of each tool."""
+    """The figures of the sweep, with the optional patches ``with_``, and of each tool."""
     patchkit = [sys.executable, "-m", "patchkit"]
     where = ["--cache-dir", str(cache)]
     began, used = time.monotonic(), _processor_s()
@@ -135,7 +135,7 @@ def compare(
 
 
 def _opt_in(arch: str) -> list[str]:
-    """The patches that the GPU gets on some build only when they are asked for."""
+    """The optional patches of the GPU, on any build."""
     folder = find_series_dir(None)
     series = load_series(folder.patches)
     profile = load_profile(folder.profiles, arch)
@@ -155,7 +155,7 @@ def _run(
     wall = 0.0
     for build in builds:
         tree = scratch / "tree"
-        # Not a clone: of a repository with cut history git copies only what its branches reach.
+        # Not a clone: from a shallow repository git copies only what its branches reach.
         _checked(["git", "init", "--quiet", str(tree)])
         (tree / ".git" / "objects" / "info" / "alternates").write_text(
             f"{repository.resolve() / 'objects'}\n"
@@ -206,12 +206,12 @@ def _patch(tree: Path, file: Path) -> bool:
 
 
 def _measured(argv: Sequence[str]) -> tuple[bytes, float]:
-    """Its stdout, and the largest resident set of it and its children together, sampled from /proc."""
+    """stdout, and the largest resident set of the process and its children, sampled from /proc."""
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
         peak = 0.0
         chunks: list[bytes] = []
         if process.stdout is None:
-            raise AssertionError("asked for a pipe")
+            raise AssertionError("stdout is not a pipe")
         os.set_blocking(process.stdout.fileno(), False)
         while process.poll() is None:
             peak = max(peak, _resident_mb(process.pid))
@@ -225,13 +225,13 @@ def _measured(argv: Sequence[str]) -> tuple[bytes, float]:
 
 
 def _processor_s() -> float:
-    """Of all processes that were started from here and have ended, with theirs."""
+    """CPU seconds of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def _resident_mb(pid: int) -> float:
-    """Of a process and all below it, in 10**6 bytes; Linux only."""
+    """Resident set of a process and its descendants, in 10**6 bytes; Linux only."""
     total, waiting = 0, [pid]
     while waiting:
         one = waiting.pop()

@@ -1,10 +1,10 @@
-"""What the fitted figures of a timing file are worth: errors with and without the measurements of a source.
+"""Errors of the fitted parameters of a timing file, with and without the measurements of each source.
 
     python benchmarks/timing_fit.py kernels.toml [--arch gfx1151] [--sets 24] [--cache-dir DIR]
 
-Draws sets of the fitted figures around those of the file, models every point of the measurements with each,
-and prints the errors of the best set; then, for each source in turn, those of the set that is best without
-it (leave one source out). A source is what stands before the first "#" or blank of a row's `source`.
+Draws sets of parameters around those of the file, models every measured point with each set, and prints the
+errors of the best set; then, for each source, those of the set that is best without it (leave one source
+out). A source is the part of a row's `source` before the first "#" or blank.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.machine import Source
 
-_SPREAD = 1.35  # figures are drawn within this factor of the file's
+_SPREAD = 1.35  # parameters are drawn within this factor of the file's
 
 
 def _drawn(machine: Machine, seed: int) -> Machine:
-    """The machine with other fitted figures; seed 0: its own."""
+    """The machine with other fitted parameters; seed 0: the file's."""
     chance = random.Random(seed)  # noqa: S311  no secret
     of = machine.file.figures
     drawn = {
@@ -119,7 +119,7 @@ def main() -> None:
 
     with contextlib.suppress(KeyboardInterrupt):
         sets = run_parallel(
-            range(options.sets), evaluate, reporter=reporter, what="sets of figures", unit="sets"
+            range(options.sets), evaluate, reporter=reporter, what="sets of parameters", unit="sets"
         )
         _print(sets, {point.index: _source(rows[point.index]) for point, _ in usable})
 
@@ -128,14 +128,14 @@ def _print(sets: Sequence[dict[tuple[int, str], tuple[float, float]]], sources: 
     def show(name: str, times: Mapping[tuple[int, str], tuple[float, float]]) -> None:
         errors = errors_of([modelled / measured - 1 for measured, modelled in times.values()])
         ratios = _ratio_errors(times)
-        told = f", {len(ratios)} ratios {errors_of(ratios).median:.1%}" if ratios else ""
+        note = f", {len(ratios)} ratios {errors_of(ratios).median:.1%}" if ratios else ""
         print(
             f"{name:<44} {errors.points:>4} points: median {errors.median:.1%}, 90th {errors.p90:.1%}, "
-            f"bias {errors.bias:.2f}{told}"
+            f"bias {errors.bias:.2f}{note}"
         )
 
-    show("the figures of the file", sets[0])
-    show("the best of the sets", min(sets, key=_loss))
+    show("parameters of the file", sets[0])
+    show("best set", min(sets, key=_loss))
     left_out: dict[tuple[int, str], tuple[float, float]] = {}
     for source in sorted(set(sources.values())):
         without = [{key: pair for key, pair in times.items() if sources[key[0]] != source} for times in sets]

@@ -1,18 +1,18 @@
-"""Where the time of ``verify`` goes: cold, with a packed store, unchanged, and after one number was changed.
+"""Times of ``verify``: from empty caches, with packed results, unchanged, and after one number changed.
 
-Each run is a process of its own in a cache folder that begins as a copy of one with the SDK and upstream's
-repository, so nothing is downloaded. What a run says of itself (``report.json``, timings) is printed as a
-table of stages; clock and processor seconds, and the largest resident set of any one process. The cold run's
-results are packed and taken by the run ``packed``, which begins as empty as the cold one. The run ``try`` is
-``patchkit try`` of a number that no run before had.
+Each run is a process with its own cache folder, which starts as a copy of one with the SDK and upstream's
+repository, so nothing is downloaded. The stages that a run reports (``report.json``, timings) are printed as
+a table of wall and CPU seconds, with the largest resident set of any one process. The run ``packed`` starts
+like the cold run, with the packed results of the cold run. The run ``try`` is ``patchkit try`` of a number
+that no earlier run had.
 
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --runs 3 --markdown timings.md
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --upstream b6900 --only unchanged
 
-The prepared cache is one in which ``patchkit sdk install`` and ``patchkit apply`` ran. ``--work`` keeps the
-folder of the last cold run: scenarios that begin with it can be run again by themselves. What another
-patchkit made counts for less: after a change of the emulator or of a key its results are made again, and the
-table says so (a packed run of build 11549 once looked 200 processor seconds slower for it).
+In the prepared cache ``patchkit sdk install`` and ``patchkit apply`` must have run. ``--work`` keeps the
+folder of the last cold run, so scenarios that start from it can be run again alone. If another version of
+patchkit made that folder, results of a changed emulator or key are computed again, and the table says so (a
+packed run of build 11549 looked 200 CPU seconds slower because of this).
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 SCENARIOS = ("cold", "unchanged", "changed", "try", "packed")
 _LENT = ("upstream.git", "lock.git", "downloads", "sdk")
-# The first row of the table of the quantized matrix kernel: how many blocks are to fit beside each other.
+# The first row of the mul_mat_q table: the number of blocks that should fit at once.
 _ROW = re.compile(r"(\[\[tuning\.mmq\]\][^\[]*?\noccupancy = )(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run: seconds by the clock, of processors, and per stage; megabytes of its largest process.
+    """One run: wall and CPU seconds, in total and per stage; megabytes of its largest process.
 
-    ``by_same``: whether this patchkit also made what the run began with.
+    ``by_same``: whether the same version of patchkit made the results that the run started with.
     """
 
     scenario: str
@@ -66,7 +66,7 @@ class Bench:
         self.place = self.work / "packed-store"
 
     def empty(self, name: str) -> Path:
-        """A cache with what is downloaded and nothing that is made."""
+        """A cache with downloads and no results."""
         cache = self.work / name
         shutil.rmtree(cache, ignore_errors=True)
         cache.mkdir(parents=True)
@@ -78,13 +78,13 @@ class Bench:
 
     @property
     def made_by(self) -> Path:
-        """The file that says which patchkit made the cold cache."""
+        """The file with the digest of the patchkit that made the cold cache."""
         return self.work / "made-by"
 
     def patchkit(
         self, cache: Path, *words: str, series: Path | None = None, store: Path | None = None
     ) -> Run:
-        """One process of patchkit; its timings when it wrote a report."""
+        """One process of patchkit; its timings if it wrote a report."""
         environment = {**os.environ, "PATCHKIT_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
         environment.pop("PATCHKIT_STORE", None)
         if store is not None:
@@ -115,7 +115,7 @@ class Bench:
         return {} if newest is None else dict(json.loads(newest.read_text("utf-8")))
 
     def run(self, scenario: str) -> Run:
-        """One scenario; ``cold`` makes what the others begin with."""
+        """One scenario; ``cold`` makes the cache that the others start with."""
         cache = self.work / "cache"
         series, store = None, None
         if scenario == "cold":
@@ -133,13 +133,13 @@ class Bench:
             series = self._changed()
         words = ("try",) if scenario == "try" else ("verify", *self.more)
         done = self.patchkit(cache, *words, series=series, store=store)
-        if scenario == "changed":  # the candidate of the series itself again
+        if scenario == "changed":  # the unchanged series' candidate again
             self.patchkit(cache, "apply")
         made_by = self.made_by.read_text("ascii") if self.made_by.is_file() else ""
         return Run(**{**asdict(done), "scenario": scenario, "by_same": made_by == code_digest()})
 
     def _changed(self) -> Path:
-        """A copy of the series with another number in one row of a table, which the run before had not."""
+        """A copy of the series with a number in one row of a table that the previous run did not have."""
         series = self.work / "series"
         profile = series / "arch_profiles" / f"{self.arch}.toml"
         before = _ROW.search(profile.read_text("utf-8")) if profile.is_file() else None
@@ -149,14 +149,14 @@ class Bench:
         text = profile.read_text("utf-8")
         found = _ROW.search(text)
         if found is None:
-            raise SystemExit(f"{profile} has no row of the quantized matrix kernel with occupancy")
+            raise SystemExit(f"{profile} has no mul_mat_q row with an occupancy")
         other = next(number for number in "1234" if number not in {found[2], before and before[2]})
         profile.write_text(f"{text[: found.start(2)]}{other}{text[found.end(2) :]}", "utf-8")
         return series
 
 
 def code_digest() -> str:
-    """sha256 over all files of the package, by which results of another patchkit are told."""
+    """sha256 over all files of the package, to recognise results of another version."""
     digest = hashlib.sha256()
     for path in sorted((ROOT / "patchkit").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -167,7 +167,7 @@ def code_digest() -> str:
 
 
 def table(runs: Sequence[Run]) -> list[str]:
-    """Stages as rows, runs as columns: seconds by the clock / of processors."""
+    """Stages as rows, runs as columns: wall / CPU seconds."""
     names = list(dict.fromkeys(name for run in runs for name in run.stages))
     lines = [f"| stage | {' | '.join(run.scenario for run in runs)} |", "|---" * (len(runs) + 1) + "|"]
     for name in names:
@@ -187,19 +187,19 @@ def _told(run: Run) -> str:
 
 
 def main() -> int:
-    """Runs the scenarios in turn; 1 when a run failed."""
+    """Run the scenarios in turn; return 1 if a run failed."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--prepared", type=Path, required=True, help="a cache with the SDK and upstream")
-    parser.add_argument("--work", type=Path, required=True, help="where the caches of the runs lie")
+    parser.add_argument("--work", type=Path, required=True, help="folder for the caches of the runs")
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument("--upstream", default="b11549")
     parser.add_argument("--runs", type=int, default=1)
     parser.add_argument(
-        "--only", action="append", choices=SCENARIOS, help="only this scenario; again for more"
+        "--only", action="append", choices=SCENARIOS, help="only this scenario; may be repeated"
     )
-    parser.add_argument("--verify", action="append", metavar="WORD", help="one more word for verify")
+    parser.add_argument("--verify", action="append", metavar="WORD", help="additional argument for verify")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
     options = parser.parse_args()

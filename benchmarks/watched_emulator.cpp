@@ -1,9 +1,9 @@
-// The emulator, watched; linked against the real one, which does the work. See emulator_speed.py.
+// A library that wraps the emulator, times its launches and passes them on to the real one. See emulator_speed.py.
 //
-// PATCHKIT_WATCH_SECONDS is a file that gets a line for each launch: processor seconds of all threads, and the kernel.
-// PATCHKIT_WATCH_RATES is one that gets the same with the instructions of waves behind the seconds.
-// PATCHKIT_WATCH_LAUNCH is a part of a kernel's name and a folder: its first launch is written there instead, with the
-// memory that its arguments point at, and ends the process.
+// PATCHKIT_WATCH_SECONDS is a file that gets a line per launch: CPU seconds of all threads, and the kernel.
+// PATCHKIT_WATCH_RATES is a file that gets the same, with the number of wave instructions after the seconds.
+// PATCHKIT_WATCH_LAUNCH is a part of a kernel's name and a folder: the kernel's first launch is written there instead,
+// with the memory that its arguments point to, and ends the process.
 #include "emulator.hpp"
 
 #include <dlfcn.h>

@@ -1,16 +1,16 @@
-"""Of each model the kernels with most time above the bound, for prompts and text at several depths: modelled.
+"""The kernels with the most time above the limit, by model, test and depth (modelled).
 
     python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--candidate]
         [--parallel N]...
 
-A model is a file of arch_profiles/models without its ending; without any, all of them. What is there of the
-others stays, so the record can be made model by model: the first time each takes some minutes of two idle
-cores, most of it for attention behind many tokens, and the first as long as kernels take to compile.
-Writes docs/records/data/where-the-time-is.json; benchmarks/records.py makes the tables of it.
+A model is a file of arch_profiles/models without its suffix; the default is all of them. Other models in the
+record stay, so it can be made model by model. The first time each takes some minutes of two idle cores, most
+of it for attention at depth, and the first model also compiles the kernels. Writes
+docs/records/data/where-the-time-is.json, from which benchmarks/records.py makes tables.
 
-With --candidate the one that `patchkit apply` made is timed, too, and of both sides only how fast they are is
-written, to docs/records/data/with-patches.json. What is there of other patches goes. With --parallel N it is
-text of so many sequences at once that is timed, and nothing else.
+With --candidate, the candidate of `patchkit apply` is timed too, and only the speeds of both sides are
+written, to docs/records/data/with-patches.json; its entries for other patches are removed. With --parallel N
+only decode of N parallel sequences is timed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _FOUR = 4
 
 
 def main() -> None:
-    """As the module says."""
+    """Time the models and write the record."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--depth", action="append", type=int, default=[])
     parser.add_argument(
-        "--candidate", action="store_true", help="time the candidate, too, and tell how fast both sides are"
+        "--candidate", action="store_true", help="also time the candidate, and write the speeds of both sides"
     )
     parser.add_argument("--parallel", action="append", type=int, default=[], help="with --candidate")
     parser.add_argument("--cache-dir", type=Path)
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _tests(depths: Sequence[int], parallel: Sequence[int]) -> dict[str, BatchTest]:
-    """One micro-batch and one token behind each depth, or one token of so many sequences."""
+    """One micro-batch and one token at each depth, or one token of each parallel sequence."""
     tests = {}
     for depth in depths:
         middle = depth + _MIDDLE
@@ -119,7 +119,7 @@ def _of_both(
     peaks: Peaks,
     tests: Mapping[str, BatchTest],
 ) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
-    """Of each test: how fast each side is, its share of the bound and its launches."""
+    """For each test, the speed of each side, its percentage of the limit and its launches."""
     whole = whole_of_shape(shape)
     model = reduced(whole)
     found: dict[str, dict[str, dict[str, float]]] = {test: {} for test in tests}
@@ -162,7 +162,7 @@ def _of_model(
 
 
 def _told(timeline: Timeline) -> dict[str, Any]:
-    """Kernels of one name are one here, whatever they are about; the first three of these are named."""
+    """Kernels of one name as one, whatever they compute; the first three operations are named."""
     by_kernel: dict[str, dict[str, Any]] = {}
     for line in timeline.merged():
         one = by_kernel.setdefault(
