@@ -1,28 +1,28 @@
-"""What becomes of HIP programs that nobody here wrote: built unchanged and run on the emulated GPU.
+"""Build foreign HIP programs unchanged, run them on the emulated GPU, and record a verdict for each.
 
 The programs are those of a checkout of HeCBench (every folder `src/NAME-hip`) or of ROCm/rocm-examples. Each
-is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as docs/guide/no-rocm.md
-tells a user, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the arguments that
-its Makefile has. Only how often it repeats what it measures is set to one: no time of an emulated GPU means
-anything. Where that ends wrong or is refused it runs as it is, since what looks like a number of repetitions
-may be none. What it ends with is one verdict:
+is built by its own Makefile in a copy of the checkout, with the SDK's hipcc on PATH as in
+docs/guide/no-rocm.md, and run by `patchkit emulate` (with --sanitize by `patchkit sanitize`) with the
+arguments of its Makefile. Only the number of repetitions is set to one, because times on an emulated GPU mean
+nothing. If the result is then wrong or refused, the program runs with its own arguments, because what looks
+like a number of repetitions may be something else. The verdicts:
 
-    right                   it ended with 0, and printed no word of failure
-    own fault               its own fault is known: foreign_programs.toml has it, with the reason
+    right                   it ended with 0 and printed no word of failure
+    own fault               it has a known fault of its own: see foreign_programs.toml for the reason
     lacks data              it reads a file that is not in the checkout
     needs another library   beyond HIP, hipBLAS, hiprtc, thrust, rocPRIM and hipCUB
     does not build, refused, time limit, wrong      with the reason
 
-`--smaller` runs those that came to the time limit with smaller sizes. That is told beside the verdict when it
-ends right; the verdict stays, and what is wrong with sizes that nobody meant proves nothing.
+`--smaller` runs the programs at the time limit with smaller sizes. If one is right then, this is noted and
+the verdict stays. A wrong result proves nothing, because the sizes are not the program's.
 
     python benchmarks/foreign_programs.py ~/HeCBench --work programs --jobs 2 --limit-s 60
 
-Verdicts go to WORK/verdicts-NAME.jsonl, a line each. A program whose files, patchkit's code and SDK are those
-of its verdict is not run again: what was stopped goes on. The order is random, the same for the same --seed,
-so that a part of them says something of all. What was built stays built for the same files and SDK;
-`--build-only` builds all that is not, and tells what does not build in a fraction of the time. `--record`
-writes docs/records/data, of which benchmarks/records.py makes tables.
+Verdicts go to WORK/verdicts-NAME.jsonl, one per line. A program is not run again while its files, patchkit's
+code and the SDK are those of its verdict, so an interrupted run continues. The order is random, the same for
+the same --seed, so that a part of the programs represents all. Built programs stay built for the same files
+and SDK; `--build-only` builds all others, and shows in a fraction of the time what does not build. `--record`
+writes docs/records/data, from which benchmarks/records.py makes tables.
 """
 
 from __future__ import annotations
@@ -58,28 +58,27 @@ from patchkit.toolchain.sdk.prefix import Prefix, current_prefix
 
 GOOD = ("right", "own fault")
 OUTSIDE = ("lacks data", "needs another library")
-_MAYBE_OURS = ("wrong", "refused")  # where not its own arguments were used
+_MAYBE_OURS = ("wrong", "refused")  # may be caused by arguments that are not the program's own
 
 _HERE = Path(__file__).parent
 _BUILD_S = 900.0
-# Wall seconds for one of the processor: other work may have the machine, and a program that sleeps ends, too.
+# Wall seconds per CPU second: the machine may be busy, and a program that sleeps has to end too.
 _PATIENCE = 20.0
-_LARGE = 1 << 20  # bytes of a file beyond which its size stands for it
-_MEMORY_GB = 12  # of each process: two of them leave a machine of 24 GB something
-# By what sizes are divided, from which number on an argument is a size, and how small one becomes: first
-# those that are surely sizes, at last also what may as well be a width, a depth or a mode. What comes to the
-# time limit is not tried with larger sizes.
+_LARGE = 1 << 20  # bytes; of a larger file only the size goes into the digest
+_MEMORY_GB = 12  # per process: two of them fit a machine with 24 GB
+# Divisor of sizes, smallest argument that counts as a size, smallest result. First what is surely a size,
+# last what may also be a width, a depth or a mode. After a time limit no larger sizes are tried.
 _DIVISORS = ((64, 100, 16), (8, 100, 16), (512, 100, 16), (8, 8, 2))
 _SURELY_A_SIZE = 100
 _SMALLER_IS_RIGHT = "right with smaller arguments"
 _SHOWN = 160
-_SIGNALLED = 128  # a shell's status of what a signal ended
-_LAUNCHER = "LAUNCH_THIS"  # stands where a Makefile has its LAUNCHER
-_SETTINGS = re.compile(rf"{_LAUNCHER}((?: +\w+=\S+)+) +")  # of the environment, behind it
+_SIGNALLED = 128  # a shell's status if a signal ended the program
+_LAUNCHER = "LAUNCH_THIS"  # replaces LAUNCHER in a Makefile
+_SETTINGS = re.compile(rf"{_LAUNCHER}((?: +\w+=\S+)+) +")  # environment variables after it
 _HEADERS = frozenset((".h", ".hpp", ".cuh"))
 _SOURCES = _HEADERS | {".cu", ".cpp", ".cc", ".c", ".hip"}
 
-# By the first part of an included path, the library that is none of those asked for.
+# Unsupported libraries, by the first part of an included path.
 _OTHER_LIBRARIES = {
     "GL": "OpenGL",
     "GLFW": "GLFW",
@@ -114,7 +113,7 @@ _NO_HEADER = re.compile(r"fatal error: '([^']+)' file not found")
 _NO_LIBRARY = re.compile(r"(?:unable to find library|cannot find) (-l\w+)")
 _CRASHED = re.compile(r"PLEASE submit a bug report.*?Running pass '([^']+)' on function", re.DOTALL)
 _USAGE = re.compile(r"[Uu]sage[^;]{0,800}")
-_JOINT = re.compile(r'"\s*"')  # between the pieces of one text
+_JOINT = re.compile(r'"\s*"')  # between adjacent string literals
 _NAMED_ARGUMENT = re.compile(r"(?:(?P<option>--?\w[\w-]*)[ =])?[<\[](?P<name>[^<>\[\]\"\n]+)[>\]]")
 _READ_ARGUMENT = re.compile(r"(\w+)\s*=\s*(?:\(\w+\)\s*)?(?:std::)?(?:ato|sto|strto)\w+\s*\(\s*argv\[(\d+)\]")
 _LAUNCHES = re.compile(r"<<<|Launch\w*Kernel|hipcub|thrust|rocprim|hipblas|hipGraphLaunch")
@@ -122,7 +121,7 @@ _REPEATS = re.compile(
     r"repeat|repetition|iteration|n_?iters?\b|\biters?\b|\btimes\b|trials|\bn?_?runs\b|\bloops?\b|passes|_?steps\b",
     re.IGNORECASE,
 )
-# A word of failure, and what looks like one: a count of zero, a name of an option.
+# Words of failure, and what looks like one: a count of zero, a name of an option.
 _FAILED = re.compile(
     r"\bFAIL(?:S|ED|URE)?\b|\bmis-?match(?:es)?\b|\bincorrect\b|\bnot correct\b|\bwrong\b"
     r"|\btests? did not pass\b|\bINVALID\b|\bnot equal\b|verification: ?fail|error encountered",
@@ -150,7 +149,7 @@ _OURS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """One folder of a collection, relative to the checkout's root."""
+    """A program: a folder of a collection, relative to the checkout's root."""
 
     name: str
     folder: str
@@ -161,7 +160,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """A line that was run: status, what it printed, processor seconds, and what patchkit's report says."""
+    """A line that was run: status, output, CPU seconds, and figures of patchkit's report."""
 
     line: str
     status: int
@@ -177,20 +176,20 @@ class Ran:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
-    """How a program is run: as its Makefile does, and with one repetition; whether it launches kernels."""
+    """A program's command lines: the Makefile's, and with one repetition; whether it launches kernels."""
 
     own: tuple[str, ...]
     once: tuple[str, ...]
     launches: bool
 
     def changed(self, change: Callable[[str], str]) -> Lines:
-        """With each line changed."""
+        """The same with each line changed."""
         return replace(self, own=tuple(map(change, self.own)), once=tuple(map(change, self.once)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A verdict and why."""
+    """A verdict and its reason."""
 
     verdict: str
     why: str
@@ -198,7 +197,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """How programs are built and run."""
+    """Settings for building and running programs."""
 
     root: Path  # of the copy
     work: Path
@@ -212,7 +211,7 @@ class Setting:
 
     @property
     def environment(self) -> dict[str, str]:
-        """To run programs: patchkit and make on PATH."""
+        """The environment for running programs: patchkit and make on PATH."""
         bin_folders = [self.work / "bin" / self.arch, self.prefix.hipcc.parent, Path(sys.executable).parent]
         return {
             **os.environ,
@@ -223,7 +222,7 @@ class Setting:
 
     @property
     def building(self) -> dict[str, str]:
-        """What a user of the SDK without ROCm sets to build: their Makefiles ask for /opt/rocm otherwise."""
+        """The environment for building with the SDK; without it Makefiles use /opt/rocm."""
         usr = str(self.prefix.hipcc.parent.parent / "usr")
         return {
             **self.environment,
@@ -238,11 +237,11 @@ class Setting:
         }
 
 
-# Which programs there are.
+# The list of programs.
 
 
 def programs_of(checkout: Path) -> tuple[str, list[Program]]:
-    """The collection that the checkout is, and its programs."""
+    """The name of the checkout's collection, and its programs."""
     if (checkout / "HIP-Basic").is_dir():
         return "rocm-examples", list(_examples(checkout))
     if (checkout / "src").is_dir() and any((checkout / "src").glob("*-hip")):
@@ -262,7 +261,7 @@ def _benchmarks(checkout: Path) -> Iterable[Program]:
 
 
 def _examples(checkout: Path) -> Iterable[Program]:
-    """Folders with a Makefile that names an EXAMPLE; the others make those below them."""
+    """Folders with a Makefile that names an EXAMPLE; other Makefiles only call those below."""
     for makefile in sorted(checkout.rglob("Makefile")):
         named = re.search(r"^EXAMPLE *:?= *(\S+)", makefile.read_text("utf-8", "replace"), re.MULTILINE)
         if named:
@@ -276,7 +275,7 @@ def _examples(checkout: Path) -> Iterable[Program]:
 
 
 def _programs_in(folder: Path) -> list[str]:
-    """What its Makefile made: every file that can be run and is new, with no argument."""
+    """Every new executable file that the Makefile built, without arguments."""
     made = [
         path
         for path in sorted(folder.iterdir())
@@ -291,24 +290,24 @@ def _lines_of_make_run(folder: Path) -> list[str]:
     return launching_lines(done.stdout)
 
 
-def launching_lines(told: str) -> list[str]:
-    """Those lines of what make would do that run the program."""
-    lines = [line.strip() for line in told.replace("\\\n", " ").splitlines()]
+def launching_lines(output: str) -> list[str]:
+    """The lines of `make --dry-run` that run the program."""
+    lines = [line.strip() for line in output.replace("\\\n", " ").splitlines()]
     lines = [line for line in lines if not line.startswith("#")]
     lines = [_SETTINGS.sub(rf"\1 {_LAUNCHER} ", line).strip() for line in lines]
     runs = [line for line in lines if _LAUNCHER in line]
     if runs and not any(re.search(rf"{_LAUNCHER} +[\w.]*/", line) for line in runs):
-        # It stands before a command of the shell, and the program comes in one of the next lines.
+        # The launcher is before a shell command; the program is in one of the next lines.
         rest = [line.replace(_LAUNCHER, "").strip("; \t") for line in lines[lines.index(runs[0]) :]]
         joined = re.sub(r"(^|&& *|; *)(?=\./)", rf"\1{_LAUNCHER} ", "; ".join(rest), count=1)
         return [joined] if _LAUNCHER in joined else runs
-    if not runs:  # its Makefile has no LAUNCHER: the last line that starts something of its own
+    if not runs:  # no LAUNCHER in the Makefile: the last line that starts a local program
         started = [line for line in lines if re.search(r"(?:^|&& *)\./\w+", line)]
         runs = [re.sub(r"(^|&& *)(?=\./)", rf"\1{_LAUNCHER} ", line) for line in started[-1:]]
     return list(dict.fromkeys(runs))
 
 
-# How a program is run.
+# Arguments, building and running.
 
 
 def fewer_repeats(line: str, repeats: frozenset[int | str]) -> str:
@@ -339,9 +338,9 @@ def smaller(line: str, divisor: int, size: int, least: int) -> str:
 
 
 def repeats_of(sources: Iterable[str]) -> frozenset[int | str]:
-    """Which arguments, by number from 1 or by the option before, a program calls a number of repetitions.
+    """The arguments that are a number of repetitions, by number from 1 or by the option before them.
 
-    It does where it reads or explains them.
+    Found by their names where the program reads or explains them.
     """
     found: set[int | str] = set()
     for text in sources:
@@ -363,7 +362,7 @@ def _texts(folder: Path, suffixes: frozenset[str] = _SOURCES) -> Iterable[str]:
 
 
 def build(program: Program, setting: Setting) -> str | None:
-    """Builds it in the copy; None, or what the compiler said."""
+    """Build the program in the copy; None, or the compiler's output if it fails."""
     usr = str(setting.prefix.hipcc.parent.parent / "usr")
     argv = [word.format(usr=usr) for word in program.command]
     try:
@@ -385,7 +384,7 @@ def build(program: Program, setting: Setting) -> str | None:
 
 
 def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
-    """Runs a line with a limit of processor seconds for each process."""
+    """Run a line with a limit of CPU seconds for each process."""
     report = setting.work / "reports" / f"{program.name.replace('/', '_')}.json"
     report.unlink(missing_ok=True)
     lacks = missing_files(line, setting.root / program.folder)
@@ -423,14 +422,14 @@ def run(line: str, program: Program, setting: Setting, seconds: float) -> Ran:
 
 
 def missing_files(line: str, folder: Path) -> tuple[str, ...]:
-    """Files in other folders among the arguments of a program in ``folder`` that are not there."""
+    """Missing files in other folders among the arguments of a program in ``folder``."""
     words = line.partition(_LAUNCHER)[2].split()[1:]
     paths = [word for word in words if "/" in word and not word.startswith("-")]
     return tuple(path for path in paths if not (folder / path).exists())
 
 
 def is_to_be_fetched(path: Path) -> bool:
-    """Whether a missing file is an input: its folder is missing, too, or says where it is fetched from."""
+    """Whether a missing file is an input: its folder is missing too, or explains where to fetch it."""
     return not path.parent.exists() or any(path.parent.glob("*.dvc"))
 
 
@@ -456,11 +455,11 @@ def _with_report(ran: Ran, path: Path, *, sanitized: bool) -> Ran:
     )
 
 
-# What becomes of it.
+# The verdict.
 
 
 def judge_build(output: str) -> Judged:
-    """Of a build that failed."""
+    """The verdict on a failed build."""
     if missing := _NO_HEADER.search(output):
         other = _OTHER_LIBRARIES.get(missing[1].split("/")[0])
         if other:
@@ -473,12 +472,12 @@ def judge_build(output: str) -> Judged:
     errors = [
         line for line in output.splitlines() if re.search(r"\berror\b|undefined symbol|Error 127", line)
     ]
-    first = errors[0] if errors else (output.strip().splitlines() or ["it says nothing"])[-1]
+    first = errors[0] if errors else (output.strip().splitlines() or ["no output"])[-1]
     return Judged(verdict="does not build", why=_without_places(first))
 
 
 def judge(ran: Ran, *, launches: bool = True) -> Judged:
-    """Of one run, of a program whose source ``launches`` kernels."""
+    """The verdict on one run; ``launches``: the program's source launches kernels."""
     if ran.status in (_SIGNALLED + signal.SIGKILL, _SIGNALLED + signal.SIGXCPU):
         return Judged(verdict="time limit", why="")
     if ran.status or ran.fault is not None:
@@ -500,7 +499,7 @@ def _judge_failed(ran: Ran) -> Judged:
         return Judged(verdict="refused", why=f"it needs more memory than {ran.memory_gb} GB")
     if outside := _lacks_something(ran):
         return outside
-    # Its last words, without those of patchkit's about them, which it indents.
+    # The program's last line, without patchkit's explanation, which is indented.
     last = [line for line in ran.output.splitlines() if line.strip() and not line.startswith("  ")]
     return Judged(verdict="wrong", why=f"status {ran.status}: {_without_places(last[-1] if last else '')}")
 
@@ -519,7 +518,7 @@ def _lacks_something(ran: Ran) -> Judged | None:
 
 
 def judge_all(rans: Sequence[Ran], *, launches: bool = True) -> Judged:
-    """The worst of all runs that have their data; without any, that it lacks them."""
+    """The worst verdict of the runs that have their data; "lacks data" if none has."""
     every = [judge(ran, launches=launches) for ran in rans]
     judged = [one for one in every if one.verdict != "lacks data"] or every
     lacking = len(every) - len(judged)
@@ -539,7 +538,7 @@ def _names(paths: Iterable[str]) -> str:
 
 
 def _without_places(text: str) -> str:
-    """One line without folders and addresses of this machine."""
+    """The text without this machine's folders and addresses, shortened."""
     text = re.sub(r"(?:/[\w.+-]+)+/", "", text.strip())
     text = re.sub(r"0x[0-9a-f]{6,}", "0x...", text)
     return text[:_SHOWN]
@@ -556,7 +555,7 @@ def built_files(folder: Path) -> Iterable[Path]:
 
 
 def other_library(texts: Iterable[bytes]) -> str | None:
-    """The first library it includes that is none of those asked for."""
+    """The first unsupported library that is included."""
     for text in texts:
         for name in _INCLUDED.findall(text):
             if other := _OTHER_LIBRARIES.get(name.decode()):
@@ -564,13 +563,13 @@ def other_library(texts: Iterable[bytes]) -> str | None:
     return None
 
 
-# All of them.
+# All programs.
 
 
 def verdict_of(
     program: Program, setting: Setting, checkout: Path, known: Known, *, build_only: bool = False
 ) -> dict[str, object]:
-    """Builds and runs one program; the line of the verdicts' file."""
+    """Build and run one program; returns its line of the verdicts' file."""
     setting = replace(setting, arch=known.archs.get(program.name, setting.arch))
     rans: list[Ran] = []
     if build_only:
@@ -585,7 +584,7 @@ def verdict_of(
 
 
 def built_or_why(program: Program, setting: Setting, checkout: Path) -> Judged | None:
-    """Builds it in the copy where that was not done before; a verdict where nothing is there to be run."""
+    """Build the program in the copy if necessary; a verdict if there is nothing to run."""
     source, folder = checkout / program.folder, setting.root / program.folder
     if other := other_library(path.read_bytes() for path in built_files(source)):
         return Judged(verdict="needs another library", why=other)
@@ -609,7 +608,7 @@ def built_or_why(program: Program, setting: Setting, checkout: Path) -> Judged |
 
 
 def files_left_by_build(note: Path, made_of: Sequence[str]) -> frozenset[str]:
-    """What was in a program's folder when it was built of the same; nothing when it was not."""
+    """The contents of a program's folder after it was built from the same files; empty if it was not."""
     try:
         document = json.loads(note.read_text("utf-8"))
     except (OSError, ValueError):
@@ -618,7 +617,7 @@ def files_left_by_build(note: Path, made_of: Sequence[str]) -> frozenset[str]:
 
 
 def remove_others(folder: Path, kept: frozenset[str]) -> None:
-    """Removes what earlier runs wrote, so that a run finds what the build left."""
+    """Remove files of earlier runs, so that a run starts from the built folder."""
     for path in _files_below(folder):
         if path not in kept:
             (folder / path).unlink()
@@ -640,7 +639,7 @@ def _seen(program: Program, setting: Setting, checkout: Path) -> tuple[Judged, l
 def smaller_verdict_of(
     old: Mapping[str, Any], program: Program, setting: Setting, checkout: Path
 ) -> str | None:
-    """What is told beside a time limit: with which smaller arguments it ends right, None where with none."""
+    """The note for a time limit: the smaller arguments with which the program is right; None if none."""
     setting = replace(setting, arch=old["arch"])
     if built_or_why(program, setting, checkout) is not None:
         return None
@@ -655,13 +654,13 @@ def smaller_verdict_of(
             too_large = divisor
         elif found.verdict == "right":
             small = f", from {size} on" if size < _SURELY_A_SIZE else ""
-            told = f"{_SMALLER_IS_RIGHT}: sizes divided by {divisor}{small}"
-            return f"{told}; {found.why}" if found.why else told
+            note = f"{_SMALLER_IS_RIGHT}: sizes divided by {divisor}{small}"
+            return f"{note}; {found.why}" if found.why else note
     return None
 
 
 def _lines_of(program: Program, setting: Setting, checkout: Path) -> Lines:
-    """How a built program is run."""
+    """The command lines of a built program."""
     texts = list(_texts(checkout / program.folder))
     repeats = repeats_of(texts)
     own = tuple(program.runs(setting.root / program.folder))
@@ -673,7 +672,7 @@ def _lines_of(program: Program, setting: Setting, checkout: Path) -> Lines:
 
 
 def try_lines(lines: Lines, program: Program, setting: Setting, mode: str) -> tuple[Judged, list[Ran]]:
-    """What becomes of it with one repetition, or with its own arguments where that shows no fault of it."""
+    """The verdict with one repetition, or with the program's own arguments if that is wrong or refused."""
     rans = _run_lines(lines.once, program, setting)
     write_log(rans, program, setting, mode)
     judged = judge_all(rans, launches=lines.launches)
@@ -685,14 +684,14 @@ def try_lines(lines: Lines, program: Program, setting: Setting, mode: str) -> tu
 
 
 def write_log(rans: Sequence[Ran], program: Program, setting: Setting, mode: str) -> None:
-    """What a program printed, for people."""
+    """Write the output of a program to its log."""
     path = setting.work / "logs" / f"{program.name.replace('/', '_')}.log"
     with path.open(mode, encoding="utf-8") as file:
         file.write("".join(f"$ {ran.line}\n{ran.output}\n" for ran in rans))
 
 
 def _run_lines(lines: Sequence[str], program: Program, setting: Setting) -> list[Ran]:
-    """One after the other, within the limit of them all."""
+    """Run the lines one after the other, within one time limit."""
     rans: list[Ran] = []
     left = setting.limit_s
     for line in lines:
@@ -704,7 +703,7 @@ def _run_lines(lines: Sequence[str], program: Program, setting: Setting) -> list
 
 
 def files_digest(program: Program, checkout: Path) -> str:
-    """Of the program's files and those of the folders beside it that it names."""
+    """Digest of the program's files, and of neighbouring folders that it names."""
     folder = checkout / program.folder
     names = {folder.name}
     for path in folder.rglob("*"):
@@ -724,7 +723,7 @@ def files_digest(program: Program, checkout: Path) -> str:
 
 
 def code_digest(prefix: Prefix) -> str:
-    """Of what of patchkit decides a verdict, and of the SDK."""
+    """Digest of patchkit's code that influences a verdict, and of the SDK."""
     package = Path(patchkit.__file__).parent
     sources = sources_digest(package, ("gpu", "toolchain"), lambda path: "__pycache__" in path.parts)
     return hashlib.sha256(f"{sources} {prefix.hipcc.resolve()}".encode()).hexdigest()[:16]
@@ -732,15 +731,15 @@ def code_digest(prefix: Prefix) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What a person found out about programs, by name: verdicts, and the GPU that one has code for."""
+    """Facts from foreign_programs.toml, by name: verdicts, and the GPU that a program has code for."""
 
     verdicts: Mapping[tuple[str, str], Judged]
-    """By the name and the script's own verdict: of a program that ends otherwise today it says nothing."""
+    """By name and the script's own verdict; not used if the script's verdict differs."""
     archs: Mapping[str, str]
 
 
 def load_known(collection: str) -> Known:
-    """Of one collection."""
+    """Load the facts about one collection."""
     document = tomllib.loads((_HERE / "foreign_programs.toml").read_text("utf-8"))
     chosen = [one for one in document["program"] if one["collection"] == collection]
     return Known(
@@ -754,7 +753,7 @@ def load_known(collection: str) -> Known:
 
 
 def with_known(verdict: Mapping[str, Any], known: Mapping[tuple[str, str], Judged]) -> Mapping[str, Any]:
-    """The line of a program with what a person found out about it."""
+    """The verdict of a program, replaced by the known one if there is one."""
     found = known.get((verdict["name"], verdict["verdict"]))
     return verdict if found is None else {**verdict, **asdict(found)}
 
@@ -773,7 +772,7 @@ def load_verdicts(path: Path) -> dict[str, dict[str, Any]]:
 
 
 def main() -> int:
-    """Runs what has no verdict yet; 1 when less than the share that is asked for end right."""
+    """Run the programs without a verdict; return 1 if fewer than --least are right."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -781,32 +780,40 @@ def main() -> int:
     parser.add_argument("--work", type=Path, required=True, help="a folder for the copy, logs and verdicts")
     parser.add_argument("--arch", default="gfx1151")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only this; again for more"
+        "--only", action="append", default=[], metavar="NAME", help="only this program; may be repeated"
     )
     parser.add_argument(
-        "--again", action="append", default=[], metavar="VERDICT", help="run these in any case"
+        "--again",
+        action="append",
+        default=[],
+        metavar="VERDICT",
+        help="run programs with this verdict again; may be repeated",
     )
     parser.add_argument(
         "--older",
         action="store_true",
-        help="take verdicts of older code of patchkit as they are, but for --again",
+        help="keep verdicts of older code of patchkit, except those of --again",
     )
     what = parser.add_mutually_exclusive_group()
-    what.add_argument("--build-only", action="store_true", help="run none of them, and keep no verdict")
+    what.add_argument("--build-only", action="store_true", help="only build; keep no verdict")
     what.add_argument(
-        "--smaller", action="store_true", help="run those with a time limit with smaller arguments, no others"
+        "--smaller",
+        action="store_true",
+        help="only run the programs at the time limit, with smaller arguments",
     )
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--limit-s", type=float, default=60.0, help="processor seconds for each program")
-    parser.add_argument("--memory-gb", type=int, default=_MEMORY_GB, help="of each program")
-    parser.add_argument("--total-s", type=float, default=float("inf"), help="start nothing after so long")
-    parser.add_argument("--seed", type=int, default=44, help="of the order")
-    parser.add_argument("--sanitize", action="store_true", help="with all usual checks")
-    parser.add_argument("--least", type=float, default=0.9, help="the share that must end right")
-    parser.add_argument("--cache-dir", type=Path, default=default_cache_root(), help="has the SDK")
+    parser.add_argument("--limit-s", type=float, default=60.0, help="CPU seconds per program")
+    parser.add_argument("--memory-gb", type=int, default=_MEMORY_GB, help="memory limit per program")
     parser.add_argument(
-        "--record", action="store_true", help="write the data of docs/records, and run nothing"
+        "--total-s", type=float, default=float("inf"), help="start no program after this time"
     )
+    parser.add_argument("--seed", type=int, default=44, help="seed of the order")
+    parser.add_argument("--sanitize", action="store_true", help="with all default checks")
+    parser.add_argument("--least", type=float, default=0.9, help="required share of right programs")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
+    )
+    parser.add_argument("--record", action="store_true", help="only write the data of docs/records")
     options = parser.parse_args()
     checkout: Path = options.checkout.resolve()
     collection, programs = programs_of(checkout)
@@ -817,7 +824,7 @@ def main() -> int:
         place = options.work / f"builds-{collection}.jsonl"
         verdicts = {}
         place.unlink(missing_ok=True)
-    random.Random(options.seed).shuffle(programs)  # noqa: S311  # an order, no secret
+    random.Random(options.seed).shuffle(programs)  # noqa: S311  # not a secret
     if options.only:
         programs = [one for one in programs if one.name in options.only]
     if not options.record:
@@ -833,17 +840,17 @@ def main() -> int:
 
 
 def _prepared(options: argparse.Namespace, checkout: Path, collection: str) -> Setting:
-    """The copy of the checkout, and a hipcc that names the GPU."""
+    """Copy the checkout, and create a hipcc for each GPU."""
     prefix = current_prefix(options.cache_dir)
     if prefix is None:
-        raise SystemExit("there is no SDK: patchkit sdk install brings one")
+        raise SystemExit("no SDK; install it with patchkit sdk install")
     work: Path = options.work.resolve()
     root = work / collection
     for folder in (work / "logs", work / "reports"):
         folder.mkdir(parents=True, exist_ok=True)
     if not root.exists():
         shutil.copytree(checkout, root, symlinks=True, ignore=shutil.ignore_patterns(".git"))
-    # As HIPCC_COMPILE_FLAGS_APPEND does for AMD's: their Makefiles leave the GPU to the machine.
+    # Like HIPCC_COMPILE_FLAGS_APPEND for AMD's hipcc: the Makefiles use the GPU of the machine.
     for arch in {options.arch, *load_known(collection).archs.values()}:
         compiler = work / "bin" / arch / "hipcc"
         compiler.parent.mkdir(parents=True, exist_ok=True)
@@ -877,17 +884,17 @@ def _run_all(
     def take(program: Program) -> None:
         files = files_digest(program, checkout)
         old = verdicts.get(program.name)
-        is_left_out = (
+        is_skipped = (
             has_no_smaller(old, files) if options.smaller else _still_holds(old, files, setting, options)
         )
-        if is_left_out or time.monotonic() - began > options.total_s:
+        if is_skipped or time.monotonic() - began > options.total_s:
             return
         if options.smaller and old is not None:
-            told = smaller_verdict_of(old, program, setting, checkout)
-            found = {**old, "why": told or old["why"]}
+            note = smaller_verdict_of(old, program, setting, checkout)
+            found = {**old, "why": note or old["why"]}
         else:
             found = verdict_of(program, setting, checkout, known, build_only=options.build_only)
-        # What smaller arguments say stands beside a verdict of the code that gave it.
+        # The note about smaller arguments is stored with the code that produced it.
         line = {"name": program.name, "files": files, "code": setting.code, **found}
         with lock:
             verdicts[program.name] = line
@@ -909,26 +916,26 @@ def _still_holds(
 
 
 def has_no_smaller(old: Mapping[str, Any] | None, files: str) -> bool:
-    """Whether it is none of the programs that smaller arguments are tried with."""
+    """Whether the program is not to be tried with smaller arguments."""
     if old is None or old["files"] != files or old["verdict"] != "time limit":
         return True
     return ends_right_when_smaller(old)
 
 
 def ends_right_when_smaller(verdict: Mapping[str, Any]) -> bool:
-    """Whether a program with a time limit ended right with smaller arguments."""
+    """Whether a program at the time limit is right with smaller arguments."""
     return verdict["verdict"] == "time limit" and str(verdict["why"]).startswith(_SMALLER_IS_RIGHT)
 
 
 def summary(verdicts: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Counts, and what is behind those that are not right, the most frequent first."""
+    """Counts, and the reasons of the others, the most frequent first."""
     found = list(verdicts)
     counts = Counter(str(one["verdict"]) for one in found)
     within = sum(number for verdict, number in counts.items() if verdict not in OUTSIDE)
     good = sum(counts[verdict] for verdict in GOOD)
     lines = [f"{len(found)} programs", *(f"{number:5} {verdict}" for verdict, number in counts.most_common())]
     share = f" ({good / within:.1%})" if within else ""
-    lines.append(f"{good} of {within} whose data is there and that need no other library{share}")
+    lines.append(f"{good} of {within} that have their data and need no other library{share}")
     lines.append(f"{sum(map(ends_right_when_smaller, found)):5} more with smaller arguments")
     why = Counter((one["verdict"], one["why"]) for one in found if one["verdict"] not in (*GOOD, *OUTSIDE))
     for (verdict, reason), number in why.most_common():

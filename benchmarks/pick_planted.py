@@ -1,41 +1,42 @@
-r"""``pick`` with planted patches on this machine: the experiment of docs/records/pick.md as one command.
+r"""Run ``pick`` with planted patches on this machine: the experiment of docs/records/pick.md.
 
     python benchmarks/pick_planted.py --backend cuda --upstream b6900.tar.xz --model SMALL.gguf \
         --model LARGE.gguf --gpus 0,1,2,3 --runs 12 --work WORK --record pick.md --detach
     python benchmarks/pick_planted.py --backend cuda ... --gpus 0 --runs 2 --work WORK --record pick.md
     python benchmarks/pick_planted.py --backend cpu --upstream llama.cpp --runs 2 --minutes 4 --work WORK
 
-The clone and the series (tests/support/planted.py) are made, everything that any run needs is built and what
-is right is checked once, in a cache in WORK; then each GPU has a run at a time, as whoever types ``patchkit
-pick`` has it. A run is *exactly right* when it picked ``prompts`` and ``with-prompts`` alone.
+It creates the clone and the series (tests/support/planted.py), and builds and checks once what all runs need,
+in a cache in WORK. Then each GPU has one run at a time, like ``patchkit pick`` on the command line. A run is
+*exactly right* if it picked only ``prompts`` and ``with-prompts``.
 
-**Cut at any time, the same command goes on**: what ended is kept, a run that was cut goes on with its
-journal, and the table says so. ``--detach`` goes on in the background, also after the shell that began it is
-killed; the same command again then begins nothing and prints the table so far, as ``--show`` does.
-``--record`` is written anew after each run: a page, and beside it an archive of all journals and results.
+**After an interruption, the same command continues**: finished runs are kept, an interrupted run continues
+with its journal, and the table shows it. ``--detach`` continues in the background, also after the shell is
+gone; the same command then starts nothing and prints the table so far, like ``--show``. ``--record`` writes a
+page after each run, and an archive of all journals and results next to it.
 
-On one virtual machine with four H100 and 64 cores four runs at once disturbed one another, two far less
-(docs/records/pick.md); with the four threads that a run has since, four at once were quiet on the next. With
-``--apart`` they are quieter still: text 0.6 to 1.3 % for 1.2 to 2.5 %.
+On a virtual machine with four H100 and 64 cores, four runs at once disturbed one another, two much less
+(docs/records/pick.md). With four threads per run, as now, four at once were quiet on the next machine.
+``--apart`` makes them quieter: decode 0.6 to 1.3 % instead of 1.2 to 2.5 %.
 
 Before any run measures, two runs of six seconds do the work that all share: one with all patches, whose
-check, search and crossing need 27 builds, and one with what is to be picked. On four H100 and 64 cores that
-took 6.3 and 7.4 minutes, 170 s of it upstream; then a run 13.5 to 17.6, with ``--apart`` 10 to 14. Carrying
-417 MB in pieces of 50 took 60 to 80 s, and unpacking an archive of xz 26.
+check, search and crossing need 27 builds, and one with the patches that should be picked. On four H100 and 64
+cores this took 6.3 and 7.4 minutes, 170 s of it for upstream; then a run took 13.5 to 17.6, with ``--apart``
+10 to 14. Copying 417 MB in pieces of 50 took 60 to 80 s, and unpacking an xz archive 26 s.
 
 **On a bare machine without a network** (Linux with git 2.32, g++, Python 3.11 or newer with venv; for CUDA
-nvcc on PATH and a driver that fits it) carry a clone of this repository, the models, and what these make:
+nvcc on PATH and a matching driver) you need a clone of this repository, the models, and the results of these
+commands:
 
     python3.12 -m pip wheel -w wheels .
     git -C llama.cpp archive b6900 | xz > b6900.tar.xz
 
-There ``python3.12 -m venv env && env/bin/pip install --no-index --find-links wheels patchkit``, and the
-commands above with ``env/bin/python``: they run the patchkit of the clone, and have its libraries, cmake and
-ninja from the wheels, which are for one version of Python. Nothing is downloaded: the planted clone is said
-to be build 6901.
+There, run ``python3.12 -m venv env && env/bin/pip install --no-index --find-links wheels patchkit``, and the
+commands above with ``env/bin/python``. They run the patchkit of the clone, with libraries, cmake and ninja
+from the wheels, which are for one version of Python. Nothing is downloaded: the planted clone is declared to
+be build 6901.
 
-All runs of one experiment measure the same in the same orders, as pick draws them from what is measured; what
-differs is the machine's noise.
+All runs of one experiment measure the same in the same orders, because pick derives them from what is
+measured. What differs is the noise of the machine.
 """
 
 from __future__ import annotations
@@ -70,24 +71,24 @@ PLANTED = runpy.run_path(str(ROOT / "tests/support/planted.py"))
 EXPECTED: frozenset[str] = frozenset(PLANTED["EXPECTED"])
 PATCHES: tuple[str, ...] = tuple(name.partition("-")[2] for name in PLANTED["_PATCHES"])
 TESTS = {"cuda": "pp512,tg64", "cpu": "pp64,tg8"}
-# A llama-bench on a GPU by default keeps half of all cores waiting busily: two runs on 64 cores made a load
-# of 28, and four disturbed one another. With four threads each, four make a load of 6. With six repetitions
-# more runs end in 17 minutes than with three, although a call takes a fifth longer (docs/records/pick.md).
+# By default llama-bench on a GPU keeps half of all cores in busy waits: two runs on 64 cores had a load of
+# 28, and four disturbed one another. With four threads each, four have a load of 6. With six repetitions more
+# runs finish in 17 minutes than with three, although a call takes a fifth longer (docs/records/pick.md).
 _MORE = {
     "cuda": ("--threads", "4", "--repetitions", "6"),
     "cpu": ("--batch", "128", "--micro-batch", "128", "--threads", "1"),
 }
-_SHORT = "0.1"  # minutes: enough for one round, so that all is built and checked, and nothing decided
-_KEEPING = "keeping what came of the runs"
-_FEW = 3  # visits of a build and model from which its median says how far one call is off
-_WANTED = 0.9  # of the runs exactly right, and none with a loser: what issue 46 asks
+_SHORT = "0.1"  # minutes: one round, in which everything is built and checked and nothing is decided
+_KEEPING = "writing the results of the runs"
+_FEW = 3  # fewest visits of a build and model for a median
+_WANTED = 0.9  # share of runs that must be exactly right, and none with a loser (issue 46)
 
 
-# -- what a run says
+# -- the results of a run
 
 
 def judged(picked: Sequence[str], words: Mapping[str, str]) -> str:
-    """``yes``, ``open: ...`` where it could not tell of a gain, or ``no: ...`` where it was wrong."""
+    """``yes``, ``open: ...`` if a gain is undecided, or ``no: ...`` if the run was wrong."""
     if wrongly := sorted(set(picked) - EXPECTED):
         return f"no: kept {', '.join(wrongly)}"
     missing = sorted(EXPECTED - set(picked))
@@ -97,7 +98,7 @@ def judged(picked: Sequence[str], words: Mapping[str, str]) -> str:
 
 
 def entries(journal: Path) -> list[dict[str, Any]]:
-    """What stands in a journal, one that is being written, too; without its digests."""
+    """The entries of a journal, also of one that is being written, without their digests."""
     if not journal.is_file():
         return []
     lines = journal.read_bytes().split(b"\n")[:-1]
@@ -105,9 +106,9 @@ def entries(journal: Path) -> list[dict[str, Any]]:
 
 
 def noise_of_calls(visits: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """By test a fraction per model: how far a call is from the median of its build, 1.48 times the median.
+    """Noise by test, a fraction per model: 1.48 times the median distance of a call from its build's median.
 
-    Of each call its fastest repetition, as pick has it.
+    A call is its fastest repetition, as in pick.
     """
     times: dict[tuple[str, str, str], list[float]] = {}
     for visit in visits:
@@ -127,31 +128,31 @@ def noise_of_calls(visits: Sequence[Mapping[str, Any]]) -> dict[str, list[float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One run of pick. Beside its own folder ``out`` lie what it said, and when it was begun and ended."""
+    """One run of pick: its folder ``out``, and next to it the log and the times of start and end."""
 
     number: int
     folder: Path
 
     @property
     def out(self) -> Path:
-        """The folder that pick keeps."""
+        """The folder that pick writes."""
         return self.folder / "pick"
 
     @property
     def begun(self) -> list[dict[str, Any]]:
-        """When and on which GPU it was begun, and gone on with."""
+        """Times and GPUs of each start and continuation."""
         path = self.folder / "begun.jsonl"
         return [json.loads(line) for line in path.read_text("utf-8").splitlines()] if path.is_file() else []
 
     @property
     def ended(self) -> dict[str, Any] | None:
-        """Its exit status and minutes since it was begun or gone on with, once it ended by itself."""
+        """Exit status and minutes since the last start, if it ended by itself."""
         path = self.folder / "ended.json"
         return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else None
 
     @property
     def result(self) -> dict[str, Any] | None:
-        """What pick found, if it came to its end."""
+        """The result of pick, if it finished."""
         path = self.out / "result.json"
         ended = self.ended
         if ended is None or ended["status"] or not path.is_file():
@@ -160,15 +161,15 @@ class Run:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a pick measures into its folder, be it one that an experiment which was killed left."""
+        """Whether a pick is measuring into the folder, possibly one left by a killed experiment."""
         return _is_locked(self.out / "lock")
 
 
-COLUMNS = ("run", "on", "exactly right", *PATCHES, "minutes (measured)", "noise of a call", "cut")
+COLUMNS = ("run", "on", "exactly right", *PATCHES, "minutes (measured)", "noise of a call", "interrupted")
 
 
 def row_of(run: Run) -> tuple[str, ...]:
-    """The run in words, by the columns above; of each patch its word and after how many pairs of runs."""
+    """The cells of the table for a run; for each patch its verdict and number of pairs of runs."""
     result, ended = run.result, run.ended
     kept = entries(run.out / "journal.jsonl")
     visits = [entry for entry in kept if entry["kind"] == "visit"]
@@ -178,20 +179,20 @@ def row_of(run: Run) -> tuple[str, ...]:
     begun = run.begun
     on = ", ".join(dict.fromkeys(f"GPU {one['gpu']}" if one["gpu"] else "CPU" for one in begun))
     times = len(begun)
-    cut = "no" if times <= 1 else f"{times - 1} x, gone on"
+    cut = "no" if times <= 1 else f"{times - 1} x, continued"
     if result is None:
-        told = "runs" if run.is_busy else f"failed: {_last_words(run)}" if ended else "cut"
+        verdict = "running" if run.is_busy else f"failed: {_last_error(run)}" if ended else "interrupted"
         words = dict.fromkeys(PATCHES, "")
         if not run.is_busy and not ended:
-            cut = f"yes, begun {times} x"
+            cut = f"yes, started {times} x"
         minutes = f"({measured:.1f})"
     else:
         decided = {one["id"]: one for one in result["patches"]}
-        told = judged(result["picked"], {name: one["verdict"] for name, one in decided.items()})
+        verdict = judged(result["picked"], {name: one["verdict"] for name, one in decided.items()})
         words = {name: _word(decided[name]) for name in PATCHES}
         whole = f"{ended['minutes']:.1f} " if ended is not None and times == 1 else ""
         minutes = f"{whole}({measured:.1f})"
-    return (str(run.number), on, told, *(words[name] for name in PATCHES), minutes, noise, cut)
+    return (str(run.number), on, verdict, *(words[name] for name in PATCHES), minutes, noise, cut)
 
 
 def _word(decision: Mapping[str, Any]) -> str:
@@ -200,7 +201,7 @@ def _word(decision: Mapping[str, Any]) -> str:
     return f"{decision['verdict']}, {decision['pairs']}"
 
 
-def _last_words(run: Run) -> str:
+def _last_error(run: Run) -> str:
     log = run.folder / "log"
     lines = log.read_text("utf-8", "replace").splitlines() if log.is_file() else []
     return next((line for line in reversed(lines) if line.startswith("error")), "see its log")[:120]
@@ -210,11 +211,11 @@ def _last_words(run: Run) -> str:
 
 
 class Stopped(Exception):
-    """Somebody ends the experiment."""
+    """The experiment was interrupted."""
 
 
 class Experiment:
-    """``work`` has everything, and says what it belongs to."""
+    """An experiment in the folder ``work``, which also records its settings."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -234,7 +235,7 @@ class Experiment:
     # -- before any run
 
     def prepare(self) -> None:
-        """Clone, series and models; what was made before stays."""
+        """Create clone, series and models, if they do not exist."""
         self.work.mkdir(parents=True, exist_ok=True)
         if not self.models:
             self.models = self._own_models()
@@ -274,18 +275,20 @@ class Experiment:
         return found
 
     def _check_setup(self) -> None:
-        """One folder, one experiment: other models, tests or times would be another one's runs."""
+        """Refuse a folder of an experiment with other models, tests or times."""
         path = self.work / "experiment.json"
         now = json.loads(json.dumps(self.setup))
         if not path.is_file():
             write_whole(path, json.dumps(now, indent=1) + "\n", _KEEPING)
         was = json.loads(path.read_text("utf-8"))
         if differing := sorted(name for name in now if was.get(name) != now[name]):
-            raise SystemExit(f"{path} is of another experiment ({', '.join(differing)}): name another --work")
+            raise SystemExit(
+                f"{path} belongs to another experiment ({', '.join(differing)}); use another --work"
+            )
 
     @property
     def setup(self) -> dict[str, object]:
-        """What all runs share."""
+        """The settings that all runs share."""
         git = ["git", "-C", str(self.planted / "clone"), "rev-parse", "HEAD"]
         return {
             "backend": self.options.backend,
@@ -303,11 +306,11 @@ class Experiment:
         ready = self.work / "ready.json"
         if ready.is_file():
             return
-        print("building and checking what all runs share", file=sys.stderr, flush=True)
+        print("building and checking what all runs need", file=sys.stderr, flush=True)
         began = time.monotonic()
         alone = [word for name in sorted(EXPECTED) for word in ("--only", name)]
         first, second = self.work / "shared-all", self.work / "shared-picked"
-        # The other one waits for upstream's build and then checks, while the first one builds.
+        # The second waits for upstream's build and then checks while the first builds.
         with ThreadPoolExecutor(min(2, len(self.gpus))) as pool:
             jobs = [
                 pool.submit(self._pick, first, self.gpus[0], _SHORT, []),
@@ -317,14 +320,14 @@ class Experiment:
             if job.result():
                 self._check_stopped()
                 sys.stderr.write((folder / "log").read_text("utf-8", "replace")[-4000:])
-                raise SystemExit(f"what all runs share could not be made: see {folder / 'log'}")
+                raise SystemExit(f"could not build what all runs need: see {folder / 'log'}")
         minutes = round((time.monotonic() - began) / 60, 1)
         write_whole(ready, json.dumps({"minutes": minutes}) + "\n", _KEEPING)
 
     # -- the runs
 
     def measure(self) -> None:
-        """Each GPU has its runs in turn; a run stays on its GPU, as far as the same ones are named."""
+        """Run the runs of each GPU in turn; with the same --gpus, a run stays on its GPU."""
         self.measures.set()
         with ThreadPoolExecutor(len(self.gpus)) as pool:
             slots = [pool.submit(self._slot, turn) for turn in range(len(self.gpus))]
@@ -353,14 +356,14 @@ class Experiment:
         minutes = round((time.monotonic() - began) / 60, 2)
         ended = json.dumps({"at": _now(), "status": status, "minutes": minutes})
         write_whole(run.folder / "ended.json", ended, _KEEPING)
-        told = row_of(run)[COLUMNS.index("exactly right")]
-        print(f"run {run.number}: {told}, {minutes} minutes", file=sys.stderr, flush=True)
+        verdict = row_of(run)[COLUMNS.index("exactly right")]
+        print(f"run {run.number}: {verdict}, {minutes} minutes", file=sys.stderr, flush=True)
 
     def _pick(self, folder: Path, gpu: str, minutes: str, more: Sequence[str]) -> int:
-        """One pick, its words in the folder's log; the exit status."""
+        """Run pick once, with its output in the folder's log; returns the exit status."""
         folder.mkdir(exist_ok=True)
         while _is_locked(folder / "pick" / "lock") and not self.stop.wait(2.0):
-            pass  # one that an experiment left that was killed: it measures on, and keeps what it finds
+            pass  # left by a killed experiment: it continues to measure and keeps its results
         argv = ["pick", "--series-dir", str(self.planted / "series"), "--onto", "HEAD"]
         argv += ["--repo", str(self.planted / "clone"), "--as-build", str(PLANTED["BUILD"])]
         argv += ["--backend", self.options.backend, "--tests", self.options.tests]
@@ -379,7 +382,7 @@ class Experiment:
         with log.open("ab") as file:
             if self.stop.is_set():
                 return 1
-            process = subprocess.Popen(  # not in our session: a Ctrl-C reaches it once, by way of end()
+            process = subprocess.Popen(  # in its own session, so that Ctrl-C reaches it once, through end()
                 argv,
                 env=env,
                 stdin=subprocess.DEVNULL,
@@ -393,10 +396,10 @@ class Experiment:
             return status
 
     def _apart(self, gpu: str) -> list[str]:
-        """What gives a command one GPU alone and, once runs measure, its share of the cores.
+        """The prefix that gives a command one GPU alone and, while runs measure, its share of the cores.
 
-        A CUDA program opens every GPU that it may, also those that CUDA_VISIBLE_DEVICES leaves out. The files
-        of the others are mounted so that they cannot be opened, for this command alone.
+        A CUDA program opens every GPU that it can, also those that CUDA_VISIBLE_DEVICES excludes. So the
+        device files of the others are mounted so that this command cannot open them.
         """
         if not self.options.apart:
             return []
@@ -416,21 +419,21 @@ class Experiment:
         return argv
 
     def _name_of(self, gpu: str) -> str:
-        """As CUDA_VISIBLE_DEVICES takes it; where a program can open one GPU alone, each of them is number 0.
+        """The GPU for CUDA_VISIBLE_DEVICES: with --apart its UUID, because every run would see its GPU as 0.
 
-        A number that all runs share had each of them wait for the llama-bench of the others (2026-11-28).
+        With the same number, each run waited for the llama-bench of the others (2026-11-28).
         """
         if not self.options.apart:
             return gpu
-        return _said("nvidia-smi", f"--id={gpu}", "--query-gpu=uuid", "--format=csv,noheader")
+        return _output_of("nvidia-smi", f"--id={gpu}", "--query-gpu=uuid", "--format=csv,noheader")
 
     @property
     def cache(self) -> Path:
-        """Where the builds are: in the folder of the work, unless another one is named."""
+        """The cache with the builds; in --work by default."""
         return (self.options.cache or self.work / "cache").resolve()
 
     def end(self) -> None:
-        """Have all runs end where they are; each keeps what it measured."""
+        """Interrupt all runs; each keeps what it measured."""
         self.stop.set()
         for process in list(self.going):
             process.send_signal(signal.SIGINT)
@@ -439,14 +442,14 @@ class Experiment:
         if self.stop.is_set():
             raise Stopped
 
-    # -- what came of it
+    # -- the results
 
     def rows(self) -> list[tuple[str, ...]]:
-        """Of every run that was begun."""
+        """The rows of all runs that were started."""
         return [row_of(run) for run in self.runs if run.begun]
 
     def record(self) -> None:
-        """Write the page, and the archive of what it was made of; both whole or not at all."""
+        """Write the page and the archive of its data, each completely or not at all."""
         path: Path | None = self.options.record
         if path is None:
             return
@@ -467,7 +470,7 @@ class Experiment:
             partial.replace(path.with_suffix(".tar.gz"))
 
     def page(self) -> str:
-        """Markdown: on what, how, a row per run, and how many were right."""
+        """Markdown: machine, settings, a row per run, and how many were right."""
         ready = self.work / "ready.json"
         shared = json.loads(ready.read_text("utf-8"))["minutes"] if ready.is_file() else "not done"
         facts = {
@@ -476,7 +479,7 @@ class Experiment:
             "patchkit": _commit(),
             **{name: str(value) for name, value in self.setup.items()},
             "GPUs": self.options.gpus or "none",
-            "builds and checks that all runs share, minutes": str(shared),
+            "builds and checks for all runs, minutes": str(shared),
         }
         lines = ["# pick with planted patches", "", "| | |", "|---|---|"]
         lines += [f"| {name} | {value} |" for name, value in facts.items()]
@@ -484,37 +487,37 @@ class Experiment:
 
 
 def table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    """The rows, and a sentence of how many were right."""
+    """A summary and the table of the runs."""
     ended = _judgements(rows)
     wrongly = sum(word.startswith("no: kept") for word in ended)
     yield (
-        f"Of {len(rows)} runs {len(ended)} came to their end, {ended.count('yes')} of them exactly right; "
-        f"{wrongly} kept what does not pay."
+        f"{len(ended)} of {len(rows)} runs finished, {ended.count('yes')} of them exactly right; "
+        f"{wrongly} kept a patch that does not pay."
     )
-    yield "Of each patch: the word, and after how many pairs of runs."
+    yield "For each patch: the verdict, and the number of pairs of runs."
     yield ""
     for cells in (COLUMNS, ("---",) * len(COLUMNS), *rows):
         yield f"| {' | '.join(cells)} |"
 
 
 def is_as_asked(rows: Sequence[tuple[str, ...]], runs: int) -> bool:
-    """Whether all runs came to their end, nine of ten exactly right and none with what does not pay."""
+    """Whether all runs finished, nine of ten exactly right and none with a patch that does not pay."""
     ended = _judgements(rows)
     kept = any(word.startswith("no: kept") for word in ended)
     return len(ended) == runs and ended.count("yes") >= _WANTED * runs and not kept
 
 
 def _judgements(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """What is said of the runs that came to their end."""
-    told = [row[COLUMNS.index("exactly right")] for row in rows]
-    return [word for word in told if word.startswith(("yes", "open", "no"))]
+    """The verdicts of the runs that finished."""
+    verdicts = [row[COLUMNS.index("exactly right")] for row in rows]
+    return [word for word in verdicts if word.startswith(("yes", "open", "no"))]
 
 
 # -- helpers
 
 
 def _check_widths(models: Sequence[Path]) -> None:
-    """The patch ``one-model`` tells a small model from a large one by the length of its rows."""
+    """Check the models: the patch ``one-model`` recognises the large model by the length of its rows."""
     from patchkit.gpu.gguf import load_gguf  # noqa: PLC0415 - numpy and gguf
 
     widths = []
@@ -524,7 +527,8 @@ def _check_widths(models: Sequence[Path]) -> None:
     wide = PLANTED["WIDE"]
     if sorted(isinstance(one, int) and one >= wide for one in widths) != [False, True]:
         raise SystemExit(
-            f"two models are needed, one below {wide} values per token and one not; got {widths}"
+            f"two models are needed, one with fewer than {wide} values per token and one with at least that; "
+            f"got {widths}"
         )
 
 
@@ -542,7 +546,7 @@ def _now() -> str:
     return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def _said(*argv: str) -> str:
+def _output_of(*argv: str) -> str:
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
@@ -551,16 +555,17 @@ def _said(*argv: str) -> str:
 
 
 def _machine() -> str:
-    gpus = _said("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
-    nvcc = next((line for line in _said("nvcc", "--version").splitlines() if "release" in line), "")
-    told = [f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()} {platform.release()}"]
-    told += [f"{gpus.count(one)} x {one}" for one in dict.fromkeys(gpus)]
-    return "; ".join([*told, *filter(None, [nvcc])])
+    gpus = _output_of("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader").splitlines()
+    nvcc = next((line for line in _output_of("nvcc", "--version").splitlines() if "release" in line), "")
+    parts = [f"{os.cpu_count()} cores ({platform.machine()}), {platform.system()} {platform.release()}"]
+    parts += [f"{gpus.count(one)} x {one}" for one in dict.fromkeys(gpus)]
+    return "; ".join([*parts, *filter(None, [nvcc])])
 
 
 def _commit() -> str:
-    found = _said("git", "-C", str(ROOT), "rev-parse", "HEAD")
-    return f"{found}{' and changes' if _said('git', '-C', str(ROOT), 'status', '--porcelain') else ''}"
+    found = _output_of("git", "-C", str(ROOT), "rev-parse", "HEAD")
+    changed = _output_of("git", "-C", str(ROOT), "status", "--porcelain")
+    return f"{found}{' with local changes' if changed else ''}"
 
 
 def _options() -> argparse.Namespace:
@@ -568,36 +573,46 @@ def _options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", choices=sorted(TESTS), required=True)
-    parser.add_argument("--upstream", type=Path, required=True, help="a tree of build 6900, or a tar of one")
-    parser.add_argument("--model", type=Path, action="append", default=[], help="twice; cpu: two of our own")
-    parser.add_argument("--gpus", help="by their numbers: 0,1,2,3; a run on each at a time")
+    parser.add_argument(
+        "--upstream", type=Path, required=True, help="source tree of build 6900, or a tar archive of it"
+    )
+    parser.add_argument(
+        "--model",
+        type=Path,
+        action="append",
+        default=[],
+        help="give two; default with --backend cpu: two generated models",
+    )
+    parser.add_argument("--gpus", help="numbers of the GPUs, for example 0,1,2,3; one run at a time on each")
     parser.add_argument(
         "--apart",
         action="store_true",
-        help="root on Linux: each run has its GPU alone and its share of the cores, as in a container",
+        help="isolate runs: each has only its GPU and its share of the cores (Linux, as root)",
     )
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--minutes", type=float, default=17.0, help="for measuring, of each run")
-    parser.add_argument("--least", type=float, default=3.0, help="per cent, as of pick")
-    parser.add_argument("--tests", help="as of pick (default: pp512,tg64, on the CPU pp64,tg8)")
-    parser.add_argument("--work", type=Path, required=True, help="everything is kept there")
+    parser.add_argument("--minutes", type=float, default=17.0, help="measuring time per run")
+    parser.add_argument("--least", type=float, default=3.0, help="--least of pick, in percent")
+    parser.add_argument("--tests", help="--tests of pick (default: pp512,tg64, on the CPU pp64,tg8)")
+    parser.add_argument("--work", type=Path, required=True, help="folder for everything")
     parser.add_argument("--cache", type=Path, help="patchkit's cache (default: in --work)")
-    parser.add_argument("--record", type=Path, help="a page of all runs; beside it .tar.gz with the journals")
-    parser.add_argument("--detach", action="store_true", help="go on in the background")
+    parser.add_argument(
+        "--record", type=Path, help="write a page about all runs, and a .tar.gz of the journals next to it"
+    )
+    parser.add_argument("--detach", action="store_true", help="run in the background")
     parser.add_argument("--show", action="store_true", help="only print the table so far")
     options = parser.parse_args()
     options.tests = options.tests or TESTS[options.backend]
     if options.gpus and options.backend == "cpu":
-        parser.error("--gpus goes with --backend cuda")
+        parser.error("--gpus needs --backend cuda")
     if options.backend == "cuda" and not options.model:
         parser.error("--backend cuda needs two real models: --model SMALL.gguf --model LARGE.gguf")
     if options.runs < 1:
-        parser.error("--runs is at least 1")
+        parser.error("--runs must be at least 1")
     return options
 
 
 def main() -> int:
-    """Go on until all runs ended; 0 when they found what issue 46 asks."""
+    """Run until all runs have ended; return 0 if they meet issue 46."""
     options = _options()
     experiment = Experiment(options)
     experiment.work.mkdir(parents=True, exist_ok=True)
@@ -619,16 +634,16 @@ def main() -> int:
         try:
             stack.enter_context(locked(lock, timeout_s=0))
         except LockBusy:
-            raise SystemExit("it runs already: --show has the table so far") from None
+            raise SystemExit("already running; --show prints the table so far") from None
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: experiment.end())
         try:
             experiment.prepare()
-            experiment.record()  # a place that cannot be written is better known now
+            experiment.record()  # fail early if the page cannot be written
             experiment.share()
             experiment.measure()
         except Stopped:
-            print("ended before its end; the same command goes on", file=sys.stderr)
+            print("interrupted; run the same command to continue", file=sys.stderr)
             return 130
         finally:
             experiment.end()
