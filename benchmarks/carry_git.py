@@ -1,6 +1,6 @@
-"""What carry_queues.py asks of git, and the plain tools that it compares patchkit with.
+"""git for carry_queues.py, and the plain tools with which it compares patchkit.
 
-All of it works on the objects of one bare repository: no work tree, and no setting of the user's.
+Everything works on the objects of one bare repository, without a work tree and without the user's settings.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-_WHEN = "1700000000 +0000"  # the same tree gives the same commit, so that results are found again
+_WHEN = "1700000000 +0000"  # fixed, so that the same tree gives the same commit and results are reused
 _GIT, _PATCH = shutil.which("git") or "git", shutil.which("patch") or "patch"
 _PLAIN_S = 60.0
 _NONE = "0" * 40
@@ -22,8 +22,8 @@ _HUNK = re.compile(rb"^@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@ ?(.*)$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
-    """What a tool made of a patch on a commit: another commit, or None and why not."""
+class Applied:
+    """A tool's result for a patch on a commit: the new commit, or None and the reason."""
 
     commit: str | None
     why: str = ""
@@ -31,7 +31,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hunk:
-    """One place where two trees differ; ``heading`` is the definition above it, as git tells it."""
+    """One place where two trees differ; ``heading`` is the definition above it, as git reports it."""
 
     path: str
     line: int
@@ -47,11 +47,11 @@ class Store:
     path: Path
 
     def git(self, *args: str, stdin: bytes | None = None, index: Path | None = None) -> bytes:
-        """The output of a git command that must work."""
+        """The output of a git command; raises if it fails."""
         done = self.attempt(*args, stdin=stdin, index=index)
         if done.returncode != 0:
-            told = done.stderr.decode("utf-8", "replace").strip()
-            raise RuntimeError(f"git {' '.join(args)}: {told}")
+            message = done.stderr.decode("utf-8", "replace").strip()
+            raise RuntimeError(f"git {' '.join(args)}: {message}")
         return done.stdout
 
     def attempt(
@@ -75,24 +75,24 @@ class Store:
         )
 
     def text(self, *args: str) -> str:
-        """The output of a git command, without the line break at its end."""
+        """The output of a git command, without trailing newlines."""
         return self.git(*args).decode("utf-8", "replace").rstrip("\n")
 
     def commit_of(self, name: str) -> str | None:
-        """The id of a commit, None where there is none of that name."""
+        """The id of a commit, or None if there is none of that name."""
         done = self.attempt("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         return done.stdout.decode().strip() or None
 
     def tree_of(self, commit: str) -> str:
-        """The id of its tree."""
+        """The id of a commit's tree."""
         return self.text("rev-parse", f"{commit}^{{tree}}")
 
     def commit(self, tree: str, parent: str) -> str:
-        """A commit of a tree, always the same one."""
+        """Create the commit of a tree; the same tree and parent give the same commit."""
         return self.text("commit-tree", tree, "-p", parent, "-m", "bench")
 
     def diff(self, before: str, after: str) -> bytes:
-        """As patches are written for other tools: with the full names of blobs, for three-way merges."""
+        """The diff for other tools, with full blob ids for three-way merges."""
         return self.git("diff", "--binary", "--full-index", "--no-renames", "--no-ext-diff", before, after)
 
     def paths(self, before: str, after: str) -> tuple[str, ...]:
@@ -101,11 +101,11 @@ class Store:
         return tuple(path.decode("utf-8", "surrogateescape") for path in out.split(b"\0") if path)
 
     def touched(self, commit: str, paths: Sequence[str]) -> str:
-        """The entries of some files, as one text: the same where the files are the same."""
+        """The tree entries of some files as text, equal if the files are equal."""
         return self.text("ls-tree", commit, "--", *paths) if paths else ""
 
     def read(self, commit: str, paths: Iterable[str]) -> dict[str, bytes]:
-        """The bytes of files; those that a commit does not have are left out."""
+        """The contents of files, without those that the commit does not have."""
         found = {}
         for path in paths:
             done = self.attempt("cat-file", "blob", f"{commit}:{path}")
@@ -114,7 +114,7 @@ class Store:
         return found
 
     def bring(self, other: Store, blobs: Iterable[str]) -> None:
-        """Have the blobs of another repository here, too."""
+        """Copy blobs from another repository."""
         for sha in blobs:
             if sha != _NONE and self.attempt("cat-file", "-e", sha).returncode != 0:
                 self.git("hash-object", "-w", "--stdin", stdin=other.git("cat-file", "blob", sha))
@@ -154,22 +154,22 @@ class Store:
         return tuple(found)
 
 
-def git_apply(store: Store, diff: bytes, target: str, *ways: str) -> Made:
-    """``git apply``, exactly; with ``-3`` by a merge of three where that fails."""
+def git_apply(store: Store, diff: bytes, target: str, *ways: str) -> Applied:
+    """``git apply``, exact; with ``-3`` by a three-way merge if that fails."""
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder:
         index = Path(folder) / "index"
         store.git("read-tree", target, index=index)
         done = store.attempt("apply", "--cached", "--whitespace=nowarn", *ways, "-", stdin=diff, index=index)
         if done.returncode != 0:
             lines = done.stderr.decode("utf-8", "replace").splitlines()
-            told = [line for line in lines if line.startswith("error:")] or lines or ["no reason given"]
-            return Made(commit=None, why=told[0])
+            errors = [line for line in lines if line.startswith("error:")] or lines or ["no reason given"]
+            return Applied(commit=None, why=errors[0])
         tree = store.git("write-tree", index=index).decode().strip()
-    return Made(commit=store.commit(tree, target))
+    return Applied(commit=store.commit(tree, target))
 
 
-def patch_fuzzy(store: Store, diff: bytes, target: str, paths: Iterable[str]) -> Made:
-    """``patch -p1 -F3``, as many packagers run it; a file that is empty afterwards is gone."""
+def patch_fuzzy(store: Store, diff: bytes, target: str, paths: Iterable[str]) -> Applied:
+    """``patch -p1 -F3``, as many packagers use it; a file that is empty afterwards counts as removed."""
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder:
         root = Path(folder) / "tree"
         root.mkdir()
@@ -182,21 +182,21 @@ def patch_fuzzy(store: Store, diff: bytes, target: str, paths: Iterable[str]) ->
         try:
             done = subprocess.run(argv, input=diff, check=False, capture_output=True, timeout=_PLAIN_S)
         except subprocess.TimeoutExpired:
-            return Made(commit=None, why="over time")
+            return Applied(commit=None, why="over time")
         if done.returncode != 0:
-            told = done.stdout.decode("utf-8", "replace").splitlines()
-            failed = [line for line in told if "FAILED" in line or "can't" in line.lower()] or told or [""]
-            return Made(commit=None, why=failed[0])
-        made = {path: (root / path).read_bytes() for path in wanted if (root / path).is_file()}
-        return Made(commit=write_files(store, target, wanted, made))
+            lines = done.stdout.decode("utf-8", "replace").splitlines()
+            failed = [line for line in lines if "FAILED" in line or "can't" in line.lower()] or lines or [""]
+            return Applied(commit=None, why=failed[0])
+        contents = {path: (root / path).read_bytes() for path in wanted if (root / path).is_file()}
+        return Applied(commit=write_files(store, target, wanted, contents))
 
 
-def write_files(store: Store, target: str, paths: Iterable[str], made: Mapping[str, bytes]) -> str:
-    """A commit with these files; those of ``paths`` that are not in ``made`` go. Modes stay."""
+def write_files(store: Store, target: str, paths: Iterable[str], contents: Mapping[str, bytes]) -> str:
+    """Create a commit with these files; ``paths`` that are not in ``contents`` are removed. Modes stay."""
     entries: dict[str, list[str]] = {}
     for path in paths:
-        if path in made:
-            sha = store.git("hash-object", "-w", "--stdin", stdin=made[path]).decode().strip()
+        if path in contents:
+            sha = store.git("hash-object", "-w", "--stdin", stdin=contents[path]).decode().strip()
             mode = store.text("ls-tree", "--format=%(objectmode)", target, "--", path) or "100644"
             entries[path] = [mode, sha]
         else:
@@ -205,7 +205,7 @@ def write_files(store: Store, target: str, paths: Iterable[str], made: Mapping[s
 
 
 def with_entries(store: Store, target: str, entries: Mapping[str, Sequence[str]]) -> str:
-    """A commit with other files, by mode and blob; a blob of zeros takes a file away."""
+    """Create a commit with changed entries, by mode and blob; a blob of zeros removes a file."""
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder:
         index = Path(folder) / "index"
         store.git("read-tree", target, index=index)

@@ -1,8 +1,8 @@
-"""Whether a patch that a tool has placed is where it should be, told without asking the tool.
+"""Check, without using the tool, whether a patch that the tool applied is in the right place.
 
-Where upstream took the same change later, its tree says what is right. Elsewhere two things are looked at:
-every line of upstream that the patch does not touch must be there, as often as before; and the changed lines
-must stand below the same definition as in the original, with a neighbour that they had there.
+If upstream has the same change later, its tree shows what is right. Otherwise two things are checked: every
+upstream line that the patch does not touch must still be there, as often as before; and the changed lines
+must be below the same definition as in the original, with a neighbour that they had there.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """``why`` says what is lost, or which place is another one than in the original, with both file:lines."""
+    """``why`` names what is lost, or the place that differs from the original, with both file:lines."""
 
     verdict: Verdict
     why: str = ""
@@ -33,9 +33,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Placing:
-    """A change ``base..after``, and the same as a tool placed it: ``target..result``.
+    """A change ``base..after``, and the same change as a tool applied it: ``target..result``.
 
-    ``truth`` is the commit in which upstream itself has the change at the place of the target.
+    ``truth`` is the upstream commit with which the result is compared, if upstream has the change.
     """
 
     base: str
@@ -46,7 +46,7 @@ class Placing:
 
 
 def judge(store: Store, placing: Placing) -> Judged:
-    """The verdict on one placing."""
+    """The verdict on one applied patch."""
     changed = store.paths(placing.base, placing.after)
     paths = sorted({*changed, *store.paths(placing.target, placing.result)})
     if placing.truth is not None:
@@ -58,40 +58,40 @@ def judge(store: Store, placing: Placing) -> Judged:
         return Judged(verdict="wrong", why=lost)
     moved = _elsewhere(store, placing)
     if placing.truth is not None and placing.truth == placing.target:
-        has = (
-            "has every line of it" if _is_there(store, placing, changed) else "took it, and changed it since"
+        is_there = _is_there(store, placing, changed)
+        state = "has every line of it" if is_there else "has it and changed it since"
+        return Judged(
+            verdict="wrong" if is_there else "disputed", why=f"applied again, where upstream {state}"
         )
-        told = f"put in again, where upstream {has}"
-        return Judged(verdict="wrong" if has.startswith("has") else "disputed", why=told)
     if placing.truth is not None:
-        told = f"not what upstream made of it{'; ' + moved if moved else ''}"
-        return Judged(verdict="disputed", why=told)
+        why = f"differs from upstream's version of it{'; ' + moved if moved else ''}"
+        return Judged(verdict="disputed", why=why)
     return Judged(verdict="disputed", why=moved) if moved else Judged(verdict="by function")
 
 
 def _lost(store: Store, placing: Placing, paths: Iterable[str]) -> str:
-    """Lines of upstream that the result lacks and the patch does not remove; '' where there are none."""
+    """Upstream lines that the result lacks and the patch does not remove; empty if there are none."""
     wanted = tuple(paths)
     base, after = store.read(placing.base, wanted), store.read(placing.after, wanted)
     target, result = store.read(placing.target, wanted), store.read(placing.result, wanted)
-    told = []
+    reasons = []
     for path in wanted:
         versions = [each.get(path, b"") for each in (base, after, target, result)]
         before, new, upstream, made = (Counter(data.split(b"\n")) for data in versions)
         expected = _plus(upstream, new, before)
         if expected == made:
             continue
-        # A line that both sides changed is another line in the result: its words must still be there.
+        # A line that both sides changed differs from both in the result, but its words must still be there.
         words = [Counter(_WORD.findall(data)) for data in versions]
         if _plus(words[2], words[1], words[0]) == words[3]:
             continue
         missing, extra = expected - made, made - expected
-        told.append(f"{path}: {_lines('lost', missing)}{_lines('added', extra)}".strip())
-    return "; ".join(told)
+        reasons.append(f"{path}: {_lines('lost', missing)}{_lines('added', extra)}".strip())
+    return "; ".join(reasons)
 
 
 def _is_there(store: Store, placing: Placing, paths: Iterable[str]) -> bool:
-    """Whether the target has each line that the change adds, as often as the change leaves it."""
+    """Whether the target has every added line, as often as the changed file."""
     wanted = tuple(paths)
     base, after = store.read(placing.base, wanted), store.read(placing.after, wanted)
     target = store.read(placing.target, wanted)
@@ -117,15 +117,15 @@ def _lines(what: str, found: Counter[bytes]) -> str:
 
 
 def _elsewhere(store: Store, placing: Placing) -> str:
-    """Hunks that stand elsewhere than in the original; '' where there are none."""
+    """Hunks that are in another place than in the original; empty if there are none."""
     ours, theirs = store.hunks(placing.base, placing.after), store.hunks(placing.target, placing.result)
-    told: list[str] = []
+    reasons: list[str] = []
     for path in sorted({hunk.path for hunk in (*ours, *theirs)}):
         left = [hunk for hunk in ours if hunk.path == path]
         right = [hunk for hunk in theirs if hunk.path == path]
         if len(left) != len(right):
             if {_name(hunk) for hunk in left} != {_name(hunk) for hunk in right}:
-                told.append(
+                reasons.append(
                     f"{path}: {len(left)} hunks became {len(right)}, {_names(left)} -> {_names(right)}"
                 )
             continue
@@ -133,19 +133,19 @@ def _elsewhere(store: Store, placing: Placing) -> str:
         for was, now in zip(left, right, strict=True):
             why = _other_place((base, was), (target, now))
             if why:
-                told.append(f"{path}:{was.line} -> {path}:{now.line}: {why}")
-    return "; ".join(told)
+                reasons.append(f"{path}:{was.line} -> {path}:{now.line}: {why}")
+    return "; ".join(reasons)
 
 
 def _other_place(was: tuple[bytes, Hunk], now: tuple[bytes, Hunk]) -> str:
-    """Why a hunk is in another place than it was; '' if it is below or directly above the same definition."""
+    """Why a hunk is in another place; empty if it is below or directly above the same definition."""
     (above, below), (now_above, now_below) = (
         _neighbours(data.split(b"\n"), hunk) for data, hunk in (was, now)
     )
     if below == now_below and _DEFINITION.match(below):
         return ""
     if was[1].removed == now[1].removed and any(_FUNCTION.match(line) for line in was[1].removed):
-        return ""  # the first line of a function is changed, and git names what stands above it
+        return ""  # the first line of a function changed, and git names the definition above it
     if _name(was[1]) != _name(now[1]):
         return f"in '{_name(was[1])}', now in '{_name(now[1])}'"
     if above.strip() != now_above.strip() and below.strip() != now_below.strip():
@@ -154,7 +154,7 @@ def _other_place(was: tuple[bytes, Hunk], now: tuple[bytes, Hunk]) -> str:
 
 
 def _neighbours(lines: list[bytes], hunk: Hunk) -> tuple[bytes, bytes]:
-    """The nearest lines with text above and below what a hunk takes the place of."""
+    """The nearest non-blank lines above and below a hunk."""
     first = hunk.line - 1 if hunk.removed else hunk.line
     last = first + len(hunk.removed)
     above = next((line for line in reversed(lines[:first]) if line.strip()), b"")
@@ -163,7 +163,7 @@ def _neighbours(lines: list[bytes], hunk: Hunk) -> tuple[bytes, bytes]:
 
 
 def _name(hunk: Hunk) -> str:
-    """The definition above it: the word in front of its parameters."""
+    """The name of the definition above: the word before its parameters."""
     words = _WORDS.findall(hunk.heading.partition("(")[0])
     return str(words[-1]) if "(" in hunk.heading and words else hunk.heading.strip()
 

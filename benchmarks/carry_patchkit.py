@@ -1,8 +1,8 @@
-"""patchkit's own part of carry_queues.py: one change imported, and the same placed on another tree.
+"""patchkit's part of carry_queues.py: import one change, and apply it on another tree.
 
-Only :func:`import_change` and :func:`place_again` know how patchkit does it. Each runs in a process of its
-own, which is ended when it takes too long; what one gives is kept under the digest of everything it depends
-on, patchkit's code for carrying included.
+Only :func:`import_change` and :func:`place_again` know how patchkit does it. Each runs in its own process,
+which is killed after a time limit. Results are stored under a digest of everything they depend on, including
+patchkit's code for carrying patches.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _PARTS = ("carry", "base")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What is imported: ``base..after``, made for ``build``; both are commits of the cache."""
+    """A change to import: ``base..after`` for ``build``; both are commits of the cache."""
 
     title: str
     build: int
@@ -70,7 +70,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """One error of patchkit: its code, what it says and where."""
+    """One error of patchkit: code, message and place."""
 
     code: str
     message: str
@@ -80,10 +80,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Import:
-    """What became of an import.
+    """The result of an import.
 
-    ``seconds`` are of the processor, ``wall`` of the clock. ``texts`` are the edits that stayed text, with
-    why; ``folder`` is the series. ``same``: placing it again gives each byte that git makes of the change.
+    ``seconds`` are CPU time, ``wall`` is wall time. ``texts`` are the edits that stayed text, with the
+    reason; ``folder`` is the series. ``same``: applying it again gives the bytes that git gives.
     """
 
     seconds: float
@@ -97,12 +97,12 @@ class Import:
 
     @property
     def is_made(self) -> bool:
-        """Whether there is a patch."""
+        """Whether the import created a patch."""
         return not self.refusals
 
     @property
     def form(self) -> str:
-        """As what it was imported."""
+        """The kind of edits: structural, mixed or text."""
         if self.refusals:
             return "refused"
         if not self.texts:
@@ -112,11 +112,11 @@ class Import:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carried:
-    """A patch on another tree: ``found`` is patchkit's class for it, ``files`` what it made of which.
+    """A patch on another tree: ``found`` is patchkit's class for it, ``files`` the files that it wrote.
 
-    ``files`` has mode and blob by path, None where nothing was placed. ``again``: the files that it touches
-    are those of an earlier target, and so is the result. ``faithful``: read again from its series, the patch
-    gives on its own base what git makes of it.
+    ``files`` has mode and blob by path, or is None if the patch was not applied. ``again``: the touched
+    files are those of an earlier target, so the result is reused. ``faithful``: read again from its series,
+    the patch gives the same result as git on its own base.
     """
 
     found: str
@@ -130,9 +130,9 @@ class Carried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A commit to place on; ``tree`` and ``touched`` are digests: of all of it, of the files ``paths``.
+    """A commit to apply the patch on; ``tree`` and ``touched`` are digests of all its files and of ``paths``.
 
-    ``paths`` are those of the patch where it was made: the ones that it may be placed in elsewhere are more.
+    ``paths`` are the files that the patch changes on its base. On another tree it may change other files.
     """
 
     commit: str
@@ -144,7 +144,7 @@ class Goal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patchkit:
-    """The product on a cache folder; ``work`` is where series and results of the bench are kept."""
+    """patchkit with a cache folder; ``work`` is the folder for the benchmark's series and results."""
 
     work: Path
     cache: Path
@@ -152,11 +152,11 @@ class Patchkit:
 
     @property
     def workspace(self) -> Workspace:
-        """With the series of this checkout, of which only profiles and pins are used."""
+        """The workspace with this checkout's series, of which only profiles and pins are used."""
         return Workspace(series=find_series_dir(None), cache_root=self.cache, reporter=NullReporter())
 
     def import_one(self, change: Change, trees: Sequence[str]) -> Import:
-        """Import a change within the time limit; ``trees`` are those of its commits, for the name."""
+        """Import a change within the time limit; the trees of its commits are part of the result's name."""
         key = _digest("3", self.code, change.title, str(change.build), change.guard, *trees)
         kept = self.work / "imported" / self.code[:12] / f"{key}.json"
         folder = kept.with_suffix(".series")
@@ -178,10 +178,10 @@ class Patchkit:
         return Import(**found | {"refusals": refusals, "texts": tuple(found.get("texts", ()))})
 
     def carry(self, change: Change, imported: Import, goals: Sequence[Goal]) -> list[Carried]:
-        """Place an imported patch on each of the commits.
+        """Apply an imported patch on each of the commits.
 
-        Where the files that it touches are the same on two of them it is placed on one of these only, and
-        the other result says ``again``: what else is read there are headers.
+        If the files that it touches are equal on two of them, it is applied on one only, and the other result
+        has ``again`` set: other files that are read there are headers.
         """
         name = Path(imported.folder).stem
         while True:
@@ -202,13 +202,13 @@ class Patchkit:
             broken = lines.pop() if lines and _BROKEN in lines[-1] else {_BROKEN: "the process ended"}
             for goal, line in zip(wanted, lines, strict=False):
                 _write(self._kept(name, goal.tree), line)
-                # What was moved to another file says nothing of a target where that file is another one.
+                # A result in another file is not valid for a target where that file differs.
                 if line["found"] in ("clean", "moved") and goal.paths.issuperset(line["files"] or ()):
                     _write(self._kept(name, goal.touched), line)
-            if len(lines) < len(wanted):  # the one at which the process ended
-                told = {"found": "broken" if in_time else "over time", "why": broken[_BROKEN]}
+            if len(lines) < len(wanted):  # the goal during which the process ended
+                failure = {"found": "broken" if in_time else "over time", "why": broken[_BROKEN]}
                 _write(
-                    self._kept(name, wanted[len(lines)].tree), told | {"seconds": time.monotonic() - began}
+                    self._kept(name, wanted[len(lines)].tree), failure | {"seconds": time.monotonic() - began}
                 )
 
     def _kept(self, name: str, on: str) -> Path:
@@ -223,7 +223,7 @@ class Patchkit:
 
 
 def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[str, Any]:
-    """Import one change into a new series at ``folder``: what becomes an :class:`Import`."""
+    """Import one change into a new series at ``folder``; returns the fields of an :class:`Import`."""
     began = time.monotonic()
     series = empty_series(folder, workspace)
     inside = replace(workspace, series=series)
@@ -233,8 +233,8 @@ def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[st
             found = Changeset(build=change.build, base=change.base, name=f"b{change.build}", files=files)
             done = pipeline.make(found, PatchOptions(guard=change.guard), change.title)
     except PatchkitError as error:
-        told = [_refusal(each) for each in _members(error)]
-        return {"seconds": _used(), "wall": time.monotonic() - began, "refusals": told}
+        refusals = [_refusal(each) for each in _members(error)]
+        return {"seconds": _used(), "wall": time.monotonic() - began, "refusals": refusals}
     return {
         "seconds": _used(),
         "wall": time.monotonic() - began,
@@ -249,7 +249,7 @@ def import_change(change: Change, folder: Path, workspace: Workspace) -> dict[st
 def place_again(
     change: Change, imported: Import, goals: Sequence[Goal], workspace: Workspace
 ) -> Iterator[dict[str, Any]]:
-    """Place the patch of a series on other commits as ``bump`` does: what becomes a :class:`Carried` each."""
+    """Apply the patch of a series on other commits like ``bump``; yields the fields of :class:`Carried`."""
     series = SeriesDir(root=Path(imported.folder), origin="named")
     inside = replace(workspace, series=series)
     loaded = load_series(series.patches)
@@ -296,18 +296,18 @@ def place_again(
 
 
 def commit_of(placed: PlacedPatch, message: str = "bench") -> NewCommit:
-    """All that a patch does, as a commit: files that go and modes, too."""
+    """The commit of a placed patch, with removed files and modes."""
     return NewCommit(message=message, changes=placed.changes, gone=placed.gone, modes=placed.modes)
 
 
 def _used() -> float:
-    """Processor time of this process and of those that it has ended, threads included."""
+    """CPU seconds of this process and its ended children, with all threads."""
     both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in both)
 
 
 def _used_by(process: int) -> float:
-    """The same of another one, 0.0 when it is gone; Linux only."""
+    """CPU seconds of another process, 0.0 if it has ended; Linux only."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
     except OSError:
@@ -316,7 +316,7 @@ def _used_by(process: int) -> float:
 
 
 def empty_series(folder: Path, workspace: Workspace, also: Sequence[int] = ()) -> SeriesDir:
-    """A series with one GPU and no patch, the pins of the lock and those of the builds in ``also``."""
+    """A series with one GPU and no patch, with the pins of the lock and of the builds ``also``."""
     own = SeriesDir(root=folder, origin="named")
     own.patches.mkdir(parents=True)
     own.templates.mkdir()
@@ -355,19 +355,19 @@ def _refusal(error: PatchkitError) -> dict[str, str]:
 
 
 def _lost(seconds: float, error: Mapping[str, str], *, in_time: bool) -> dict[str, Any]:
-    told = {"code": "OVER_TIME", "message": f"over {LIMIT_S:.0f} s"}
+    failure = {"code": "OVER_TIME", "message": f"over {LIMIT_S:.0f} s"}
     if in_time:
-        message = error.get(_BROKEN, "the process ended without a word")
-        told = {"code": "BROKEN", "message": message, "where": error.get("where", "")}
-    return {"seconds": LIMIT_S if not in_time else seconds, "wall": seconds, "refusals": [told]}
+        message = error.get(_BROKEN, "the process ended without an error message")
+        failure = {"code": "BROKEN", "message": message, "where": error.get("where", "")}
+    return {"seconds": LIMIT_S if not in_time else seconds, "wall": seconds, "refusals": [failure]}
 
 
 def in_child(
     work: Callable[[], Iterator[dict[str, Any]]], part: Path, limit: float
 ) -> tuple[list[dict[str, Any]], bool]:
-    """The results that ``work`` gives in a process of its own, each within ``limit`` seconds.
+    """The results of ``work`` in its own process, each within ``limit`` CPU seconds.
 
-    The other value is False when the time was over. A fork: patchkit is read already.
+    The second value is False after a timeout. The process is a fork, so patchkit is already imported.
     """
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_text("", "utf-8")
@@ -397,7 +397,7 @@ def in_child(
 
 
 def _be_child(work: Callable[[], Iterator[dict[str, Any]]], part: Path) -> None:
-    """Does the work and ends the process: nothing of the parent's is run on the way out."""
+    """Do the work and exit the process without running the parent's exit handlers."""
     os.setsid()
     status = 0
     try:
@@ -405,12 +405,14 @@ def _be_child(work: Callable[[], Iterator[dict[str, Any]]], part: Path) -> None:
             for each in work():
                 stream.write(json.dumps(each) + "\n")
                 stream.flush()
-    except BaseException as error:  # noqa: BLE001  # told, whatever it is
+    except BaseException as error:  # noqa: BLE001  # every error is reported
         traceback.print_exc()
         frame = traceback.extract_tb(error.__traceback__)[-1]
-        told = f"{type(error).__name__}: {error}"
+        message = f"{type(error).__name__}: {error}"
         with part.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps({_BROKEN: told, "where": f"{Path(frame.filename).name}:{frame.lineno}"}))
+            stream.write(
+                json.dumps({_BROKEN: message, "where": f"{Path(frame.filename).name}:{frame.lineno}"})
+            )
         status = 1
     finally:
         sys.stderr.flush()
@@ -418,7 +420,7 @@ def _be_child(work: Callable[[], Iterator[dict[str, Any]]], part: Path) -> None:
 
 
 def _end(child: int) -> None:
-    """The process and the git commands below it."""
+    """Kill the process and its git commands."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     with contextlib.suppress(ProcessLookupError):
@@ -428,7 +430,7 @@ def _end(child: int) -> None:
 
 
 def code_digest() -> str:
-    """Of everything in patchkit that importing and placing depends on."""
+    """Digest of everything in patchkit that importing and applying depend on."""
     package = Path(patchkit.__file__).parent
     texts = find_series_dir(None).templates / "patchkit"
     files = [path for part in _PARTS for path in sorted((package / part).rglob("*"))]
@@ -453,9 +455,10 @@ def _write(path: Path, found: dict[str, Any]) -> None:
 
 
 def make_cache(folder: Path, like: Path, objects: Sequence[Path]) -> Path:
-    """A cache folder of the bench's own with the refs of another one; it reads the objects of others.
+    """Create the benchmark's cache folder, with the refs of another one and its objects as alternates.
 
-    Patchkit holds its cache while it imports, so each version of it has one: two benches may run at a time.
+    patchkit locks its cache during an import. Each version of patchkit has its own cache, so two benchmarks
+    can run at once.
     """
     repository, source = folder / "upstream.git", like / "upstream.git"
     if not repository.is_dir():
@@ -466,17 +469,19 @@ def make_cache(folder: Path, like: Path, objects: Sequence[Path]) -> Path:
         )
         (draft / "upstream.git" / "objects" / "info").mkdir(parents=True)
         (draft / "upstream.git" / "objects" / "pack").mkdir()
-        with contextlib.suppress(OSError):  # the other one was first
+        with contextlib.suppress(OSError):  # another benchmark created it first
             draft.rename(folder)
     text = "".join(f"{path.resolve()}\n" for path in objects)
     alternates = repository / "objects" / "info" / "alternates"
-    if not alternates.is_file() or alternates.read_text("utf-8") != text:  # another bench may be reading it
+    if (
+        not alternates.is_file() or alternates.read_text("utf-8") != text
+    ):  # another benchmark may be reading it
         alternates.write_text(text, "utf-8")
     return folder
 
 
 def pins(cache: Path) -> dict[int, str]:
-    """The commit of each pin that a cache folder has, by build."""
+    """The commits of the pins in a cache folder, by build."""
     opened: Cache = open_cache(cache)
     repository = opened.peek(NullReporter())
     if repository is None:

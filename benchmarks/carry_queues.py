@@ -1,45 +1,45 @@
-"""Moves patch queues and commits of others into patchkit and over later trees, beside plain tools.
+"""Import foreign patch queues and commits into patchkit, carry them to later trees, and compare plain tools.
 
-Nothing of theirs is in this repository: a TOML file names folders of patch files and bare clones.
+The patches are not part of this repository: a TOML file names folders of patch files and bare clones.
 
     cache = "CACHE"             # a cache folder of patchkit that has the pins of patches/upstreams.toml;
-                                # read only: the bench writes into --work
+                                # read only: the benchmark writes to --work
     [[clone]]
     name = "fork"
     path = "fork.git"
 
-    [[queue]]                   # patch files of a folder, by name, each on the ones before it
+    [[queue]]                   # patch files of a folder, by name, each on top of the previous ones
     name = "some-queue"
     folder = "queues/some"
     base = "b7827"              # a pin; or "fork:REV", a commit of a clone, and build = its number
-    group = "somebody"          # a file that was seen in the group already is not looked at again
-    guard = "gfx1151"           # of --guard; then nothing is carried
+    group = "somebody"          # a file that another queue of the group has is skipped
+    guard = "gfx1151"           # as --guard of import; then nothing is carried
     within = "ggml/src/x/"      # only patches that change nothing elsewhere
 
-    [[commits]]                 # each commit that changes a path, without merges; forks, too
+    [[commits]]                 # each commit that changes a path, without merges; also of forks
     name = "history"
     clone = "fork"
-    range = "b6900..b8670"      # what git rev-list takes
-    not_in = "fork:b9020"       # for a fork: leave out what has the author's time and title of a commit there
+    range = "b6900..b8670"      # arguments of git rev-list
+    not_in = "fork:b9020"       # for a fork: skip commits whose author time and title are also there
     path = "ggml/src"
-    most = 400                  # as many, evenly over the range
-    every = 10                  # of these, each tenth
-    tags = 20                   # on how many later tags and pins it is placed
-    before = 20                 # instead: carried here from one of the tags before it, taken in steps of
+    most = 400                  # at most this many, evenly over the range
+    every = 10                  # of these, every tenth
+    tags = 20                   # number of later tags and pins to carry it to
+    before = 20                 # instead: carry it from one of this many earlier tags, in steps of
     step = 10
-    tag = "b*"                  # which tags; tags_of = "other": of another clone
+    tag = "b*"                  # pattern of tags; tags_of = "other": of another clone
 
     python benchmarks/carry_queues.py queues.toml --work FOLDER --json FILE --markdown FILE
 
-A patch is *fair* when ``git apply`` takes it on its base. What git makes of it is what patchkit's import must
-give, byte for byte. Each fair patch is then carried: a queue to the next two pins, in order, so that each
-tool stands on what it has placed before; a commit to later tags. With ``before``, a commit of upstream's is
-imported on the oldest of the tags before it that it fits and carried from there up to its own parent, where
-upstream's own commit is what must come out.
+A patch is *fair* if ``git apply`` applies it on its base. patchkit's import must then give the same bytes as
+git. Each fair patch is carried: a queue to the next two pins, in order, so that each tool continues from its
+own results; a commit to later tags. With ``before``, an upstream commit is imported on the oldest of the
+earlier tags that it applies to, and carried from there up to its own parent, where the result must be
+upstream's commit.
 
-Judged is without the tools (carry_judge.py). What cannot be told is *disputed* and listed; somebody who has
-looked says so with ``--verdicts FILE``: lines of ``KEY right|wrong WHY``. Results are kept in --work under a
-digest of all they depend on, so a second run does only what has changed.
+The results are judged without the tools (carry_judge.py). Undecided ones are *disputed* and listed. After
+looking at them, give your verdicts with ``--verdicts FILE``: lines of ``KEY right|wrong WHY``. Results are
+stored in --work under a digest of everything they depend on, so a second run computes only what has changed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from carry_git import Made, Store, git_apply, patch_fuzzy, with_entries
+from carry_git import Applied, Store, git_apply, patch_fuzzy, with_entries
 from carry_judge import Judged, Placing, judge
 from carry_patchkit import Carried, Change, Goal, Import, Patchkit, code_digest, make_cache, pins
 from carry_sets import Item, Sources, Target, commit_items, queue_items
@@ -71,7 +71,7 @@ _SAVE_EVERY = 5
 
 @dataclass(slots=True, kw_only=True)
 class Placed:
-    """One tool on one target. ``original`` and ``made`` are both ends of a diff in the bench's repository."""
+    """One tool on one target. ``original`` and ``made`` are the two ends of diffs in the repository."""
 
     tool: str
     target: str
@@ -88,7 +88,7 @@ class Placed:
 
 @dataclass(slots=True, kw_only=True)
 class Row:
-    """What became of one item."""
+    """The results of one item."""
 
     set: str
     name: str
@@ -100,14 +100,14 @@ class Row:
     carried: list[Placed] = field(default_factory=list)
 
     def as_json(self) -> dict[str, object]:
-        """As the file has it."""
+        """The row of the JSON file."""
         form = self.imported.form if self.imported is not None else ""
         return asdict(self) | {"form": form}
 
 
 @dataclass(slots=True, kw_only=True)
 class Bench:
-    """Everything that a run needs. ``verdicts`` are a person's, by key."""
+    """Everything that a run needs. ``verdicts`` are those of --verdicts, by key."""
 
     store: Store
     product: Patchkit
@@ -118,7 +118,7 @@ class Bench:
     def kept(
         self, kind: str, parts: Sequence[str], make: Callable[[], dict[str, object]]
     ) -> dict[str, object]:
-        """A result that does not depend on patchkit's code."""
+        """A stored result that does not depend on patchkit's code."""
         name = hashlib.sha256("\0".join(parts).encode()).hexdigest()
         path = self.product.work / kind / f"{name}.json"
         if not path.is_file():
@@ -129,8 +129,8 @@ class Bench:
         found: dict[str, object] = json.loads(path.read_text("utf-8"))
         return found
 
-    def plain(self, tool: str, diff: bytes, target: str, paths: Sequence[str]) -> Made:
-        """What a plain tool makes of a diff."""
+    def plain(self, tool: str, diff: bytes, target: str, paths: Sequence[str]) -> Applied:
+        """The result of a plain tool for a diff."""
 
         def run() -> dict[str, object]:
             if tool == "patch -F3":
@@ -140,10 +140,10 @@ class Bench:
         parts = [tool, hashlib.sha256(diff).hexdigest(), self.store.tree_of(target)]
         found = self.kept("plain", parts, run)
         commit = found["commit"]
-        return Made(commit=str(commit) if commit else None, why=str(found["why"]))
+        return Applied(commit=str(commit) if commit else None, why=str(found["why"]))
 
     def judged(self, placing: Placing) -> Judged:
-        """The verdict on a placing."""
+        """The verdict on an applied patch."""
         parts = [placing.base, placing.after, placing.target, placing.result, placing.truth or "", _JUDGE]
         found = self.kept("judged", parts, lambda: asdict(judge(self.store, placing)))
         return Judged(**found)  # type: ignore[arg-type]
@@ -182,7 +182,7 @@ def _trees(store: Store, change: Change) -> list[str]:
 def carry(
     bench: Bench, item: Item, imported: Import, states: dict[tuple[str, str], str], set_name: str
 ) -> Iterator[Placed]:
-    """Every tool on every target. ``states`` has what each tool made of a target so far."""
+    """Every tool on every target. ``states`` has each tool's latest commit per target."""
     change = item.change
     if item.origin is not None:
         change = item.origin
@@ -212,7 +212,7 @@ def carry(
                 Store(bench.product.cache / "upstream.git"), [sha for _, sha in found.files.values()]
             )
         commit = with_entries(bench.store, on, found.files) if found.files else on
-        made = Made(commit=commit if found.files is not None else None, why=f"{code}{found.why}")
+        made = Applied(commit=commit if found.files is not None else None, why=f"{code}{found.why}")
         placed = _placed(bench, change, target, on, made, ("patchkit", set_name, item.name))
         placed.found, placed.seconds, placed.faithful = found.found, found.seconds, found.faithful
         if made.commit is not None:
@@ -228,7 +228,7 @@ def carry(
 
 
 def _placed(
-    bench: Bench, change: Change, target: Target, on: str, made: Made, names: tuple[str, str, str]
+    bench: Bench, change: Change, target: Target, on: str, made: Applied, names: tuple[str, str, str]
 ) -> Placed:
     tool, set_name, name = names
     has_it = target.truth == target.commit
@@ -238,14 +238,14 @@ def _placed(
     placing = Placing(base=change.base, after=change.after, target=on, result=made.commit, truth=target.truth)
     tree = bench.store.tree_of(made.commit)
     if tree == bench.store.tree_of(on) and (has_it or target.truth is None):
-        # Taken for something upstream has: nothing was placed, and nothing can be lost.
+        # The tool took it for a change that upstream has: nothing was applied, and nothing can be lost.
         return Placed(tool=tool, target=target.name, placed=False, verdict="there already", why=made.why)
     judged = bench.judged(placing)
     key = hashlib.sha256(f"{set_name}\0{name}\0{target.name}\0{tree}".encode()).hexdigest()[:16]
     verdict, why = judged.verdict, judged.why
     if key in bench.verdicts and verdict != "right":
-        told, because = bench.verdicts[key]
-        verdict, why = ("right" if told == "right" else "wrong"), f"looked at: {because} ({why})"
+        given, because = bench.verdicts[key]
+        verdict, why = ("right" if given == "right" else "wrong"), f"by --verdicts: {because} ({why})"
     return Placed(
         tool=tool,
         target=target.name,
@@ -259,11 +259,11 @@ def _placed(
 
 
 def import_table(rows: Sequence[Row]) -> list[str]:
-    """One line for each set, and one for all."""
+    """The markdown table of imports, one row per set and one for all."""
     heads = (
-        "set", "patches", "left out", "not fair", "fair",
-        "byte for byte", "of it structural", "mixed", "text",
-        "other bytes", "refused", "over time", "CPU s mean", "CPU s max",
+        "set", "patches", "skipped", "not fair", "fair",
+        "byte for byte", "of these structural", "mixed", "text",
+        "other bytes", "rejected", "timeout", "CPU s mean", "CPU s max",
     )  # fmt: skip
     lines = _head(heads)
     sets = list(dict.fromkeys(row.set for row in rows))
@@ -293,8 +293,8 @@ def import_table(rows: Sequence[Row]) -> list[str]:
 
 
 def carry_table(rows: Sequence[Row]) -> list[str]:
-    """For each set what each tool placed, and what of it is wrong or disputed."""
-    lines = _head(("set", "asked", *TOOLS))
+    """The markdown table of carried patches: applied by each tool, and of these wrong or disputed."""
+    lines = _head(("set", "patches", *TOOLS))
     for name in [*dict.fromkeys(row.set for row in rows if row.carried), "all"]:
         own = [each for row in rows if name in (row.set, "all") for each in row.carried]
         cells = [_cell([each for each in own if each.tool == tool]) for tool in TOOLS]
@@ -304,8 +304,8 @@ def carry_table(rows: Sequence[Row]) -> list[str]:
 
 def _cell(own: Sequence[Placed]) -> str:
     found = Counter(each.verdict for each in own)
-    told = [f"{found[what]} {what}" for what in ("wrong", "disputed", "there already") if found[what]]
-    return f"{sum(each.placed for each in own)}{' (' + ', '.join(told) + ')' if told else ''}"
+    notes = [f"{found[what]} {what}" for what in ("wrong", "disputed", "there already") if found[what]]
+    return f"{sum(each.placed for each in own)}{' (' + ', '.join(notes) + ')' if notes else ''}"
 
 
 def _head(names: Sequence[str]) -> list[str]:
@@ -313,15 +313,15 @@ def _head(names: Sequence[str]) -> list[str]:
 
 
 def refusal_lines(rows: Sequence[Row]) -> list[str]:
-    """Every import that was refused, by code, the most frequent first."""
+    """The rejected imports by error code, the most frequent first."""
     by_code: dict[str, list[str]] = defaultdict(list)
     for row in rows:
         if row.imported is None or row.imported.is_made:
             continue
         first = row.imported.refusals[0]
         more = f" (+{len(row.imported.refusals) - 1})" if len(row.imported.refusals) > 1 else ""
-        told = f"{first.message}{'; ' + first.why if first.why else ''}{more}"
-        by_code[first.code].append(f"- {row.set}, {row.name}: {_one_line(told)} `{first.where}`")
+        text = f"{first.message}{'; ' + first.why if first.why else ''}{more}"
+        by_code[first.code].append(f"- {row.set}, {row.name}: {_one_line(text)} `{first.where}`")
     lines = []
     for code, found in sorted(by_code.items(), key=lambda each: -len(each[1])):
         lines += [f"\n### {code}: {len(found)}\n", *found]
@@ -329,7 +329,7 @@ def refusal_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def placing_lines(rows: Sequence[Row], verdict: str) -> list[str]:
-    """Every placing of a verdict, with the key for a person's verdict."""
+    """The applied patches with a verdict, with the key for --verdicts."""
     return [
         f"- `{each.key}` {each.tool} on {each.target}: {row.set}, {row.name}: {_one_line(each.why)}"
         for row in rows
@@ -339,21 +339,21 @@ def placing_lines(rows: Sequence[Row], verdict: str) -> list[str]:
 
 
 def refused_placings(rows: Sequence[Row]) -> list[str]:
-    """What patchkit did not place, and which plain tool did."""
+    """The patches that patchkit did not apply, and the plain tools that did."""
     lines = []
     for row in rows:
         for each in row.carried:
             if each.tool != "patchkit" or each.placed or each.verdict == "there already":
                 continue
             others = [o for o in row.carried if o.target == each.target and o.placed]
-            told = ", ".join(f"{o.tool} ({o.verdict})" for o in others) or "nobody"
+            tools = ", ".join(f"{o.tool} ({o.verdict})" for o in others) or "no tool"
             where = f"{row.set}, {row.name} on {each.target}"
-            lines.append(f"- {where}: {each.found}, {_one_line(each.why)}; placed by {told}")
+            lines.append(f"- {where}: {each.found}, {_one_line(each.why)}; applied by {tools}")
     return lines
 
 
 def unfair_lines(rows: Sequence[Row]) -> list[str]:
-    """What git itself does not take, with its first line."""
+    """The patches that git does not apply, with the first line of its error."""
     return [f"- {row.set}, {row.name}: {_one_line(row.why)}" for row in rows if not row.fair]
 
 
@@ -366,11 +366,11 @@ def report(rows: Sequence[Row], code: str) -> str:
     parts = [
         (f"Import (patchkit's code {code[:12]})", import_table(rows)),
         ("Carried", carry_table(rows)),
-        ("Refused imports", refusal_lines(rows)),
-        ("Wrong placings", placing_lines(rows, "wrong")),
-        ("Disputed placings", placing_lines(rows, "disputed")),
-        ("Not placed by patchkit", refused_placings(rows)),
-        ("Not fair: git itself does not take it", unfair_lines(rows)),
+        ("Rejected imports", refusal_lines(rows)),
+        ("Applied wrongly", placing_lines(rows, "wrong")),
+        ("Disputed", placing_lines(rows, "disputed")),
+        ("Not applied by patchkit", refused_placings(rows)),
+        ("Not fair: not applied by git", unfair_lines(rows)),
     ]
     return (
         "\n".join(line for title, lines in parts for line in (f"\n## {title}\n", *(lines or ["none"]))) + "\n"
@@ -387,19 +387,25 @@ def _verdicts(path: Path | None) -> dict[str, tuple[str, str]]:
 
 
 def main() -> int:
-    """Runs the sets; 1 when a placing of patchkit's is wrong."""
+    """Run the sets; return 1 if patchkit applied a patch wrongly."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("queues", type=Path, help="the TOML file that names clones and queues")
-    parser.add_argument("--work", type=Path, required=True, help="where series and results are kept")
-    parser.add_argument("--json", type=Path, help="write every result there")
-    parser.add_argument("--markdown", type=Path, help="write tables and lists there, not to stdout")
-    parser.add_argument("--only", action="append", default=[], metavar="PATTERN", help="sets by name")
-    parser.add_argument("--limit", type=int, metavar="N", help="at most N fair patches of each set")
-    parser.add_argument("--imports-only", action="store_true", help="carry nothing")
-    parser.add_argument("--verdicts", type=Path, help="what a person found of disputed placings")
-    parser.add_argument("--whole", action="store_true", help="queues by one command each, nothing else")
+    parser.add_argument("--work", type=Path, required=True, help="folder for series and results")
+    parser.add_argument("--json", type=Path, help="write every result to this file")
+    parser.add_argument("--markdown", type=Path, help="write tables and lists to this file instead of stdout")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="only the sets that match; may be repeated",
+    )
+    parser.add_argument("--limit", type=int, metavar="N", help="at most N fair patches per set")
+    parser.add_argument("--imports-only", action="store_true", help="only import, do not carry")
+    parser.add_argument("--verdicts", type=Path, help="file with your verdicts on disputed results")
+    parser.add_argument("--whole", action="store_true", help="only import each queue with one command")
     options = parser.parse_args()
     config = tomllib.loads(options.queues.read_text("utf-8"))
     bench, sources = _open(options, config)
@@ -412,7 +418,7 @@ def main() -> int:
                 continue
             for row in run_set(bench, entry["name"], make(sources, entry)):
                 rows.append(row)
-                _tell(row)
+                _print_row(row)
                 if len(rows) % _SAVE_EVERY == 0:
                     _save(rows, bench, options)
     _save(rows, bench, options)
@@ -426,7 +432,7 @@ def _is_wanted(name: str, options: argparse.Namespace) -> bool:
 
 
 def _whole(bench: Bench, sources: Sources, config: Mapping[str, Any], options: argparse.Namespace) -> int:
-    """The queues that are for a pin, each in one command."""
+    """Import the queues that are for a pin, each with one command."""
     found: list[Whole] = []
     for entry in config.get("queue", ()):
         if not _is_wanted(entry["name"], options) or ":" in entry["base"]:
@@ -477,17 +483,17 @@ def _save(rows: Sequence[Row], bench: Bench, options: argparse.Namespace) -> Non
         options.markdown.write_text(report(rows, bench.product.code), "utf-8")
 
 
-def _tell(row: Row) -> None:
+def _print_row(row: Row) -> None:
     if row.imported is None:
-        told = f"left out: {row.again}" if row.again else f"not fair: {row.why}"
+        text = f"skipped: {row.again}" if row.again else f"not fair: {row.why}"
     else:
         codes = ", ".join(dict.fromkeys(each.code for each in row.imported.refusals))
-        told = f"{row.imported.form} {codes} {row.imported.seconds:.1f} s"
+        text = f"{row.imported.form} {codes} {row.imported.seconds:.1f} s"
     for tool in TOOLS:
         own = [each.verdict for each in row.carried if each.tool == tool]
         if own:
-            told += f"; {tool}: {', '.join(f'{count} {what}' for what, count in Counter(own).items())}"
-    print(f"{time.strftime('%H:%M:%S')} {row.set}, {row.name[:50]}: {told}", file=sys.stderr, flush=True)
+            text += f"; {tool}: {', '.join(f'{count} {what}' for what, count in Counter(own).items())}"
+    print(f"{time.strftime('%H:%M:%S')} {row.set}, {row.name[:50]}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The patches that carry_queues.py is given: files of a queue, commits of upstream's history or of a fork."""
+"""The patches for carry_queues.py: files of a queue, or commits of upstream's history or of a fork."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from carry_git import Made, Store, git_apply
+from carry_git import Applied, Store, git_apply
 from carry_patchkit import Change
 
 _NEXT = 2  # pins that a queue is carried to
-_NEAR = 600  # commits of a fork in which upstream's newest is looked for
-_LANDED = 2  # tags behind a commit on which it must not be put in again
+_NEAR = 600  # newest commits of a fork that are searched for an upstream commit
+_LANDED = 2  # tags after a commit, on which it must not be applied again
 
 Entry = Mapping[str, object]
 """A table of the TOML file."""
@@ -21,7 +21,7 @@ Entry = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A tree to carry to; ``truth`` is the commit that must come out, where upstream says so."""
+    """A tree to carry to; ``truth`` is the commit that must result, if upstream has one."""
 
     name: str
     commit: str
@@ -31,11 +31,10 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One patch of a set. ``after`` None: not fair, ``why`` is git's first line.
+    """One patch of a set. If ``after`` is None it is not fair, and ``why`` is git's first line.
 
-    ``again``: why it is not looked at here; above all, which queue has the same file. ``origin`` stands in
-    for the change where it is carried from another commit than the one it is imported on. ``stacked``: the
-    next one stands on it.
+    ``again``: why the patch is skipped, usually the queue that has the same file. ``origin``: the change to
+    carry, if that starts from another commit than the import. ``stacked``: the next patch depends on it.
     """
 
     name: str
@@ -52,7 +51,7 @@ class Item:
 
     @property
     def change(self) -> Change:
-        """As it is imported."""
+        """The change to import."""
         return Change(
             title=self.name, build=self.build, base=self.base, after=self.after or "", guard=self.guard
         )
@@ -69,17 +68,17 @@ class Tag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """Where patches come from. ``apply`` has a plain tool place a diff on a commit, with results kept."""
+    """The sources of patches. ``apply`` applies a diff to a commit with a plain tool, and stores results."""
 
     data: Path
     store: Store
     clones: Mapping[str, Store]
     pins: Mapping[int, str]
-    apply: Callable[[str, bytes, str], Made]
+    apply: Callable[[str, bytes, str], Applied]
     seen: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def base(self, entry: Entry) -> tuple[str, int]:
-        """The commit that a queue is for, and its build."""
+        """The base commit of a queue, and its build."""
         clone, colon, revision = str(entry["base"]).partition(":")
         if not colon:
             build = int(clone.removeprefix("b"))
@@ -88,12 +87,12 @@ class Sources:
 
 
 def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
-    """The patch files of a folder, each on those before it that are fair."""
+    """The patch files of a folder, each on top of the fair ones before it."""
     base, build = sources.base(entry)
     name = str(entry["name"])
     group, guard = str(entry.get("group", name)), str(entry.get("guard", "none"))
     later = sorted(each for each in sources.pins if each > build)[:_NEXT]
-    # What a guard makes of a patch is not what a plain tool would: it is imported only.
+    # A guarded patch differs from what a plain tool gives, so it is only imported.
     later = later if guard == "none" else []
     targets = tuple(Target(name=f"b{each}", commit=sources.pins[each], build=each) for each in later)
     tip = base
@@ -102,7 +101,7 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
         made = sources.apply("git apply", data, tip)
         within = str(entry.get("within", ""))
         paths = sources.store.paths(tip, made.commit) if made.commit is not None and within else ()
-        left_out = f"not only in {within}" if any(not each.startswith(within) for each in paths) else ""
+        outside = f"not only in {within}" if any(not each.startswith(within) for each in paths) else ""
         digest = (group, hashlib.sha256(data).hexdigest())
         yield Item(
             name=path.stem,
@@ -112,7 +111,7 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
             guard=guard,
             is_alone=sources.apply("git apply", data, base).commit is not None,
             why=made.why,
-            again=left_out or sources.seen.get(digest, ""),
+            again=outside or sources.seen.get(digest, ""),
             targets=targets,
             stacked=True,
         )
@@ -167,7 +166,7 @@ def _number(entry: Entry, key: str) -> int:
 
 
 def _only(store: Store, parent: str, sha: str, path: str) -> str:
-    """A commit of that part of a change that lies below ``path``."""
+    """A commit with the part of a change that is in ``path``."""
     diff = store.git("diff", "--binary", "--full-index", "--no-renames", parent, sha, "--", path)
     made = git_apply(store, diff, parent)
     if made.commit is None:
@@ -176,7 +175,7 @@ def _only(store: Store, parent: str, sha: str, path: str) -> str:
 
 
 def _later(item: Item, trees: list[Tag], count: int) -> Item:
-    """The item with later trees as targets: the next one, the last, and evenly between."""
+    """The item with later trees as targets: the next, the last, and evenly between."""
     later = sorted((tree for tree in trees if tree.build > item.build), key=lambda tree: tree.build)
     chosen = {later[at * (len(later) - 1) // max(1, count - 1)] for at in range(count) if later}
     targets = sorted(chosen, key=lambda tree: tree.build)
@@ -186,9 +185,9 @@ def _later(item: Item, trees: list[Tag], count: int) -> Item:
 
 
 def _landed(sources: Sources, item: Item, sha: str, tags: list[Tag], entry: Entry) -> Item:
-    """The item carried from an older tag to its own parent, and to tags that have it already.
+    """The item carried from an older tag to its own parent, and to tags that already have it.
 
-    Three-way merges make the older forms of it, so ``git apply -3`` is right here by construction.
+    Its older forms are made by three-way merges, so ``git apply -3`` is right here by construction.
     """
     earlier = [tag for tag in reversed(tags) if tag.build <= item.build]
     before = earlier[:: _number(entry, "step") or 1][: _number(entry, "before")]
@@ -231,13 +230,13 @@ def _tags(clone: Store, pattern: str) -> list[Tag]:
 
 
 def _log(clone: Store, *span: str) -> list[tuple[str, str]]:
-    """Commits, each with what stays of it in a history that is written anew: author's time and title."""
+    """Commits, each with its author time and title, which survive a rewritten history."""
     lines = clone.text("log", "--format=%H%x1f%at%x1f%s", *span).split("\n")
     return [(sha, mark) for sha, _, mark in (line.partition("\x1f") for line in lines)]
 
 
 def _marks(clone: Store, revision: str, tags: list[Tag]) -> dict[str, int]:
-    """What stays of each commit of upstream's, with the build that has it first; 0 where no tag says."""
+    """Author time and title of upstream's commits, with the first build that has each; 0 if no tag has it."""
     builds = {tag.commit: tag.build for tag in tags}
     found: dict[str, int] = {}
     build = 0
@@ -248,12 +247,12 @@ def _marks(clone: Store, revision: str, tags: list[Tag]) -> dict[str, int]:
 
 
 def _build(clone: Store, commit: str, tags: list[Tag], upstream: Mapping[str, int]) -> int:
-    """The newest build that a commit has in its history, 0 where none is found."""
+    """The newest build in a commit's history, 0 if none is found."""
     if upstream:
         near = _log(clone, f"--max-count={_NEAR}", commit)
         return max((upstream.get(mark, 0) for _, mark in near), default=0)
-    told = clone.attempt("describe", "--tags", "--abbrev=0", "--match", "b[0-9]*", commit)
-    name = told.stdout.decode().strip()
+    described = clone.attempt("describe", "--tags", "--abbrev=0", "--match", "b[0-9]*", commit)
+    name = described.stdout.decode().strip()
     return next((tag.build for tag in tags if tag.name == name), 0)
 
 

@@ -1,7 +1,7 @@
-"""A whole queue at once: ``patchkit import FOLDER`` in one command, and its series carried to later pins.
+"""Import a whole queue with one ``patchkit import FOLDER``, and carry its series to later pins.
 
-git's own way is the judge: the files that patchkit took, one after the other by ``git apply`` on the same
-pin, must give the tree that the imported series gives.
+git is the reference: the files that patchkit imported, applied one after the other with ``git apply`` on the
+same pin, must give the tree that the imported series gives.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _LIMIT_S = 3600.0
 
 @dataclass(slots=True, kw_only=True)
 class Whole:
-    """What became of a queue. ``told`` is patchkit's own table; ``refused`` what git takes and it does not.
+    """The result of a queue. ``verdicts`` is patchkit's table, ``refused`` the files that only git applies.
 
-    ``same``: the series gives the tree that git makes of what was imported. ``carried``: how many patches are
-    in what class on each later pin.
+    ``same``: the series gives the same tree as git for the imported files. ``carried``: number of patches by
+    class, for each later pin.
     """
 
     set: str
     files: int
     fair: int
     wall: float
-    told: list[dict[str, Any]] = field(default_factory=list)
+    verdicts: list[dict[str, Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
     same: bool = False
@@ -58,7 +58,7 @@ class Whole:
 
 
 def import_whole(product: Patchkit, sources: Sources, entry: Entry) -> Whole:
-    """Import the folder of a queue in one command and carry what comes of it."""
+    """Import the folder of a queue with one command and carry the series."""
     items = list(queue_items(replace(sources, seen={}), entry))
     name = str(entry["name"])
     done = Whole(set=name, files=len(items), fair=sum(item.after is not None for item in items), wall=0.0)
@@ -75,21 +75,21 @@ def import_whole(product: Patchkit, sources: Sources, entry: Entry) -> Whole:
     ended = subprocess.run(argv, check=False, capture_output=True, timeout=_LIMIT_S)
     done.wall = time.monotonic() - began
     try:
-        told: dict[str, Any] = json.loads(ended.stdout)
+        report: dict[str, Any] = json.loads(ended.stdout)
     except ValueError:
-        told = {}
-    if "queue" not in told:
+        report = {}
+    if "queue" not in report:
         done.why = (ended.stderr or ended.stdout).decode("utf-8", "replace").strip()[-600:]
         return done
-    done.told, done.counts = told["queue"], told["counts"]
-    in_it = {Path(str(each["name"])).stem for each in done.told if each["patches"]}
+    done.verdicts, done.counts = report["queue"], report["counts"]
+    in_it = {Path(str(each["name"])).stem for each in done.verdicts if each["patches"]}
     done.refused = [item.name for item in items if item.after is not None and item.name not in in_it]
     expected = _by_git(sources, [item for item in items if item.name in in_it], entry, base)
     targets = [(base, build), *((each.commit, each.build) for each in items[0].targets)]
     lines, _ = in_child(
         lambda: _place_all(series, product, targets), folder.with_suffix(f".{os.getpid()}.part"), _LIMIT_S
     )
-    done.why = str(lines[-1]) if lines and "broken" in lines[-1] else "it was not placed"
+    done.why = str(lines[-1]) if lines and "broken" in lines[-1] else "the series was not applied"
     if lines and "tree" in lines[0]:
         tree = str(lines[0]["tree"])
         done.same = expected == tree
@@ -102,14 +102,14 @@ def import_whole(product: Patchkit, sources: Sources, entry: Entry) -> Whole:
 
 
 def _by_git(sources: Sources, items: Sequence[Item], entry: Entry, base: str) -> str:
-    """The tree of these files, applied by git one after the other; '' where git does not take one."""
+    """The tree after git applied these files one after the other, or a message if one does not apply."""
     tip = base
     for item in items:
         data = (sources.data / str(entry["folder"]) / f"{item.name}.patch").read_bytes()
-        made = sources.apply("git apply", data, tip)
-        if made.commit is None:
-            return f"git does not take {item.name} here: {made.why}"
-        tip = made.commit
+        applied = sources.apply("git apply", data, tip)
+        if applied.commit is None:
+            return f"git does not apply {item.name} here: {applied.why}"
+        tip = applied.commit
     return sources.store.tree_of(tip)
 
 
@@ -122,7 +122,7 @@ def _differing(store: Store, expected: str, tree: str) -> str:
 def _place_all(
     series: SeriesDir, product: Patchkit, targets: Sequence[tuple[str, int]]
 ) -> Iterator[dict[str, Any]]:
-    """The series on its own pin, and classified on each later one: the tree, and how many of which class."""
+    """The tree of the series on its own pin, then the number of patches by class on each later pin."""
     cache = open_cache(product.cache)
     repository = cache.peek(NullReporter())
     if repository is None:
@@ -149,9 +149,9 @@ def _place_all(
 
 
 def whole_table(found: Sequence[Whole]) -> list[str]:
-    """One line for each queue."""
+    """The markdown table, one row per queue."""
     heads = (
-        "queue", "files", "fair", "lifted", "text", "refused, fair", "same tree as git's", "wall s",
+        "queue", "files", "fair", "lifted", "text", "rejected, fair", "same tree as git's", "wall s",
         "carried",
     )  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
@@ -163,7 +163,9 @@ def whole_table(found: Sequence[Whole]) -> list[str]:
         )  # fmt: skip
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return lines + [
-        f"- {each.set}: git takes it, patchkit not: {name}" for each in found for name in each.refused
+        f"- {each.set}: git applies it, patchkit rejects it: {name}"
+        for each in found
+        for name in each.refused
     ]
 
 

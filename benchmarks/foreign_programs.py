@@ -155,7 +155,7 @@ class Program:
     folder: str
     command: tuple[str, ...]  # that builds it, in its folder
     runs: Callable[[Path], Sequence[str]] = field(repr=False)
-    """Lines of a shell that run it, by its folder; `_LAUNCHER` stands before the program."""
+    """Lines of a shell that run it, by its folder; `_LAUNCHER` is before the program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +311,7 @@ def launching_lines(output: str) -> list[str]:
 
 
 def fewer_repeats(line: str, repeats: frozenset[int | str]) -> str:
-    """The line with 1 for these arguments, by number or option, and behind options whose name says it."""
+    """The line with 1 for these arguments, by number or option, and after options whose name implies it."""
     head, _, rest = line.partition(_LAUNCHER)
     words = rest.split()
     for index, word in enumerate(words):

@@ -178,12 +178,12 @@ def table(runs: Sequence[Run]) -> list[str]:
         lines.append(f"| {name} | {' | '.join(cells)} |")
     lines.append(f"| all | {' | '.join(f'{run.clock_s:.0f} / {run.cpu_s:.0f}' for run in runs)} |")
     lines.append(f"| largest process, MB | {' | '.join(f'{run.peak_mb:.0f}' for run in runs)} |")
-    lines.append(f"| begins with results of this patchkit | {' | '.join(_told(run) for run in runs)} |")
+    lines.append(f"| starts with results of this patchkit | {' | '.join(_origin(run) for run in runs)} |")
     return lines
 
 
-def _told(run: Run) -> str:
-    return "yes" if run.by_same else "no, of another one"
+def _origin(run: Run) -> str:
+    return "yes" if run.by_same else "no, of another version"
 
 
 def main() -> int:
@@ -209,8 +209,8 @@ def main() -> int:
         for scenario in options.only or SCENARIOS:
             runs.append(bench.run(scenario))
             if options.json is not None:
-                told = {"machine": platform.platform(), "cores": os.cpu_count()}
-                found = {**told, "runs": [asdict(run) for run in runs]}
+                machine = {"machine": platform.platform(), "cores": os.cpu_count()}
+                found = {**machine, "runs": [asdict(run) for run in runs]}
                 options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
             text = "\n".join(table(runs)) + "\n"
             if options.markdown is not None:

@@ -146,22 +146,22 @@ def _of_model(
     for depth in depths:
         last = depth + _PROMPT - _MICRO_BATCH
         first = BatchTest(name=f"pp.{depth}", depth=depth, tokens=_MICRO_BATCH)
-        behind = BatchTest(name=f"pp.{last}", depth=last, tokens=_MICRO_BATCH)
+        end = BatchTest(name=f"pp.{last}", depth=last, tokens=_MICRO_BATCH)
         text = BatchTest(name=f"tg.{depth}", depth=depth + _MIDDLE, tokens=1)
         tests[f"pp512 @ d{depth}"] = first, [first]
         whole_prompt = BatchTest(name=f"pp2048.{depth}", depth=depth, tokens=_PROMPT)
-        tests[f"pp2048 @ d{depth}"] = whole_prompt, [first, behind]
+        tests[f"pp2048 @ d{depth}"] = whole_prompt, [first, end]
         tests[f"tg128 @ d{depth}"] = text, [text]
     parts = list({part.name: part for _, each in tests.values() for part in each}.values())
     recorded = record_batches(recorder, model.file(timings.workspace.cache_root), parts, "f16")
     times = time_batches(timings.machine, model, recorded, parts, peaks, timings.compiler)
     return whole.name, {
-        name: _told(mean_of(test, [times[part.name] for part in each]))
+        name: _as_record(mean_of(test, [times[part.name] for part in each]))
         for name, (test, each) in tests.items()
     }
 
 
-def _told(timeline: Timeline) -> dict[str, Any]:
+def _as_record(timeline: Timeline) -> dict[str, Any]:
     """Kernels of one name as one, whatever they compute; the first three operations are named."""
     by_kernel: dict[str, dict[str, Any]] = {}
     for line in timeline.merged():
