@@ -1,4 +1,4 @@
-"""The kernels with the most time above the limit, by model, test and depth (modelled).
+"""The kernels with the most time above the bound, by model, test and depth (modelled).
 
     python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--candidate]
         [--parallel N]...
@@ -119,7 +119,7 @@ def _of_both(
     peaks: Peaks,
     tests: Mapping[str, BatchTest],
 ) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
-    """For each test, the speed of each side, its percentage of the limit and its launches."""
+    """For each test, the speed of each side, its percentage of the bound and its launches."""
     whole = whole_of_shape(shape)
     model = reduced(whole)
     found: dict[str, dict[str, dict[str, float]]] = {test: {} for test in tests}
