@@ -176,7 +176,7 @@ class Facts(TomlTable):
         fact = self.report(name)
         if fact is None:
             raise ConfigError(
-                f"{self.where.path} does not state '{name}'",
+                f"{self.where.path} has no fact '{name}'",
                 code="FACT_MISSING",
                 where=Location(path=self.where.path),
                 hint=f"add it under [facts] with its source: {name} = {{ value = ..., source = ... }}",

@@ -193,7 +193,7 @@ def _build_in_turn(
             follow_tree(tree, shared / "source", shared / "build")
         turn = replace(project, source=shared / "source", folder=shared)
         seconds = _build(turn, targets, workshop)
-        with disk_errors(project.folder, "keeping a build"):
+        with disk_errors(project.folder, "saving a build"):
             shutil.copytree(turn.build / "bin", project.build / "bin", symlinks=True, dirs_exist_ok=True)
             shutil.copy2(turn.log, project.log)
     return seconds

@@ -281,7 +281,7 @@ def decide(
             "none of the patches named with --only can be applied",
             code="NOTHING_SELECTED",
             why="\n".join(reasons),
-            hint="patchkit list shows what is on for each GPU",
+            hint="patchkit list shows which patches are on for each GPU",
         )
     for name, why in distrusted.items():
         chosen[name] = replace(chosen[name], reason=why)

@@ -116,5 +116,5 @@ def left_out_on(
         if patch is None or row.archs != tuple(sorted(archs)) or row.patch in named:
             continue
         if digest_of_patch(patch, folder) == row.digest:
-            found[row.patch] = f"left out at {pin.name} until its files change: {row.why}"
+            found[row.patch] = f"excluded at {pin.name} until its files change: {row.why}"
     return found

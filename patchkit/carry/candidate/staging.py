@@ -29,7 +29,7 @@ def open_stage(series: SeriesDir, cache: Cache, lock: Lock) -> Iterator[SeriesDi
     An error that leaves the context names the files of the series, see :func:`name_series`. Copies left by
     killed processes are removed. Raises CacheError.
     """
-    with copied_series(series, cache, _PREFIX, "making room for the bump") as stage:
+    with copied_series(series, cache, _PREFIX, "copying the series for the bump") as stage:
         write_lock(stage.lock, lock)
         yield stage
 

@@ -180,10 +180,10 @@ def _refuse_wrong_side(
         holders = [each for each in tree.definitions if each.span.contains(_code_span(after, span))]
         if holders and not any(which in each.sides for each in holders):
             raise AnchorError(
-                f"edit '{anchor.edit.id}' is for the {which}, but '{entity.name}' is not ({arch})",
+                f"edit '{anchor.edit.id}' is for the {which}, where '{entity.name}' does not run ({arch})",
                 code="EDIT_WRONG_SIDE",
                 where=[anchor.edit.where, after.source.locate(span.start)],
-                why="its guard would be false wherever the function runs",
+                why="its guard would always be false, so it would have no effect",
                 hint=f'use side = "{"host" if which == "device" else "device"}", or another function',
             )
 

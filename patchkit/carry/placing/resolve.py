@@ -163,7 +163,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     digest = scopes.digest(entity.span) if entity is not None else ""
     if edit.digest is not None and entity is not None and edit.digest != digest:
         raise AnchorError(
-            f"edit '{edit.id}' is pinned to another version of '{entity.name}'",
+            f"edit '{edit.id}' is for another version of '{entity.name}'",
             code="ENTITY_CHANGED",
             where=[edit.where, scopes.source.locate(entity.span.start, f"'{entity.name}' begins here")],
             why=f"its 'digest' is {edit.digest[:12]}, but that of the function here is {digest[:12]}",

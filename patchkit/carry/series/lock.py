@@ -394,7 +394,7 @@ def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.patch, each.archs) for each in pin.left_out):
         each = pin.left_out[places[0]]
         yield ConfigError(
-            f"lock: '{each.patch}' is left out twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
+            f"lock: '{each.patch}' is excluded twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
             code="LOCK_BAD",
             where=[document.locate((*at, "left_out", number, "patch")) for number in places],
         )

@@ -182,7 +182,7 @@ def classify_chunk(chunk: Chunk) -> tuple[SweepRow, ...]:
         raise InternalError(
             f"no cache at {workspace.cache_root}",
             code="SWEEP_PIN_VANISHED",
-            hint="workers must see the same folders",
+            hint="every worker must be able to read this folder",
         )
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     wish = Wish(with_=chunk.with_)

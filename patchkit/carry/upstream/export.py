@@ -16,7 +16,8 @@ from patchkit.base.locks import locked
 from patchkit.carry.upstream.repository import Repository, verify_range
 
 _SUMS = "SHA256SUMS"
-_HEADER = "# Written by patchkit export, which replaces these files as long as nobody changed them.\n"
+_HEADER_START = "# Written by patchkit export"
+_HEADER = f"{_HEADER_START}, which replaces these files unless they were changed.\n"
 _LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
 _ELSEWHERE = "name a folder on another disk"
@@ -165,9 +166,10 @@ def _read_sums(directory: Path) -> dict[str, str] | None:
     if path.is_symlink() or not path.is_file():
         return None
     text = path.read_text(encoding="utf-8", errors="surrogateescape")
-    if not text.startswith(_HEADER):
+    header, _, sums = text.partition("\n")
+    if not header.startswith(_HEADER_START):  # earlier versions end the line differently
         return None
-    found = [_LINE.fullmatch(line) for line in text.removeprefix(_HEADER).splitlines()]
+    found = [_LINE.fullmatch(line) for line in sums.splitlines()]
     return {line["name"]: line["sha256"] for line in found if line} if all(found) else None
 
 

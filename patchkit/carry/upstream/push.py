@@ -121,11 +121,11 @@ def push_refs(
     )
     if replaced and not force:
         raise GitError(
-            f"{shown} has something else at {counted(len(replaced), 'ref')}; nothing was pushed",
+            f"the push would replace {counted(len(replaced), 'ref')} of {shown}; nothing was pushed",
             code="PUSH_FAILED",
             where=Location(path=shown),
             why="\n".join(str(one) for one in replaced),
-            hint="check it; --force-push replaces exactly what is listed here, and nothing newer",
+            hint="check the list; --force-push replaces exactly these commits, and no newer ones",
         )
     leases = [f"--force-with-lease={name}:{there.get(name, '')}" for name in refs]
     args = [*settings, "push", "--porcelain", "--atomic", "--no-verify", *leases, url]

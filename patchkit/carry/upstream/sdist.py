@@ -132,7 +132,7 @@ class _Meter:
         self.count += len(data)
         if self.count > self.allowed:
             raise SourceError(
-                f"{self.archive.name} unpacks to more than {self.allowed} bytes up to here",
+                f"{self.archive.name} unpacks to more than {self.allowed} bytes",
                 code="ARCHIVE_REFUSED",
                 where=Location(path=str(self.archive)),
                 why="a source tree is not that large, and does not compress that well",

@@ -146,7 +146,7 @@ def _lines(found: Estimate) -> Iterator[str]:
     yield from (_row(row) for row in found.rows)
     yield ""
     yield "attention: its share of the time. gain: the speed-up if attention took no time (Amdahl's law)."
-    yield "This is an upper bound, not a forecast. It leaves out activations, softmax, launch overhead and"
+    yield "This is an upper bound, not a forecast. It excludes activations, softmax, launch overhead and"
     yield "the inefficiency of real kernels."
     if has_measured:
         yield (

@@ -173,7 +173,7 @@ def command(
             terminal.data("\n".join(published_lines(published)))
         problems = failures(report)
         if problems:
-            terminal.write_error(ErrorGroup("the candidate does not hold", problems))
+            terminal.write_error(ErrorGroup("the candidate failed verification", problems))
     if report.nothing is not None:
         return ExitCode.NOTHING
     return ExitCode.GATE_FAILED if report.failed else ExitCode.OK
@@ -188,12 +188,12 @@ def published_lines(published: Published) -> Iterator[str]:
     decision = published.decision
     if not decision.proven:
         where = (
-            "" if published.branch.startswith(f"patchkit/{PLAIN}/") else ", or not on the hardware asked for"
+            "" if published.branch.startswith(f"patchkit/{PLAIN}/") else ", or not on the required hardware"
         )
         yield f"  UNPROVEN: {', '.join(decision.missing)} did not run{where}"
     if decision.emulated:
         names = ", ".join(name for name, _ in decision.emulated)
-        yield f"  EMULATED: {names} passed on an emulated GPU; no hardware took part"
+        yield f"  EMULATED: {names} passed on an emulated GPU, not on hardware"
     yield f"  evidence: {published.evidence_ref}"
     if published.tag is not None:
         yield f"  signed tag: {published.tag}"

@@ -492,7 +492,7 @@ def suppress(
             f"{counted(len(unused), 'suppression')} matched no finding",
             code="SUPPRESSION_UNUSED",
             where=[replace(one.where, label=f"{one.kind} in {one.kernel} at {one.place}") for one in unused],
-            why="the findings are gone, or this run does not reach that code",
+            why="the faults no longer occur, or this run does not execute that code",
             hint="delete the entries, or keep them in a separate file for the runs that need them",
         )
     return left, suppressed, wrong

@@ -57,7 +57,7 @@ def obtain_by_units(
     entry = _entry(store, key, units)
     if entry is not None:
         return entry
-    with working_folder(store.root, ".partial-run-", "keeping a run") as folder:
+    with working_folder(store.root, ".partial-run-", "saving a run") as folder:
         with _noting(units) as (variables, requested):
             run(folder, variables)
 

@@ -111,12 +111,12 @@ class RecordedRun:
             yield
         except (RecordingUnreadable, RecordingIncomplete, SupportMalformed) as error:
             aside = self.folder.with_name(f".unreadable-{self.folder.name[:16]}")
-            with disk_errors(aside, "putting an unreadable recording aside"):
+            with disk_errors(aside, "moving an unreadable recording away"):
                 shutil.rmtree(aside, ignore_errors=True)
                 self.folder.rename(aside)
             place = aside if isinstance(error, SupportMalformed) else aside / self.log.name
             error.where = (Location(path=str(place), line=error.where[0].line if error.where else None),)
-            error.hint = "run the command again to record anew; the unreadable files are kept in that folder"
+            error.hint = "run the command again to repeat it; the unreadable files are kept in that folder"
             raise
 
 

@@ -201,7 +201,7 @@ def diverge(
     """Run with flash attention and compare with ``base``.
 
     Raises:
-        PROGRAM_FAILED: it printed no divergence; the base is truncated, or the text is too short.
+        PROGRAM_FAILED: it printed no KL divergence; the base is truncated, or the text is too short.
         The errors of :func:`run_program`.
     """
     argv = [
@@ -223,7 +223,7 @@ def parse_divergence(text: str, *, where: str) -> Divergence:
         mean, worst, perplexity, base = (float(match[1]) for match in found if match is not None)
     except ValueError:
         raise ToolchainError(
-            f"{PROGRAM} printed no divergence",
+            f"{PROGRAM} printed no KL divergence",
             code="PROGRAM_FAILED",
             where=Location(path=where),
             why=f"it ends with: {text[-160:]!r}",

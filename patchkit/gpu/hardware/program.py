@@ -232,7 +232,7 @@ def run_program(
     state: dict[str, object] = {"command": command, "state": "running"}
     watched = kept.watch(argv, env or {}, place.folder) if kept and place.elsewhere is None else None
     earlier_s = None if watched is None else watched.take(out, err)
-    with disk_errors(place.folder, "keeping the output of a program"):
+    with disk_errors(place.folder, "saving the output of a program"):
         place.folder.mkdir(parents=True, exist_ok=True)
         if earlier_s is not None:
             _write(record, {"command": command, "state": "reused", "status": 0, "seconds": earlier_s})
@@ -254,7 +254,7 @@ def run_program(
             try:
                 completed = _run(name, argv, place, {**(env or {}), **more}, timeout_s, (stdout, stderr))
                 failure = None if completed.returncode in accept else _bad_end(completed, err)
-                failure = full_disk(place.folder, "keeping the output of a program") or failure
+                failure = full_disk(place.folder, "saving the output of a program") or failure
             except PatchkitError as error:
                 state |= {"state": error.code, "partial": True}
                 _write(record, state)
@@ -313,7 +313,7 @@ def _run(
 
 
 def _write(path: Path, document: object) -> None:
-    write_whole(path, json.dumps(document, indent=1) + "\n", "keeping the output of a program")
+    write_whole(path, json.dumps(document, indent=1) + "\n", "saving the output of a program")
 
 
 def _bad_end(completed: Completed, err: Path) -> PatchkitError:

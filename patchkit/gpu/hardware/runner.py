@@ -387,7 +387,7 @@ class SshRunner:
 
     def fetch(self, there: str, here: Path) -> None:
         """Copy a file from there, completely or not at all; raises as :meth:`run`, and CacheError."""
-        with disk_errors(here, "keeping the output of a program"):
+        with disk_errors(here, "saving the output of a program"):
             here.parent.mkdir(parents=True, exist_ok=True)
             partial = here.with_name(f".{here.name}.partial")
             source = f"{self.target.destination}:{there}"

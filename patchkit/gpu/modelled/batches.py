@@ -229,7 +229,7 @@ def parse_batches(lines: Iterable[str], path: str) -> tuple[dict[str, BatchRun],
                 "the log of a model's launches cannot be read",
                 where=Location(path=path, line=place),
                 why=f"{error!r} in {line[:80]!r}",
-                hint="delete that folder of the cache and run the command again to record anew",
+                hint="delete that folder of the cache and run the command again",
             ) from error
     return reader.runs, reader.numbers
 

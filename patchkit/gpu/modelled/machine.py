@@ -485,7 +485,7 @@ def _keep_time(store: Store, key: str, time: KernelTime) -> None:
     """Cache a time, or replace one that cannot be read."""
 
     def write(folder: Path) -> None:
-        write_whole(folder / _TIME, time.model_dump_json(), "keeping a modelled time")
+        write_whole(folder / _TIME, time.model_dump_json(), "saving a modelled time")
 
     if _kept_time(store, key) is None:
         write(store.obtain(key, write))
@@ -517,6 +517,6 @@ def _play(
                     code="TRACE_UNREADABLE",
                     where=Location(path=str(one.trace.parent)),
                     why=why,
-                    hint="delete that folder and run the command again to record anew",
+                    hint="delete that folder and run the command again",
                 ) from error
     return tuple(times)

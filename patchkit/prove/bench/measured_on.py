@@ -39,4 +39,4 @@ def keep_machine(
     path = folder / MACHINE_FILE
     if not path.is_file():
         found = machine_of(cache_root, runner, backend, arch, toolchain, folder.name)
-        write_whole(path, found.model_dump_json(indent=1), "keeping what was measured", ELSEWHERE)
+        write_whole(path, found.model_dump_json(indent=1), "saving measurements", ELSEWHERE)

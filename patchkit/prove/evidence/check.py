@@ -141,7 +141,7 @@ class Checker:
 
     def _possible(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for why in impossible_machine(file):
-            what = "the machine is impossible"
+            what = "the description of the machine is impossible"
             yield _error(what, source, "$.machine", code="EVIDENCE_REFUSED", why=why)
         pin = next(each for each in self.lock.pins if each.build == file.build)
         for why in impossible_day(file, pin, self.today):

@@ -103,7 +103,7 @@ class Exporter:
         pin = next((each for each in self.lock.pins if each.tree in found.arms.values()), None)
         if pin is None:
             why = (
-                "no build in it is of a pin of the lock, so there is no baseline to compare the patches with"
+                "none of its builds is a pin of the lock, so there is no baseline to compare the patches with"
             )
             hint = "measure on a pin: --upstream bNUMBER (patchkit status lists them)"
             raise not_exported(found.source, why, hint)

@@ -43,7 +43,7 @@ _NO_GPU = (
     "run it on the machine with the GPU: patchkit pick --runner ssh://HOST; without a GPU: --emulated "
     "--modelled; or try it with --backend cpu"
 )
-_DOING = "keeping the result"
+_DOING = "saving the result"
 _ELSEWHERE = "name another folder with --out"
 
 

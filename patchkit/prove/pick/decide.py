@@ -502,7 +502,7 @@ class _Pick:
         for name in dropped:
             if name in kept:
                 needed = next(iter(sorted(self._needs(name) & dropped)))
-                self._decide(name, "leave out", f"needs {needed}, which is left out")
+                self._decide(name, "leave out", f"requires {needed}, which is excluded")
         return dropped
 
     def _loss(self, name: str) -> float:
@@ -526,7 +526,7 @@ class _Pick:
         for name in kept:
             if name not in picked:
                 needed = min(self._needs(name) - set(picked))
-                self._decide(name, "unclear", f"needs {needed}, which is left out")
+                self._decide(name, "unclear", f"requires {needed}, which is excluded")
         return picked
 
     def _makeable(self, arm: Arm) -> Arm:

@@ -126,7 +126,7 @@ class BenchSource:
                 f"the model {name} changed while it was measured",
                 code="MODEL_CHANGED",
                 where=Location(path=str(path)),
-                why="the file was replaced" if now else "the file is gone",
+                why="the file was replaced" if now else "the file no longer exists",
                 hint="restore the file and run the same command to continue, or start over with --fresh",
             )
 

@@ -122,7 +122,7 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Publi
     left_out = [each.name for each in entries("anywhere") if each.name in missing and not each.plain_only]
     if left_out or (missing and not accept_not_run):
         where = " on the required hardware" if only_emulated and not left_out else ""
-        lacks = "what they need" if is_plain else "the GPU"
+        lacks = "the tools that they need" if is_plain else "the GPU"
         hint = f"run them on a machine with {lacks}, or add --accept-not-run, which publishes the branch "
         raise GateError(
             f"required gates did not run{where}: {', '.join(left_out or missing)}; nothing was published",

@@ -126,10 +126,11 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
                 with_ = opted_in(series, profiles, patches, pin.build)
                 return Request(archs=archs, upstream=pin.name, only=patches, with_=with_)
     raise GitError(
-        f"{pull.head[:12]} carries no candidate on a pin of the lock",
+        f"{pull.head[:12]} contains no candidate on a pin of the lock",
         code="GATE_FORK_WRONG",
         where=Location(path=str(pull.repository.path)),
-        why=f"pins: {', '.join(pin.name for pin in lock.pins)}; its commits have a trailer Patchkit-Id",
+        why=f"pins: {', '.join(pin.name for pin in lock.pins)}; "
+        "the commits of a candidate have a trailer Patchkit-Id",
         hint="--head must contain the candidate; a shallow clone needs the history down to the pin",
     )
 

@@ -23,7 +23,7 @@ def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
         was = old.get(pin.build)
         if was is not None and _identity(was) != _identity(pin):
             yield ConfigError(
-                f"{pin.name} is tree {pin.tree[:12]} in the head but {was.tree[:12]} before",
+                f"the tree of {pin.name} is {pin.tree[:12]} in the head, but {was.tree[:12]} in the base",
                 code="GATE_LOCK_WRONG",
                 where=pin.where or Location(path="patches/upstream.lock"),
                 why="a build of upstream has one tree and one commit; nothing was downloaded",

@@ -86,12 +86,12 @@ def look_first(request: GateRequest, reporter: Reporter) -> FirstLook:
 def _own_tests_needed(code: Sequence[str], changed: str, head: str) -> GateError:
     """Report changes of patchkit itself: the gate runs the installed patchkit and so cannot judge them."""
     return GateError(
-        f"{changed}: this gate cannot judge {'them' if len(code) > 1 else 'it'}",
+        f"this gate cannot judge the {changed}",
         code="GATE_OWN_TESTS_NEEDED",
         where=[Location(path=path) for path in code[:8]],
         why=(
-            "it runs the installed patchkit, not that of the pull request; candidates are judged as the "
-            "installed one makes them"
+            "the gate runs the installed patchkit, not the one in the pull request, and checks the "
+            "candidates that the installed one makes"
         ),
         hint=f"run {_OWN_TESTS} at {head[:12]}, then this command with --own-tests passed",
     )

@@ -376,7 +376,7 @@ def _steps(run: RunRecord) -> Iterator[Step]:
     failed = [gate.name for gate in run.gates if gate.verdict == "failed"]
     if failed:
         yield Step(
-            what=f"Leave out the patch that {' and '.join(failed)} names, then verify again",
+            what=f"Exclude the patch that {' and '.join(failed)} names, then verify again",
             command=command_line(run, "apply", "--without", "ID"),
         )
     elif run.stopped is not None:

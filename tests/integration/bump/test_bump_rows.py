@@ -258,7 +258,7 @@ def test_what_is_left_out_stays_out_at_that_pin_until_it_is_mended(river, broken
     assert bump(river, *broken, "--drop-conflicts")[0] == 9
     done = river.run("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(river.root / "empty"))
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
-    assert "demo-twin: left out at b6 until its files change: conflict" in done.stderr
+    assert "demo-twin: excluded at b6 until its files change: conflict" in done.stderr
     assert river.run("lock", "--all").returncode == 0
     assert "skipped for gfx1151: demo-twin: conflict: " in river.run("status").stdout
     # Who names it sees why; at the pin before it is in, as ever.

@@ -682,5 +682,5 @@ def test_what_no_patch_touches_is_a_stray_unless_it_is_named(fork: Small, path: 
 
 def test_a_fork_without_our_commits_is_told(fork: Small) -> None:
     request = GateRequest(repository=fork.root / "fork", base="main", head="b2")
-    with refused("GATE_FORK_WRONG", match="carries no candidate"):
+    with refused("GATE_FORK_WRONG", match="contains no candidate"):
         judge_now(request, fork.workspace())

@@ -48,5 +48,5 @@ def test_facts_that_are_for_reports_only(name: str, why: str) -> None:
 
 def test_a_fact_the_profile_does_not_state() -> None:
     assert FACTS.report("l2_mib") is None
-    with refused("FACT_MISSING", match="does not state 'l2_mib'"):
+    with refused("FACT_MISSING", match="has no fact 'l2_mib'"):
         FACTS.require("l2_mib")

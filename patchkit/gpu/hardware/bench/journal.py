@@ -33,7 +33,7 @@ from patchkit.gpu.hardware.machine_facts import MACHINE_FILE
 JOURNAL = "journal.jsonl"
 _FINISHED = "finished.jsonl"
 _LOCK = "lock"
-_DOING = "keeping what was measured"
+_DOING = "saving measurements"
 ELSEWHERE = "use another folder with --out"
 _BEGINS = b'{"kind":"begun",'  # start of the first line as pydantic writes it
 _OURS = b'{"kind":'
@@ -283,7 +283,7 @@ def _answers(entries: Sequence[L], path: Path) -> dict[Question, L]:
     for entry in entries:
         earlier = found.setdefault(entry.question, entry)
         if earlier is not entry:
-            why = f"it answers the same as line {earlier.line}: {entry.text}"
+            why = f"it repeats the measurement of line {earlier.line}: {entry.text}"
             raise journal_error(path, entry.line, why)
     return found
 

@@ -123,7 +123,7 @@ def _job(there: str, argv: Sequence[str], tag: str, timeout_s: float) -> Job:
 
 def keep_output(path: Path, data: bytes) -> None:
     """Keep the output of a call. Raises CacheError."""
-    write_whole(path, data, "keeping the output of llama-bench")
+    write_whole(path, data, "saving the output of llama-bench")
 
 
 def read_rows(text: str, kept: Path) -> tuple[BenchRow, ...]:

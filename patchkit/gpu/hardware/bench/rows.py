@@ -39,7 +39,7 @@ class Fields:
                 code="BENCH_FILE_BAD",
                 where=self.where,
                 why=f"it has: {', '.join(sorted(self.table))[:_LONGEST]!r}",
-                hint="unknown version of llama-bench; gpu/hardware/bench/rows.py reads b6628 to b11549",
+                hint="this version of llama-bench is not supported; b6628 to b11549 are",
             )
         return self.table[name]
 

@@ -113,5 +113,5 @@ def test_the_statistics_of_llama_perplexity() -> None:
     assert (found.mean, found.worst) == (0.000123, 0.012345)
     assert (found.perplexity, found.base_perplexity) == (6.812345, 6.81)
     for broken in ("", STATISTICS[:200], STATISTICS.replace("0.000123 ±", "nonsense ±")):
-        with refused("PROGRAM_FAILED", match="no divergence"):
+        with refused("PROGRAM_FAILED", match="no KL divergence"):
             parse_divergence(broken, where="x")

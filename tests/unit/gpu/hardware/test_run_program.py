@@ -114,7 +114,7 @@ def test_a_full_disk_is_not_taken_for_a_short_answer(place: RunContext) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error_of_the_disk(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     place = RunContext(folder=tmp_path / "file" / "runs", reporter=NullReporter())
-    with pytest.raises(Exception, match="keeping the output of a program failed"):
+    with pytest.raises(Exception, match="saving the output of a program failed"):
         run(place, "true")
 
 

@@ -79,7 +79,7 @@ def test_a_patch_goes_with_the_one_that_it_needs() -> None:
 
     picked, machine = _pick(members, factor)
     assert picked.picked == ()
-    assert _why(picked)["b"] == ("leave out", "needs a, which is left out")
+    assert _why(picked)["b"] == ("leave out", "requires a, which is excluded")
     assert ("b",) not in {visit.arm for visit in machine.visits}
 
 

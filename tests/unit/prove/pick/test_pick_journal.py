@@ -262,7 +262,7 @@ def _headless(lines: list[bytes]) -> None:
         (_swap, "line 4: number 2 of the measurement is expected, but this is number 3"),
         (_edit, "line 6: the line was changed: its digest is '"),
         (_twice, "line 6: number 4 of the measurement is expected, but this is number 3"),
-        (_again, "it answers the same as line {last}: stage check, round 7, small with 0001-prompts"),
+        (_again, "it repeats the measurement of line {last}: stage check, round 7, small with 0001-prompts"),
         (_gone, "line 5: number 3 of the measurement is expected, but this is number 4"),
         (_headless, "line 1: kind: Input should be 'begun'"),
         (_fewer_tests, "line 6: its tests are pp512, but earlier ones are pp512, tg128"),
