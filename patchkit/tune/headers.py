@@ -57,7 +57,7 @@ def choose_headers(toolchain: Toolchain, request: TuneRequest, record: Record | 
     here = tuple(index for index, each in enumerate(record.headers) if each.sha256 in own)
     if not here:
         raise ConfigError(
-            f"this machine has none of the headers that the table of {request.arch} was created with",
+            f"this machine has none of the rocWMMA headers that the table of {request.arch} was created with",
             code="TUNE_RECORD_BAD",
             why="patchkit's stand-in has changed since, and this machine's rocWMMA is another version",
             hint=f"tune with the stand-in: patchkit tune --arch {request.arch} --rocwmma stand-in",

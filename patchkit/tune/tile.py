@@ -167,7 +167,7 @@ def make_tile_family(
             code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=TILE_FILE),
             why=f"{len(found)} functions of that name were found",
-            hint="use a build since 2025-10-11, which have it (llama.cpp PR 16492)",
+            hint="use a build from 2025-10-11 or later (llama.cpp PR 16492)",
         )
     return TileFamily(limits=limits, kernel_file=kernel_file, rows=rows, models=models)
 

@@ -197,7 +197,7 @@ def cut_after(source: SourceText, function: str) -> bytes:
             f"{source.path} defines {function} {len(found)} times, expected once",
             code="TUNE_KERNEL_UNTUNABLE",
             where=Location(path=source.path),
-            hint="this kernel cannot be tuned in this build; list the supported builds with: patchkit show",
+            hint="use another build, for example: --upstream b11549",
         )
     return source.data[: found[0].span.end] + b"\n"
 

@@ -144,7 +144,7 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
             else:
                 results.append(_make(plan, workspace, repository))
     if errors:
-        raise ErrorGroup(f"nothing was recorded: the series cannot be applied on {', '.join(failed)}", errors)
+        raise ErrorGroup(f"nothing was recorded: the series cannot be applied to {', '.join(failed)}", errors)
     return results
 
 

@@ -150,6 +150,6 @@ def _refuse_changes(series: SeriesDir, stage: SeriesDir, before: bytes) -> None:
             f"{changed[0].name} changed while the bump was running",
             code="BUMP_SERIES_UNUSABLE",
             where=[Location(path=str(path)) for path in changed[:8]],
-            why="the results were proven for the files as they were before",
+            why="the results are proven only for the previous content",
             hint="run the bump again",
         )

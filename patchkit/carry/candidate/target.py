@@ -23,6 +23,8 @@ from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SHOWN = 3
 
+_OTHER = "the remote or the list of known builds"  # the other sources of pins
+
 
 def with_target(request: Request, workspace: Workspace) -> Request:
     """The request, with a pin found as a bump finds it if the lock does not have it yet.
@@ -66,7 +68,7 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
         moved = [name for name in pin.releases if name in other.releases]
         if other.build != pin.build and moved:
             raise ConfigError(
-                f"{moved[0]} is {other.name} in the lock, but {pin.name} here",
+                f"{moved[0]} is {other.name} in the lock, but {pin.name} in {_OTHER}",
                 code="PIN_DIFFERS",
                 where=[place for place in (other.where, pin.where) if place is not None],
                 why="a release is one commit; either its tag was moved, or one of the two is not upstream's",
@@ -77,7 +79,7 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
     both = None not in (known.commit, pin.commit)
     if known.tree != pin.tree or (both and known.commit != pin.commit):
         raise ConfigError(
-            f"{known.name} is {_spelled(known)} in the lock, but {_spelled(pin)} here",
+            f"{known.name} is {_spelled(known)} in the lock, but {_spelled(pin)} in {_OTHER}",
             code="PIN_DIFFERS",
             where=[place for place in (known.where, pin.where) if place is not None],
             why="a build has one commit and one tree, so one of the two is not upstream's",

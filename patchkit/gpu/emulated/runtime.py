@@ -337,7 +337,7 @@ def _link_error(error: ToolFailed) -> ToolchainError:
         f"the launch recorder has no stub for: {', '.join(calls)}",
         code="RECORDER_LACKS_CALLS",
         why="the backend calls these functions of HIP or hipBLAS, and each needs a stub to link",
-        hint="add them to patchkit/gpu/emulated/native, each with a row in the table of stub_calls.cpp",
+        hint="report this, or add them to patchkit/gpu/emulated/native and to the table of stub_calls.cpp",
     )
 
 

@@ -33,7 +33,7 @@ def impossible_machine(file: EvidenceFile) -> Iterator[str]:
     if machine.arch not in file.archs and machine.backend == "hip" and tuple(file.archs) != (PLAIN,):
         yield f"it is a {machine.arch}, but the builds are for {' '.join(file.archs)}"
     if machine.backend != "hip" and machine.rocm is not None:
-        yield f"{machine.backend} has no ROCm"
+        yield f"{machine.backend} does not use ROCm"
     for what, found, most in (
         ("MHz", machine.clock_mhz, _HIGHEST_MHZ),
         ("degrees C", machine.temperature_c, _HOTTEST_C),

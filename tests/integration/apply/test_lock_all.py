@@ -127,7 +127,7 @@ def test_results_of_a_gpu_without_a_profile_go(locked) -> None:
 def test_one_result_that_cannot_be_made_leaves_the_lock_alone_and_all_are_named(locked) -> None:
     before = locked.lock.read_bytes()
     edit(locked.series / "patches/0002-demo-twin/patch.toml", '"twin_b"', '"twin_c"')
-    with pytest.raises(ErrorGroup, match="cannot be applied on b1 gfx1100, b1 gfx1151") as caught:
+    with pytest.raises(ErrorGroup, match="cannot be applied to b1 gfx1100, b1 gfx1151") as caught:
         again(locked)
     assert [error.code for error in caught.value.errors] == ["ENTITY_NOT_FOUND"] * 2
     assert locked.lock.read_bytes() == before

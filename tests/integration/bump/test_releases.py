@@ -77,7 +77,7 @@ def test_a_release_whose_tag_moved_is_refused_with_both_places(river, remote):
     git(remote, "tag", "-f", "v0.5.0", "b3")
     error = json.loads(bump(river, remote, "v0.5.0", "--json", code=2))["error"]
     assert error["code"] == "PIN_DIFFERS"
-    assert "v0.5.0 is b2 in the lock, but b3 here" in error["message"]
+    assert "v0.5.0 is b2 in the lock, but b3 in the remote" in error["message"]
     assert river.state() == before
 
 

@@ -80,7 +80,7 @@ def test_headers_that_the_record_lacks_are_checked_against_the_table(toolchain, 
 
 
 def test_a_record_without_available_headers_is_stale(toolchain) -> None:
-    with refused("TUNE_RECORD_BAD", match="none of the headers"):
+    with refused("TUNE_RECORD_BAD", match="none of the rocWMMA headers"):
         choose_headers(toolchain(), REQUEST, _record(("an older stand-in", "11")))
 
 
