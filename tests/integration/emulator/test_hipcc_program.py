@@ -106,7 +106,7 @@ def test_the_page_about_faults_says_what_is_found(
     (program,) = re.findall(r"<!-- compile -->\n```cpp\n(.*?)```", page, re.DOTALL)
     commands = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)[0]
     (printed,) = re.findall(r"<!-- prints -->\n```\n(.*?)```", page, re.DOTALL)
-    (tmp_path / "sums.hip").write_text(program, "utf-8")
+    (tmp_path / "shares.hip").write_text(program, "utf-8")
     compile_it, run_it = (shlex.split(line) for line in commands.splitlines())
     path = f"{prefix.hipcc.parent}:{os.environ['PATH']}"
     subprocess.run(compile_it, cwd=tmp_path, env={"PATH": path}, check=True)
