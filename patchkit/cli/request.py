@@ -83,7 +83,7 @@ WITH = click.option(
     multiple=True,
     metavar="ID",
     shell_complete=patches,
-    help="Add an optional (opt-in) patch. May be repeated.",
+    help="Add an optional (opt-in) patch, and the patches that it requires. May be repeated.",
 )
 TRUST = click.option(
     "--trust",

@@ -89,7 +89,7 @@ def test_a_patch_asked_for_outside_its_era_is_said_on_stderr(patchkit):
     states = {patch["id"]: patch["state"] for patch in json.loads(out)["patches"]}
     assert states["wmma-tile-params"] == "skipped"
     assert states["mmvq-batch-limits"] == "apply"
-    assert "requested, but not applied: wmma-tile-params, out of era: for b6900 to b9093" in err
+    assert "requested, but not applied: wmma-tile-params, not for this build: b6900 to b9093 only" in err
     assert "mmvq-batch-limits, " not in err
 
 

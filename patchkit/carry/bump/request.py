@@ -168,8 +168,8 @@ def find_variants(
 
 
 def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile], pin: Pin) -> BumpRequest:
-    """Resolve ``--trust`` into the ``--with`` and ``--without`` that it implies on the pin."""
-    if request.trust is None:
+    """Resolve ``--trust`` and ``--with`` into every ``--with`` and ``--without`` that they imply."""
+    if request.trust is None and not request.with_:
         return request
     unknown = tuple(name for name in request.without if series.patch(name) is None)
     without = tuple(name for name in request.without if name not in unknown)

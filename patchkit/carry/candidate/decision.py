@@ -22,7 +22,15 @@ from patchkit.carry.series.fault import FaultHere, find_faults
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profiles
-from patchkit.carry.series.selection import LEFT_OUT, Selected, Terms, is_opt_in, needed_trust, terms_of
+from patchkit.carry.series.selection import (
+    LEFT_OUT,
+    UNMET,
+    Selected,
+    Terms,
+    is_opt_in,
+    needed_trust,
+    terms_of,
+)
 from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Claim, Level, admits
 from patchkit.carry.upstream.pin import SourceWanted
 
@@ -76,8 +84,9 @@ class Decision:
     """Every patch of the series, in order, with its GPUs on ``pin`` or the reason why it is not applied.
 
     In ``series`` functions are at their places on the pin. ``terms`` are by patch, one for each profile.
-    ``with_`` and ``without`` include the patches that ``with_opt_in`` and ``trust`` add or exclude.
-    ``left_out``: patches that a bump left out on this pin, with the reason.
+    ``with_`` and ``without`` include the patches that ``with_opt_in`` and ``trust`` add or exclude, and
+    ``with_`` those of ``brought``: for a patch of the wish's ``with_`` the patches that it requires and that
+    were added because of it. ``left_out``: patches that a bump left out on this pin, with the reason.
     """
 
     wish: Wish
@@ -88,6 +97,7 @@ class Decision:
     selected: tuple[Selected, ...]
     with_: tuple[str, ...]
     without: tuple[str, ...]
+    brought: Mapping[str, tuple[str, ...]]
     left_out: Mapping[str, str]
 
     @property
@@ -166,7 +176,11 @@ class Decision:
         return None
 
     def warn(self, reporter: Reporter) -> None:
-        """Warn about patches that a bump left out here, and about requested ones that are not applied."""
+        """Warn about patches that a bump left out here, and about requested ones that are not applied.
+
+        Also calls :meth:`report_brought`.
+        """
+        self.report_brought(reporter)
         for name, why in self.left_out.items():
             reporter.warn(f"{name}: {why}")
         for each in self.selected:
@@ -178,10 +192,15 @@ class Decision:
         """The profile line that would offer the patch, if its absence is the reason."""
         name = selected.patch.id
         lacking = [each for each in self.profiles if each is not NO_GPU and name not in each.patches]
-        if not selected.reason.startswith("not for") or not lacking:
+        if not lacking or not any(f"not for {each.arch}" in selected.reason for each in lacking):
             return ""
         line = f'{name} = {{ default = "opt-in", why = "...", source = "..." }}'
         return f"; to offer it, add below [patches] in {lacking[0].where.path}:\n{line}"
+
+    def report_brought(self, reporter: Reporter) -> None:
+        """Report the patches that were added because a patch named with ``--with`` requires them."""
+        for name, others in self.brought.items():
+            reporter.info(f"--with {name} also adds {', '.join(others)}, which it requires")
 
     def warn_of_faults(self, reporter: Reporter) -> None:
         """Warn about each harmful fault that no applied patch fixes."""
@@ -245,7 +264,8 @@ def decide(
     """Which patches these GPUs get on ``pin``; ``left_out``: patches that a bump left out, with the reason.
 
     In a candidate for several GPUs a patch is applied if the trust setting is enough for all GPUs that are
-    offered it. A patch whose requirement is not applied is not applied either.
+    offered it. A patch whose requirement is not applied is not applied either; requirements of a patch of
+    ``wish.with_`` are added with it.
 
     Raises UNKNOWN_PATCH, OPTIONS_CONTRADICT, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
     are several).
@@ -257,8 +277,10 @@ def decide(
         patch.id: tuple(terms_of(series, patch, each, pin.build) for each in profiles)
         for patch in series.patches
     }
-    added, distrusted = _by_trust(series, terms, pin.build, wish)
-    with_, without = (*wish.with_, *added), (*wish.without, *distrusted)
+    brought = _brought(series, terms, pin.build, wish, left_out)
+    wish_with = (*wish.with_, *(name for names in brought.values() for name in names))
+    added, distrusted = _by_trust(series, terms, pin.build, replace(wish, with_=wish_with))
+    with_, without = (*wish_with, *added), (*wish.without, *distrusted)
     for name in (*wish.only, *without, *with_):
         series.require(name)
     _refuse_contradictions(only=wish.only, without=without, with_=with_)
@@ -294,8 +316,62 @@ def decide(
         selected=tuple(chosen.values()),
         with_=with_,
         without=without,
+        brought=brought,
         left_out=left_out,
     )
+
+
+def required_by(series: Series, names: Iterable[str]) -> tuple[str, ...]:
+    """The patches that these require, directly or not, in the order of the series; without themselves."""
+    named = {*names}
+    found: set[str] = set()
+    waiting = [*named]
+    while waiting:
+        patch = series.patch(waiting.pop())
+        new = {each.patch for each in patch.requires} - found if patch is not None else set()
+        found |= new
+        waiting += new
+    return tuple(patch.id for patch in series.patches if patch.id in found - named)
+
+
+def _brought(
+    series: Series,
+    terms: Mapping[str, tuple[Terms, ...]],
+    build: int,
+    wish: Wish,
+    left_out: Mapping[str, str],
+) -> dict[str, tuple[str, ...]]:
+    """By patch of ``wish.with_``, the patches that it requires and that would not be applied without it.
+
+    Nothing is added for a patch if one of those is not available here, because it cannot be applied anyway.
+    Patches that the wish excludes are not added, so that they are reported as required.
+    """
+    trust = wish.trust or DEFAULT_TRUST
+    excluded = {*wish.without}
+    if wish.only:
+        excluded |= {patch.id for patch in series.patches} - {*wish.only}
+    found: dict[str, tuple[str, ...]] = {}
+    known = {*wish.with_}
+    for name in dict.fromkeys(() if wish.with_opt_in else wish.with_):
+        needed = required_by(series, [name])
+        patches = [patch for patch in series.patches if patch.id in (name, *needed)]
+        if not all(
+            patch.builds.covers(build)
+            and patch.id not in left_out
+            and any(each.is_offered for each in terms[patch.id])
+            for patch in patches
+        ):
+            continue
+        missing = tuple(
+            each
+            for each in needed
+            if each not in known | excluded
+            and any(one.is_offered and not admits(trust, one.needs) for one in terms[each])
+        )
+        if missing:
+            found[name] = missing
+            known |= {*missing}
+    return found
 
 
 def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
@@ -377,7 +453,7 @@ def _refusal(patch: Patch, build: int, only: Collection[str], without: Collectio
     """Why no GPU gets the patch; empty if that depends on the GPU."""
     if not patch.builds.covers(build):
         last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
-        return f"out of era: for {build_name(patch.builds.first)} to {last} ({patch.builds.why})"
+        return f"not for this build: {build_name(patch.builds.first)} to {last} only ({patch.builds.why})"
     return LEFT_OUT if patch.id in without or (only and patch.id not in only) else ""
 
 
@@ -391,7 +467,8 @@ def _targets(
         if each.default == "on" or (each.default == "opt-in" and is_named):
             targets.append(profile)
         elif each.default == "opt-in":
-            reasons.append(f"opt-in for {profile.arch} ({each.why}): add --with {patch.id}")
+            why = each.why.rstrip(".")
+            reasons.append(f"optional for {profile.arch} ({why}): add --with {patch.id}")
         elif profile is NO_GPU:
             reasons.append("it has a guard, so it is only for GPUs")
         elif patch.id in profile.patches:
@@ -435,7 +512,7 @@ def _drop_unmet(series: Series, chosen: dict[str, Selected]) -> None:
                 targets = tuple(profile for profile in current.targets if profile in needed.targets)
                 if targets != current.targets:
                     why = needed.reason or "not for the same GPUs"
-                    reason = f"requires '{requirement.patch}', which is not applied: {why}"
+                    reason = f"requires '{requirement.patch}', {UNMET}: {why}"
                     current = replace(current, targets=targets, reason=reason if not targets else "")
                     chosen[patch.id] = current
                     changed = True

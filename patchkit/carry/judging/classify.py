@@ -31,7 +31,7 @@ from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFou
 from patchkit.carry.placing.tree import UpstreamFiles, header_folders
 from patchkit.carry.placing.whereabouts import add_whereabouts
 from patchkit.carry.series.patch import Edit, Patch
-from patchkit.carry.series.selection import Selected
+from patchkit.carry.series.selection import UNMET, Selected
 
 
 def _compare_rendering(
@@ -398,7 +398,7 @@ def _not_chosen(
     The end of its build range is no proof that it is unnecessary, so what it depends on is looked up as well.
     """
     builds = selected.patch.builds
-    reason = selected.reason.removeprefix("out of era: ")
+    reason = selected.reason.removeprefix("not for this build: ")
     ended = builds.last is not None and comparison.build > builds.last
     if builds.covers(comparison.build):
         era = _era_of_requirements(comparison, selected)
@@ -440,7 +440,7 @@ def _is_elsewhere(
 
 def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
     """The required patches that are out of era, if that is what excludes this patch."""
-    if "does not apply" not in selected.reason:
+    if UNMET not in selected.reason:
         return ""
     builds = {each.patch.id: each.patch.builds for each in comparison.chosen}
     out = [each.patch for each in selected.patch.requires if not builds[each.patch].covers(comparison.build)]

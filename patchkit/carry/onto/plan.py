@@ -18,7 +18,7 @@ from patchkit.base.errors import (
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.decision import Decision, Request, Wish
+from patchkit.carry.candidate.decision import Decision, Request, Wish, required_by
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import JudgedSeries, SeriesJudge
@@ -189,6 +189,7 @@ def plan_onto(
         judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
         decision = judge.decide(pin, archs, request)
         files = judge.read(str(pin.commit))
+        decision.report_brought(workspace.reporter)
         decision.warn_of_faults(workspace.reporter)
         last, reference = _last_renderings(decision, lock, clone, judge, cache)
         judged = judge.judge(decision, files, last, is_pin=False)
@@ -278,9 +279,10 @@ def _is_guarded(selected: Selected, text: bytes) -> bool:
 def _relevant(series: Series, profiles: Sequence[ArchProfile], request: Request) -> list[Patch]:
     """Patches that these GPUs get at some build, so that the build range of each must be decided."""
     found = []
+    with_ = {*request.with_, *required_by(series, request.with_)}
     for patch in series.patches:
         choices = {terms_of(series, patch, profile, None).default for profile in profiles}
-        named = request.with_opt_in or request.trust is not None or patch.id in request.with_
+        named = request.with_opt_in or request.trust is not None or patch.id in with_
         is_wanted = "opt-in" in choices and named
         is_excluded = patch.id in request.without or (request.only and patch.id not in request.only)
         if ("on" in choices or is_wanted) and not is_excluded:

@@ -18,6 +18,7 @@ from patchkit.carry.series.trust import (
 )
 
 LEFT_OUT = "excluded on request"
+UNMET = "which is not applied"  # in the reason of a patch whose requirement is not applied
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

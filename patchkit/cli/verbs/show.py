@@ -12,6 +12,7 @@ from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import SeriesDir, arch_options
 from patchkit.base.text import near_miss
 from patchkit.base.upstreams import build_name
+from patchkit.carry.candidate.decision import required_by
 from patchkit.carry.candidate.listing import Catalogue, load_catalogue
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import ArchProfile
@@ -200,37 +201,27 @@ def _draw_trial(screen: Screen, patch: Patch, catalogue: Catalogue, series: Seri
     if not standings:
         return
     arch, state = min(standings.items(), key=lambda one: one[1] != "on")
-    needed = [*_required(patch, catalogue), patch.id]
+    needed = [*required_by(catalogue.series, [patch.id]), patch.id]
     build = catalogue.label_build(patch)
     words = ["patchkit", "apply", *arch_options([arch], series.profiles)]
     words += ["--upstream", build_name(build)] if build != catalogue.lock.default else []
     where = arch if build == catalogue.lock.default else f"{arch} on llama.cpp {build_name(build)}"
     screen.heading("How to try it")
     if state == "on":
-        without = [other.id for other in catalogue.patches if patch.id in _required(other, catalogue)]
+        all_ = catalogue.series
+        without = [each.id for each in catalogue.patches if patch.id in required_by(all_, [each.id])]
         without = [name for name in without if catalogue.default_of(name, arch) == "on"]
         screen.prose(f"It is on by default for {where}. To exclude it:", indent=2)
         screen.code("  " + shlex.join([*words, *_repeated("--without", [*without, patch.id])]))
     else:
         screen.prose(f"It is optional for {where}. To add it:", indent=2)
-        with_ = [name for name in needed if catalogue.default_of(name, arch) != "on"]
-        screen.code("  " + shlex.join([*words, *_repeated("--with", with_)]))
+        screen.code("  " + shlex.join([*words, "--with", patch.id]))
+        added = [name for name in needed[:-1] if catalogue.default_of(name, arch) != "on"]
+        if added:
+            screen.prose(f"This also adds {', '.join(added)}, which it requires.", indent=4)
     words[1] = "pick"
     screen.prose("To measure it on your machine:", indent=2)
     screen.code("  " + shlex.join([*words, *_repeated("--only", needed), "--model", "MODEL.gguf"]))
-
-
-def _required(patch: Patch, catalogue: Catalogue) -> list[str]:
-    """Return the patches that it needs, directly or not, in the order of the series."""
-    found: set[str] = set()
-    waiting = [patch]
-    while waiting:
-        for need in waiting.pop().requires:
-            other = catalogue.series.patch(need.patch)
-            if other is not None and other.id not in found:
-                found.add(other.id)
-                waiting.append(other)
-    return [each.id for each in catalogue.patches if each.id in found and each.id != patch.id]
 
 
 def _repeated(option: str, names: list[str]) -> list[str]:

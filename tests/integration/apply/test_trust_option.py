@@ -61,7 +61,7 @@ def test_evidence_changes_what_is_in_and_no_byte_of_it(world) -> None:
     claims(world, *rows, ("hardware", "loss", "cid"), ("hardware", "loss", "dan"))
     ids, told = made(world)
     assert ids == ["demo-launch-bounds"]
-    why = "opt-in for gfx1151 (measured slower by cid and dan): add --with demo-twin"
+    why = "optional for gfx1151 (measured slower by cid and dan): add --with demo-twin"
     assert told["skipped"]["demo-twin"] == why
 
 

@@ -92,7 +92,8 @@ def test_show_a_patch_to_a_person(patchkit) -> None:
 
 def test_show_names_the_patches_that_an_optional_one_needs(patchkit) -> None:
     _, out, _ = patchkit("show", "fuse-norm-q8-1")
-    assert "patchkit apply --arch gfx1151 --with reuse-q8-1-activations --with fuse-norm-q8-1\n" in out
+    assert "patchkit apply --arch gfx1151 --with fuse-norm-q8-1\n" in out
+    assert "This also adds reuse-q8-1-activations, which it requires." in out
     assert "no one has measured this patch on a GPU" in out
 
 

@@ -77,6 +77,35 @@ def test_what_is_named_beside_a_trust_counts(choose) -> None:
     assert more.ids == ("fattn-tile-config", "mmq-batch-limits")
 
 
+NORM, ADD = ("reuse-q8-1-activations", "fuse-norm-q8-1"), "fuse-add-rms-norm"
+
+
+@pytest.mark.parametrize("trust", [None, "measured", "modelled"])
+def test_with_adds_the_patches_that_a_patch_requires(choose, trust) -> None:
+    """Required patches are added directly and indirectly, and reported unless the trust adds them anyway."""
+    decision = choose(11549, "gfx1151", with_=(ADD,), trust=trust)
+    assert {*NORM, ADD} <= {*decision.ids}
+    assert decision.brought == ({} if trust == "modelled" else {ADD: NORM})
+    named = choose(11549, "gfx1151", with_=(ADD, NORM[1]), trust=trust)
+    assert named.ids == decision.ids
+
+
+def test_an_excluded_requirement_is_not_added_by_with(choose) -> None:
+    for name in NORM:
+        with refused("PATCH_PAIR_SPLIT", match=f"requires '{name}', which the request excludes"):
+            choose(11549, "gfx1151", with_=(ADD,), without=(name,))
+    with refused("PATCH_PAIR_SPLIT", match="which the request excludes"):
+        choose(11549, "gfx1151", with_=(ADD,), only=(ADD, NORM[1]))
+    every = (*NORM, ADD)
+    assert choose(11549, "gfx1151", with_=(ADD,), only=every).ids == every
+
+
+def test_with_adds_nothing_for_a_patch_that_is_not_for_the_build(choose) -> None:
+    decision = choose(10068, "gfx1151", with_=(ADD,))
+    assert decision.brought == {}
+    assert decision.ids == choose(10068, "gfx1151").ids
+
+
 def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     more = choose(11549, "gfx1201").more_trust
     assert more is not None
