@@ -35,7 +35,7 @@ def make_reporter(*, verbose: bool, quiet: bool, color: ColorChoice) -> Reporter
 
 
 class LineReporter:
-    """Writes a line per event, for logs and pipes; progress is a line per quarter or minute."""
+    """Writes a line per event, for logs and pipes; progress is a line per minute."""
 
     def __init__(self, *, verbose: bool) -> None:
         self._verbose = verbose
@@ -66,19 +66,15 @@ class LineReporter:
 
     @contextmanager
     def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        """Show a line at each quarter of a known total, and after a minute without one."""
-        quarter_shown, last = 0, time.monotonic()
+        """Show a line after each minute of work with a known total; shorter work shows none."""
+        last = time.monotonic()
 
         def advance(done: int, total: int | None = None) -> None:
-            nonlocal quarter_shown, last
-            if not total:
-                return
-            quarter, now = min(4 * done // total, 4), time.monotonic()
-            if quarter > quarter_shown or now - last >= _SILENCE_S:
+            nonlocal last
+            now = time.monotonic()
+            if total and now - last >= _SILENCE_S:
                 last = now
-                percent = 25 * quarter if quarter > quarter_shown else 100 * done // total
-                quarter_shown = quarter
-                self._line(f"  {text}: {percent} % of {_amount(total, unit)}")
+                self._line(f"  {text}: {100 * done // total} % of {_amount(total, unit)}")
 
         yield advance
 

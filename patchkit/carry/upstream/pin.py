@@ -163,7 +163,10 @@ def _from_git(task: _Task, source: GitSource, answer_s: float) -> str:
 
 def _from_sdist(task: _Task, source: SdistSource) -> str:
     name = f"{source.package} {source.version}"
-    task.reporter.step(f"getting {task.pin.title} from the sdist of {name}")
+    task.reporter.step(
+        f"getting llama.cpp's files for {task.pin.title} from the source package {name}, "
+        "checked against the lock's tree hash"
+    )
     # Imported here: importing pypi_simple takes a quarter of a second and is only needed for a cold cache.
     from patchkit.carry.upstream.sdist import fetch_sdist, read_archive  # noqa: PLC0415
 
@@ -181,7 +184,7 @@ def _from_sdist(task: _Task, source: SdistSource) -> str:
             else:
                 stream.put_file(member.path, member.mode, member.data)
         imported = stream.finish()[0]
-    commit = _accept(task, imported.tree, f"the sdist of {name}")
+    commit = _accept(task, imported.tree, f"the source package {name}")
     with disk_errors(archive, "cleaning up the download"):
         archive.unlink(missing_ok=True)
     return commit

@@ -240,7 +240,8 @@ def _draw(
         screen.code(f"base {candidate.base}", f"tree {applied.tree} ({applied.lock_state})")
         screen.code(f"in   {repository}")
     _draw_source(screen, applied)
-    screen.heading("Build it" if applied.checkout else "Build it, in the folder above that clone")
+    needs = "" if candidate.archs == (PLAIN,) else " (needs ROCm)"
+    screen.heading(f"Build it{needs}{'' if applied.checkout else ', in the folder above that clone'}")
     screen.code(shlex.join(applied.cmake), build_command(applied.cmake))
     screen.heading("Check it (the patches are placed and parsed, but not compiled or run yet)")
     options = arch_options(candidate.archs, series.profiles)
@@ -260,10 +261,12 @@ def _draw_source(screen: Screen, applied: ApplyReport) -> None:
         screen.heading("The sources are in")
         screen.code(str(applied.checkout))
     elif handover is not None:
-        screen.heading("Get it: run this again with --checkout DIR, or in your clone of llama.cpp")
+        screen.heading("Get it: add --checkout DIR to this command, or run in your clone of llama.cpp:")
         if handover.kind == "am":
             screen.code(
-                f"git switch -c {_own_branch(applied)} {applied.decision.pin.name}", *handover.commands
+                "git fetch --tags",
+                f"git switch -c {_own_branch(applied)} {applied.decision.pin.name}",
+                *handover.commands,
             )
         else:
             screen.code(*handover.commands, f"git switch -c {_own_branch(applied)} FETCH_HEAD")
