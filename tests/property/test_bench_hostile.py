@@ -33,11 +33,8 @@ _ROWS = [json.loads(line) for line in _TEXT.splitlines()]
 _EXAMPLES = 40  # each makes tables with intervals; longer searches are in docs/records/bench.md
 _HOSTILE = sorted((_RECORDED / "hostile").iterdir())
 # What may come of a file that is none, or of two that have nothing in common.
-_CODES = {
-    "BENCH_FILE_BAD",
-    "BENCH_FILES_INCOMPARABLE",
-}
-_WITH_A_LINE = {"BENCH_FILE_BAD"}
+_CODES = {"BENCH_FILE_BAD", "BENCH_FILES_INCOMPARABLE"}
+_ABOUT_THE_FILE = ("contains no results", "not UTF-8", "is larger", "is too large")  # these have no line
 _PIECES = [b"\0", b"\n", b"\r\n", b"\xff", b"[" * 3000, b"9" * 5000, b"NaN", b"}", b'"', b"-1e999"]
 
 
@@ -57,7 +54,7 @@ def _compared(path: Path, across: Sequence[str] = ()) -> str | None:
     assert error.code in _CODES
     assert error.where
     assert error.hint
-    if error.code in _WITH_A_LINE:
+    if error.code == "BENCH_FILE_BAD" and not any(text in str(error) for text in _ABOUT_THE_FILE):
         (where,) = error.where
         assert where.path == str(path)
         assert where.line is not None

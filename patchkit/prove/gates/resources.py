@@ -257,11 +257,14 @@ _VGPRS, _LDS_BYTES = 256, 65536  # what a wave addresses and a block gets: the s
 
 
 def _change(row: KernelRow) -> float:
-    """How much the use of registers and LDS changed, as parts of what a kernel can have; new: all of it."""
-    sides = [side for side in (row.was, row.now) if side is not None]
-    if len(sides) == 1:
-        return sides[0].vgprs / _VGPRS + sides[0].lds_bytes / _LDS_BYTES
-    was, now = sides
+    """The change in registers and LDS, as a share of what a kernel can have; a new kernel counts fully."""
+    if row.was is None or row.now is None:
+        return sum(
+            side.vgprs / _VGPRS + side.lds_bytes / _LDS_BYTES
+            for side in (row.was, row.now)
+            if side is not None  # hostile evidence may have neither
+        )
+    was, now = row.was, row.now
     return abs(now.vgprs - was.vgprs) / _VGPRS + abs(now.lds_bytes - was.lds_bytes) / _LDS_BYTES
 
 

@@ -215,8 +215,8 @@ def test_plan_shows_the_rendered_text_on_request(finished_world):
     assert "    | (cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) ? 128 : 64" in lines
     # What told each place, and where that stands.
     patch = finished_world.series / "patches" / "0001-demo-launch-bounds" / "patch.toml"
-    by = next(line for line in lines if line.startswith("    by { "))
-    selector, place = by.removeprefix("    by ").split(" in ", 1)
+    by = next(line for line in lines if line.startswith("    selected by { "))
+    selector, place = by.removeprefix("    selected by ").split(" in ", 1)
     number = int(place.removeprefix(f"{patch}:").partition(":")[0])
     assert patch.read_text().splitlines()[number - 1].startswith("id = ")
     assert f"at = {selector}" in patch.read_text()

@@ -93,6 +93,6 @@ def test_what_was_accepted_is_told_when_the_candidate_is_verified(faulty):
     run(faulty, "apply", "--without", "demo-twin", "--accept-fault", "twin-scale")
     asked = ("--gate", "anchors", "--without", "demo-twin")
     done = faulty.run("verify", "--arch", "gfx1151", *asked)
-    assert "known fault of the build: twin-scale on gfx1151 (wrong results)" in done.stdout
+    assert "Known fault of this build: twin-scale on gfx1151 (wrong results)" in done.stdout
     told = faulty.run("verify", "--arch", "gfx1151", *asked, "--json")
     assert json.loads(told.stdout)["known_faults"][0].startswith("twin-scale on gfx1151")

@@ -27,7 +27,7 @@ def test_the_only_candidate_is_meant(patchkit, tmp_path) -> None:
     for argv in (("verify", "--no-gpu", "--gate", "anchors"), ("diff",), ("export", str(tmp_path / "out"))):
         code, out, err = patchkit(*argv)
         assert code == 0, err
-        assert "using the only candidate, for gfx1100 gfx1151" in err
+        assert "using the only candidate: gfx1100 gfx1151" in err
         assert "gfx1151" in out
 
 

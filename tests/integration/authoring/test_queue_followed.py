@@ -70,7 +70,7 @@ def test_import_tells_commands_that_work_and_what_recording_asks_for(carried: Ca
     for line in told[at : at + 2]:
         carried.run(*line.removeprefix("next:").split()[1:], code=0)
     (last,) = told[at + 2 :]
-    assert last.endswith("publish ask 3 patch.toml for why, links, without, expected first; bump does not")
+    assert last.endswith("need why, links, without, expected in 3 patch.toml first; bump does not")
     assert "PATCH_BAD" in carried.run("lock", code=2).stderr
     for path in (carried.folder / "patches").glob("*/patch.toml"):
         path.write_text(MORE + path.read_text())

@@ -436,7 +436,7 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     before = listed.snapshot()
     shown = listed.run(*words, "--resolve")
     # What it wrote stays, and the last words say so.
-    assert "BLOCKED: lock and branches are as they were; the new edits of list stay" in shown.stdout
+    assert "BLOCKED: lock and branches are unchanged; the new edits of list are kept" in shown.stdout
     assert "wrote new edits of list" in shown.stderr
     for path, data in before.items():
         Path(path).write_bytes(data)

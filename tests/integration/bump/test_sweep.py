@@ -96,7 +96,7 @@ def test_a_cluster_gives_the_same_matrix(river, pins):
 
 
 def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pins, capsys, monkeypatch):
-    monkeypatch.setattr("patchkit.toolchain.hip.places", lambda _: [])
+    monkeypatch.setattr("patchkit.toolchain.hip.rocm_locations", lambda _: [])
     argv = river.words(
         "sweep", "--arch", "gfx1151", "--corpus", str(pins), "--jobs", "1", "--gates", "--json"
     )
@@ -106,7 +106,7 @@ def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pin
 
 
 def test_gates_on_pins_without_a_patch_prove_nothing_and_need_no_compiler(river, pins, capsys, monkeypatch):
-    monkeypatch.setattr("patchkit.toolchain.hip.places", lambda _: [])
+    monkeypatch.setattr("patchkit.toolchain.hip.rocm_locations", lambda _: [])
     argv = river.words("sweep", "--arch", "gfx1030", "--corpus", str(pins), "--jobs", "1", "--gates")
     assert main(argv) == ExitCode.NOTHING
     lines = capsys.readouterr().out.splitlines()

@@ -51,7 +51,7 @@ def test_there_must_be_a_candidate_and_a_compiler(
     code, _, err = patchkit("verify", "--no-gpu", *SEED, cache=pin_cache)
     assert code == ExitCode.GIT
     assert "patchkit apply --arch gfx1151" in err
-    monkeypatch.setattr("patchkit.toolchain.hip.places", lambda _: [])
+    monkeypatch.setattr("patchkit.toolchain.hip.rocm_locations", lambda _: [])
     code, _, err = patchkit("verify", "--no-gpu", *SEED, cache=candidate_cache)
     assert code == ExitCode.TOOLCHAIN
     assert "patchkit sdk install" in err

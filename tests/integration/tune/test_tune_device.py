@@ -211,7 +211,8 @@ def test_a_race_that_broke_off_goes_on_where_it_was(tune, builds, tmp_path) -> N
 
 
 @pytest.mark.parametrize(
-    ("names", "why"), [({"128-8": 1.0}, "upstream"), ({"upstream": 1.0, "17-3": 1.0}, "named like")]
+    ("names", "why"),
+    [({"128-8": 1.0}, "upstream"), ({"upstream": 1.0, "17-3": 1.0}, "has the name of an eligible setting")],
 )
 def test_builds_that_are_missing_are_an_error(tune, builds, names, why) -> None:
     builds(names)
