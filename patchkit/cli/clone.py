@@ -45,7 +45,6 @@ def make_onto(
             "--upstream and --onto cannot be combined",
             code="OPTIONS_CONTRADICT",
             why="--upstream selects a build of the lock file, --onto a commit of your clone",
-            hint="omit one of them",
         )
     directory = repo or FOLDER.convert(".", None, None)
     return Onto(revision=revision or "HEAD", directory=directory, as_build=build)

@@ -63,14 +63,12 @@ class HardwareChoice:
                 "--no-gpu cannot be combined with --backend, --emulated, --model or --runner",
                 code="OPTIONS_CONTRADICT",
                 why="--no-gpu skips every gate that needs a device; the others select one",
-                hint="omit one of them",
             )
         if self.emulated and (self.backend or self.runner):
             raise UsageError(
                 "--emulated cannot be combined with --backend or --runner",
                 code="OPTIONS_CONTRADICT",
                 why="--emulated uses the emulated GPU on this machine; the others select another device",
-                hint="omit one of them",
             )
         if self.scheduler and (self.backend or self.runner):
             raise UsageError(
@@ -78,7 +76,6 @@ class HardwareChoice:
                 code="OPTIONS_CONTRADICT",
                 why="--scheduler distributes compilers and the emulated GPU; the others select "
                 "another device",
-                hint="omit one of them",
             )
         if self.text and not self.model:
             raise UsageError(

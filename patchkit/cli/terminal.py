@@ -78,7 +78,6 @@ def system_refusal(error: OSError) -> CacheError | UsageError | None:
             code="DISK_REFUSED",
             where=where,
             why=error.strerror,
-            hint="use a shorter path",
         )
     if error.errno in _LIMITS:
         return CacheError(

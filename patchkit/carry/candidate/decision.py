@@ -388,7 +388,6 @@ def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
             f"--trust {wish.trust} and {conflict[0]} contradict each other",
             code="OPTIONS_CONTRADICT",
             why=conflict[1],
-            hint="drop one of them",
         )
 
 
@@ -438,7 +437,6 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
                 raise UsageError(
                     f"{option} {name} and --without {name} contradict each other",
                     code="OPTIONS_CONTRADICT",
-                    hint="drop one of them",
                 )
     for name in with_ if only else ():
         if name not in only:

@@ -186,7 +186,6 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
         raise UsageError(
             "--dry-run cannot be combined with --squash: it reports on each change of a queue",
             code="IMPORT_OPTIONS",
-            hint="use only one of them",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
     if commits:
@@ -237,7 +236,7 @@ def _refuse_options(request: QueueRequest, why: str, *, plain_guard: bool) -> No
         "several files": request.sources[1:],
     }
     for option in (name for name, value in given.items() if value):
-        raise UsageError(f"{option} {why}", code="IMPORT_OPTIONS", hint="run without it")
+        raise UsageError(f"{option} {why}", code="IMPORT_OPTIONS")
     _refuse_paths(request)
 
 

@@ -278,7 +278,6 @@ def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
             f"'{alias.name}' is already used in {scopes.source.path}",
             code="ALIAS_UNUSABLE",
             where=[alias.where, scopes.source.locate(taken.span.start)],
-            hint="choose another alias name",
         )
 
 

@@ -59,7 +59,6 @@ def check_new_files(
                 code="NEW_FILE_BAD",
                 where=[with_line(source, source.locate(stray.span.start)), where[source.path]],
                 why="it would change which parts of the including file are compiled",
-                hint="correct the template",
             )
             continue
         fault = _first_fault(scopes, passes, where[source.path], warnings if is_plain else None)
@@ -90,7 +89,6 @@ def _first_fault(
                 where=[with_line(source, place), file],
                 why="a new file must parse on its own, so it has to include what it uses"
                 + (f"; no parsed file declares '{doubt}'" if doubt is not None else ""),
-                hint="correct the template",
             )
     return None
 

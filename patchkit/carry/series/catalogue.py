@@ -212,7 +212,6 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 f"two [[watch]] tables for the same remote and branch {watch.branch}",
                 code="FAULT_BAD",
                 where=watch.where,
-                hint="remove one of them",
             )
 
 
@@ -237,7 +236,6 @@ def _check_faults(series: Series) -> Iterator[ConfigError]:
                 f"two faults have the id {fault.id}",
                 code="FAULT_BAD",
                 where=fault.where,
-                hint="rename one of them",
             )
         if fault.patch is not None and fault.patch not in known:
             yield ConfigError(
@@ -267,9 +265,7 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     count = Counter(name for name, _ in named)
     for name, where in named:
         if count[name] > 1:
-            yield ConfigError(
-                f"'{name}' occurs twice", code="PATCH_BAD", where=where, hint="rename one of them"
-            )
+            yield ConfigError(f"'{name}' occurs twice", code="PATCH_BAD", where=where)
     for edit in patch.edits:
         if edit.alias is not None and edit.alias not in aliases:
             yield ConfigError(
@@ -311,9 +307,7 @@ def _check_files(patch: Patch) -> Iterator[ConfigError]:
     twice = Counter(mode.path for mode in patch.modes)
     for mode in patch.modes:
         if twice[mode.path] > 1:
-            yield ConfigError(
-                f"'{mode.path}' has two modes", code="PATCH_BAD", where=mode.where, hint="keep one"
-            )
+            yield ConfigError(f"'{mode.path}' has two modes", code="PATCH_BAD", where=mode.where)
 
 
 def _fates(patch: Patch) -> Iterator[tuple[str, str, Location]]:

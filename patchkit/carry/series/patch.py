@@ -64,7 +64,6 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
                 code="PATCH_BAD",
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit may have several lines",
-                hint="remove it",
             )
         elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
             yield ConfigError(

@@ -220,7 +220,6 @@ def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]
             f"--arch {PLAIN} and --arch {gpus[0]} contradict each other",
             code="ARCH_PLAIN_ALONE",
             why=f"{PLAIN} selects only the patches for every build; a candidate for a GPU includes them",
-            hint="drop one of them",
         )
     return tuple(load_profile(folder, arch) for arch in named)
 
@@ -244,5 +243,4 @@ def _check_tuning(profile: ArchProfile) -> None:
                 f"two tuned rows for {' '.join(str(part) for part in variant)}",
                 code="PROFILE_BAD",
                 where=(where, first),
-                hint="keep one of them",
             )

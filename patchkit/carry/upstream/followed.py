@@ -257,7 +257,6 @@ def limited(where: str) -> Callable[[bytes], None]:
                     f"{redacted(where)} sends more than {MAX_MIB} MiB or {_MAX_OBJECTS} objects",
                     code="FOLLOW_TOO_LARGE",
                     why="the history of llama.cpp is not that large",
-                    hint="check the URL",
                 )
 
     return on_text

@@ -156,7 +156,6 @@ def _as_picked(settings: Settings, given: ApplyOptions, path: Path) -> tuple[App
             "--picked cannot be combined with other options that select patches",
             code="OPTIONS_CONTRADICT",
             why=f"also given: {', '.join(named)}",
-            hint="omit one of them",
         )
     picked = load_picked(path)
     archs = wanted.archs or picked.archs

@@ -104,7 +104,6 @@ def _export(
             "--from cannot be combined with options that select a candidate",
             code="OPTIONS_CONTRADICT",
             why="the folder records which builds were measured, and on which GPU",
-            hint="omit one of them",
         )
     if out is not None:
         check_output(out, "writing the evidence file")

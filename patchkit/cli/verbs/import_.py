@@ -114,7 +114,7 @@ def command(
         _update(settings, update, force=force, others={**given, **wanted, "id": name})
         return ExitCode.OK
     if force:
-        raise UsageError("--force requires --update", code="USAGE_VALUE", hint="omit --force")
+        raise UsageError("--force requires --update", code="USAGE_VALUE")
     workspace = settings.workspace()
     given["guards"] = require_guards(given["guards"], workspace)
     request = QueueRequest(wanted=PatchOptions(guard=given["guards"][0], **wanted, id=name), **given)

@@ -69,7 +69,6 @@ def command(
             f"--plain cannot be combined with --arch {archs[0]}",
             code="OPTIONS_CONTRADICT",
             why="a plain series has no GPUs; each of its patches is for every build",
-            hint="omit one of them",
         )
     if upstream_url is not None and not is_plain:
         raise UsageError(

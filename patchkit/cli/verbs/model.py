@@ -370,9 +370,7 @@ def _recorders(
 
 def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
     if gguf is not None and shape is not None:
-        raise UsageError(
-            "--gguf cannot be combined with --shape", code="USAGE_SYNTAX", hint="omit one of them"
-        )
+        raise UsageError("--gguf cannot be combined with --shape", code="USAGE_SYNTAX")
     if gguf is not None:
         return shape_of_header(load_gguf_parts(gguf), gguf)
     if shape is None:

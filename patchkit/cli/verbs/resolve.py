@@ -114,9 +114,7 @@ def command(
 def _refuse_mixed(given: dict[str, bool]) -> None:
     named = [name for name, is_given in given.items() if is_given]
     if len(named) > 1:
-        raise UsageError(
-            f"{' and '.join(named)} cannot be combined", code="USAGE_VALUE", hint="use one of them"
-        )
+        raise UsageError(f"{' and '.join(named)} cannot be combined", code="USAGE_VALUE")
 
 
 def _open(found: Conflicted, editor: str | None) -> None:

@@ -101,7 +101,6 @@ def command(
         raise UsageError(
             "--corpus cannot be combined with --from, --to or --upstream-url",
             code="OPTIONS_CONTRADICT",
-            hint="omit one of them",
         )
     if remote:
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)

@@ -64,7 +64,7 @@ def command(
     With --onto, works on a commit of your own clone, which is only read.
     """
     if watch and settings.json:
-        raise UsageError("--watch cannot be combined with --json", code="USAGE_SYNTAX", hint="omit --watch")
+        raise UsageError("--watch cannot be combined with --json", code="USAGE_SYNTAX")
     workspace = settings.workspace()
     onto = given.clone()
     request = replace(given.request(workspace), unlocked=True)

@@ -151,7 +151,6 @@ def command(
             f"--exhaustive cannot be combined with --{others[0]}",
             code="USAGE_SYNTAX",
             why=f"--exhaustive selects settings for the timing model, which --{others[0]} does not use",
-            hint="omit one of them",
         )
     if not find_kernel(options["kernel"]).tunable:
         return _batch_limits(settings, write=write, builds=builds, options=options)

@@ -268,7 +268,6 @@ def _models(paths: tuple[Path, ...]) -> dict[str, Path]:
                 f"the file name of a model is not UTF-8: {path.name!r}",
                 code="GGUF_BAD",
                 why="the journal and picked.toml identify models by name",
-                hint="rename the file",
             )
         head_size_of(path)
         name = path.name.removesuffix(".gguf")
@@ -308,7 +307,6 @@ def _read(models: Mapping[str, Path]) -> tuple[dict[str, FileStamp], dict[str, s
                 code="OPTIONS_CONTRADICT",
                 where=[Location(path=str(models[same])), Location(path=str(path))],
                 why="one is a copy of or a link to the other, and would count twice",
-                hint="pass only one of them",
             )
         hashes[name] = found
     return stamps, hashes

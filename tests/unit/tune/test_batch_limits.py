@@ -121,4 +121,3 @@ def test_what_is_not_timed_is_not_timed_exhaustively(capsys, other) -> None:
     assert main(["tune", "--arch", "gfx1151", "--exhaustive", *other]) == 2
     told = capsys.readouterr().err
     assert f"--exhaustive cannot be combined with {other[0]}" in told
-    assert "omit one of them" in told
