@@ -63,7 +63,7 @@ def refuse_changed(recorded: Result, result: Result, changed: Sequence[str]) -> 
         f"{counted(len(changed), 'file')} changed since the lock was written",
         code="LOCK_INPUTS_CHANGED",
         where=[Location(path=name, label=difference(name, result.inputs, then)) for name in changed[:_SHOWN]],
-        why="the lock records the bytes of the candidate, and these files give different ones",
+        why="they give another candidate than the one that the lock records",
         hint="record them: patchkit lock --all; or apply anyway, with a trailer in the commits: --unlocked",
     )
 

@@ -78,7 +78,6 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
                 code="PATCH_BAD",
                 where=document.locate(path),
                 why="git am would read that line as a header or as the start of the diff",
-                hint="begin with another word",
             )
 
 

@@ -46,7 +46,9 @@ def command(settings: Settings, arch: str | None, upstream: str | None) -> None:
     if arch is None:
         if upstream is not None:
             raise UsageError(
-                "--upstream requires --arch", code="USAGE_SYNTAX", hint="patchkit list --arch GFX"
+                "--upstream requires --arch",
+                code="USAGE_SYNTAX",
+                hint="patchkit list --arch GFX --upstream BUILD",
             )
         settings.show_screen(_document(catalogue), lambda screen: _draw(screen, catalogue))
         return

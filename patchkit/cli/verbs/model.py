@@ -307,7 +307,6 @@ def _case(of: Mapping[str, Any]) -> Timed:
         raise UsageError(
             f"--used {of['used']} is more than --experts {of['experts']}",
             code="USAGE_SYNTAX",
-            hint="use at most as many experts as there are",
         )
     if is_matrix and of["head_size"] is None:
         return matrix_case(

@@ -174,9 +174,7 @@ def command(
         check_output(plot, "writing the chart")
     wanted = parse_tests(tests)
     if len(set(models)) != len(models):
-        raise UsageError(
-            "the same model was given twice", code="OPTIONS_CONTRADICT", hint="give each --model once"
-        )
+        raise UsageError("the same model was given twice", code="OPTIONS_CONTRADICT")
     onto = given.clone()
     workspace = settings.workspace()
     patches = given.request(workspace)

@@ -49,7 +49,6 @@ class PublishChoice(NamedTuple):
                 raise UsageError(
                     f"{', '.join(given)} requires --publish",
                     code="OPTIONS_CONTRADICT",
-                    hint="add --publish",
                 )
             return None
         if choice.onto is not None:

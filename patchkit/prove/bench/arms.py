@@ -73,7 +73,7 @@ def _check_rocwmma(subject: Subject) -> None:
     lacking = [arch for arch in subject.archs if not _is_real(subject, arch)]
     if lacking:
         raise ToolchainError(
-            f"no rocWMMA for {' and '.join(lacking)} found, which measuring requires",
+            f"measuring requires rocWMMA, but none was found for {' and '.join(lacking)}",
             code="ROCWMMA_MISSING",
             where=Location(path=str(toolchain.root)),
             why="patchkit's stand-in header is for compiling and counting resources, not for measuring speed",

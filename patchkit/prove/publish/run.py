@@ -99,7 +99,7 @@ def check_request(request: PublishRequest) -> None:
             raise PushRemoteBad(
                 f"'{redacted(request.push)}' is not a remote to push to",
                 why=error.why,
-                hint="a path, host:path or a URL",
+                hint="use a path, host:path or a URL",
             ) from error
 
 

@@ -73,7 +73,7 @@ def find_evidence(
         raise UsageError(
             f"'{where}' is neither a folder nor the branch of a candidate",
             code="EVIDENCE_MISSING",
-            hint="name a folder of evidence or the branch of a candidate; patchkit status lists them",
+            hint="patchkit status lists the candidates",
         )
     if branch is not None:
         repository, candidate = named_candidate(workspace, branch[0])

@@ -92,7 +92,7 @@ def obtain_compiler(
     what = "the compiler"
     if not numbers:
         raise ToolchainError(
-            "no usable clang is installed, and the machine's suites have none",
+            "no usable clang is installed, and the apt suites of this machine have none",
             code="SDK_PACKAGES_UNAVAILABLE",
             why="; ".join(rejections) or None,
             hint="install clang, lld and llvm of the same version, or add a suite that has them",
