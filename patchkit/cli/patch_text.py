@@ -18,7 +18,7 @@ ROLES = {"on": "good", "opt-in": "caution", "off": "muted"}
 STATES = {"on": "on", "opt-in": "optional", "off": "not for it"}
 
 _NAMED = 3  # patches or people that are named in a sentence; more are counted
-_GAIN_LENGTH = 170  # characters of a gain in a list; `show ID` has all of it
+_GAIN_LENGTH = 210  # characters of a gain in a list; `show ID` has all of it
 
 
 def add_titles(screen: Screen, titles: Iterable[tuple[str, str]], *, optional: Collection[str] = ()) -> None:
@@ -38,21 +38,39 @@ def included_text(optional: Sequence[str]) -> str:
 
 def describe_level(standing: Assessment) -> str:
     """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
+    return _evidence(standing) + _against(standing)
+
+
+def describe_gain(patch: Patch, terms: Terms, *, shows_level: bool = True) -> str:
+    """Return the evidence for a patch, its gain, and the evidence against it; empty if nothing is known."""
+    standing = terms.assessment
+    gain = gain_text(patch, terms)
+    if not shows_level:
+        return gain
+    return ": ".join(filter(None, [_evidence(standing), gain])) + _against(standing)
+
+
+def _evidence(standing: Assessment) -> str:
     if standing.loses:
         return f"slower, measured by {_names(standing.losses)}"
-    against = f"; slower for {_names(standing.losses)}" if standing.losses else ""
     if standing.level in ("measured", "published"):
         similar = {*standing.indirect} == {*standing.gains}
-        what = "a similar change measured" if similar else "measured"
-        doubt = "; the timing model predicts a loss" if standing.model == "disagrees" else ""
-        return f"{what} by {_names(standing.gains)}{doubt}{against}"
+        return f"{'a similar change measured' if similar else 'measured'} by {_names(standing.gains)}"
     if standing.level == "modelled":
-        return f"modelled, not measured{against}"
+        return "modelled, not measured"
     if standing.level == "faults":
-        return f"fixes a fault, speed not measured{against}"
-    if standing.model == "disagrees":
-        return f"not measured; the timing model predicts a loss{against}"
-    return f"no gain measured on this GPU and build{against}"
+        return "fixes a fault, speed not measured"
+    return "not measured" if standing.model == "disagrees" else "no gain known on this GPU and build"
+
+
+def _against(standing: Assessment) -> str:
+    """Return the timing model's and other people's results that contradict a gain."""
+    against = ""
+    if standing.model == "disagrees" and not standing.loses:
+        against = "; the timing model predicts a loss"
+    return against + (
+        f"; slower for {_names(standing.losses)}" if standing.losses and not standing.loses else ""
+    )
 
 
 def _names(sources: Sequence[str]) -> str:
@@ -61,14 +79,24 @@ def _names(sources: Sequence[str]) -> str:
 
 
 def gain_text(patch: Patch, terms: Terms) -> str:
-    """Return the gain to expect, shortened to a few clauses; empty if nothing is known."""
-    claims = [claim for claim in terms.assessment.claims if claim.says in ("gain", "mends")]
-    text = patch.expected.effect or next((claim.figure for claim in claims), "")
+    """Return the gain to expect, shortened to whole clauses; empty if nothing is known.
+
+    Without a gain on this build, the reason comes from a claim about this build, if there is one.
+    """
+    standing = terms.assessment
+    figures = [claim.figure for claim in standing.claims if claim.says in ("gain", "mends")]
+    text = patch.expected.effect or next(iter(figures), "")
+    if standing.level is None and not figures:
+        text = next((claim.figure for claim in standing.claims if claim.says == "same"), text)
     text = " ".join(text.split())
-    if len(text) <= _GAIN_LENGTH:
-        return text
-    cut = max(text.rfind("; ", 0, _GAIN_LENGTH), text.rfind(", ", 0, _GAIN_LENGTH))
-    return f"{text[: cut if cut > 0 else _GAIN_LENGTH]}, ..."
+    if standing.level == "faults":
+        text = text.removesuffix("; speed not measured")
+    shown, *more = text.split("; ")
+    for clause in more:
+        if len(shown) + len(clause) > _GAIN_LENGTH:
+            return f"{shown}; ..."
+        shown = f"{shown}; {clause}"
+    return shown
 
 
 def more_trust_text(more: MoreTrust) -> str:
@@ -77,14 +105,16 @@ def more_trust_text(more: MoreTrust) -> str:
     what = {
         "measured": "with a gain that several people measured on this GPU",
         "published": "with a gain that one person measured on this GPU and the timing model confirms",
-        "modelled": f"with a gain predicted by the timing model; {_measured_by(more.sources)}",
+        "modelled": _modelled_text(more.sources),
         "faults": "against faults that no one has reported on this GPU; their cost was not measured",
     }[more.level]
     return f"--trust {more.level} would add {count} {what}."
 
 
-def _measured_by(sources: Sequence[str]) -> str:
-    return f"measured by {_names(sources)}" if sources else "no one has measured them yet"
+def _modelled_text(sources: Sequence[str]) -> str:
+    if sources:
+        return f"with a gain measured by {_names(sources)} or predicted by the timing model"
+    return "with a gain predicted by the timing model; no one has measured them yet"
 
 
 def list_command(archs: Sequence[str], series: SeriesDir, upstream: str | None = None) -> str:

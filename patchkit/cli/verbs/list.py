@@ -13,9 +13,9 @@ from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.candidate.listing import Catalogue, load_catalogue
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile
-from patchkit.carry.series.selection import Selected, needed_trust
+from patchkit.carry.series.selection import Selected
 from patchkit.cli.completing import gpus, pins
-from patchkit.cli.patch_text import ROLES, describe_level, gain_text
+from patchkit.cli.patch_text import ROLES, describe_gain
 from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import TEXT, Settings, verb
 
@@ -91,6 +91,8 @@ def _draw(screen: Screen, catalogue: Catalogue) -> None:
     patches: list[tuple[Cell, ...]] = [
         (f"{patch.number:04d}", patch.id, _builds(patch), patch.title) for patch in catalogue.patches
     ]
+    builds = "the llama.cpp builds that they are for"
+    screen.prose(f"Patches, in the order in which they are applied, and {builds}", role="heading")
     screen.table(patches, indent=0)
     if not catalogue.profiles:
         return
@@ -130,7 +132,7 @@ def _draw_arch(
         screen.heading("On: applied by default")
         _draw_patches(screen, decision, on, "on")
     command = " ".join(["patchkit apply", *options])
-    modelled = [each for each in optional if needed_trust(decision.terms[each.patch.id]) == "modelled"]
+    modelled = [each for each in optional if decision.terms[each.patch.id][0].assessment.level == "modelled"]
     named = [each for each in optional if each not in modelled]
     if named:
         screen.heading(f"Optional: add one with {command} --with ID")
@@ -168,8 +170,7 @@ def _draw_patches(
     for each in patches:
         terms = decision.terms[each.patch.id][0]
         rows.append(((each.patch.id, ROLES[state]), each.patch.title))
-        level = [describe_level(terms.assessment)] if shows_level else []
-        text = ": ".join([*level, *filter(None, [gain_text(each.patch, terms)])])
+        text = describe_gain(each.patch, terms, shows_level=shows_level)
         if text:
             rows.append(("", (text, "muted")))
     screen.table(rows)

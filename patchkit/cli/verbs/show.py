@@ -153,8 +153,10 @@ def _draw_gain(screen: Screen, patch: Patch, catalogue: Catalogue) -> None:
     """Add the expected effect, then each claim with its source."""
     screen.heading("What it gains, and who measured it")
     expected = patch.expected
-    if expected.effect:
+    # A claim has its own figure and source, so these are not repeated.
+    if expected.effect and all(claim.figure != expected.effect for claim in patch.claims):
         screen.prose(f"{expected.effect}.", indent=2)
+    if expected.effect and not patch.claims:
         screen.prose(f"Source: {expected.source}.", indent=2, role="muted")
     elif not patch.claims:
         screen.prose(_NOT_WRITTEN, indent=2)
@@ -162,7 +164,8 @@ def _draw_gain(screen: Screen, patch: Patch, catalogue: Catalogue) -> None:
     for profile in catalogue.profiles:
         terms = catalogue.terms(patch, profile)
         if terms.assessment.claims:
-            state = f"{profile.arch} on {build}: {STATES[terms.default]}, {describe_level(terms.assessment)}"
+            default = "enabled by default" if terms.default == "on" else STATES[terms.default]
+            state = f"{profile.arch}, {build}: {default}, {describe_level(terms.assessment)}"
             screen.prose(state, indent=2, role=ROLES[terms.default])
     for claim in patch.claims:
         facts = [claim.on.isoformat()] if claim.on is not None else []
@@ -190,8 +193,11 @@ def _draw_risks(screen: Screen, patch: Patch, catalogue: Catalogue, doubts: tupl
         risks.append("The gain is predicted by a timing model; no one has measured this patch on a GPU.")
     elif any(claim.indirect for claim in patch.claims):
         risks.append("Some of the measurements are of a similar change, not of this patch.")
-    risks += [f"It needs the patch {need.patch}: {need.why}" for need in patch.requires]
-    for risk in risks or ["No source reports a loss overall."]:
+    risks += [f"It needs the patch {need.patch}: {need.why}." for need in patch.requires]
+    direct = {need.patch for need in patch.requires}
+    indirect = [name for name in required_by(catalogue.series, [patch.id]) if name not in direct]
+    risks += [f"Through {', '.join(sorted(direct))} it also needs {', '.join(indirect)}."] if indirect else []
+    for risk in risks or ["No loss was reported."]:
         screen.prose(f"- {risk}", indent=2, hang=2)
 
 
@@ -242,7 +248,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
     screen.heading("Edits")
     rows: list[tuple[Cell, ...]] = []
     for edit in patch.edits:
-        where = f"{edit.function or 'the file'}, {edit.file}"
+        where = f"{edit.function}, {edit.file}" if edit.function else edit.file
         rows.append((edit.id, f"{edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"))
     screen.table(rows)
     screen.code(*patch.format_files)
@@ -321,11 +327,17 @@ def _draw_arch(screen: Screen, *, profile: ArchProfile, catalogue: Catalogue) ->
     screen.heading("CMake options")
     screen.code(_definitions(profile.build.cmake))
     if profile.build.cmake_with_series:
-        screen.prose("with patches whose guard needs it:")
-        screen.code(_definitions(profile.build.cmake_with_series))
-    screen.heading("Facts, with their source")
+        for name, value in profile.build.cmake_with_series.items():
+            users = [patch.id for patch, _ in offered if name in patch.macros]
+            screen.prose(f"with {' or '.join(users) or 'a patch whose guard needs it'}:")
+            screen.code(_definitions({name: value}))
+    screen.heading("Facts, with their source (confidence high, unless noted)")
     rows = [
-        (name, str(fact.value), f"{fact.source} (confidence: {fact.confidence})")
+        (
+            name,
+            str(fact.value),
+            fact.source + (f" (confidence: {fact.confidence})" if fact.confidence != "high" else ""),
+        )
         for name, fact in profile.facts.by_name.items()
     ]
     screen.table(rows)

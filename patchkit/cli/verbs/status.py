@@ -69,7 +69,8 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
     for pin in status.lock.pins:
         cached = "downloaded" if pin.build in status.cached else "not downloaded"
         is_default = ("default", "good") if pin.build == default.build else ""
-        pins.append((pin.title, (pin.commit or pin.tree)[:12], _age(pin, now), cached, is_default))
+        source = f"commit {pin.commit[:12]}" if pin.commit is not None else f"tree {pin.tree[:12]}"
+        pins.append((pin.title, source, _age(pin, now), cached, is_default))
     screen.table(pins)
     for pin in status.lock.pins:
         for row in pin.left_out:

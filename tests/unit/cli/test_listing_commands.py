@@ -55,7 +55,10 @@ def test_list_of_one_gpu_groups_the_patches_by_their_state(patchkit) -> None:
     assert "  mmq-batch-limits   per-GPU batch limits" in on
     assert "measured by Nyovelt and dzannotti: prefill +8" in on
     assert "  mmq-wmma-batches " in optional
-    assert "the timing model predicts a loss" in optional
+    assert "decode unchanged; the timing model predicts a loss\n" in optional
+    assert "no gain known on this GPU and build: since PR 28102" in optional
+    assert optional.count("speed not measured") == 1
+    assert "Qwen3 30B-A3B 806 to 1095; ...\n" in modelled  # cut after a whole clause
     assert "  fuse-norm-q8-1 " in modelled
     assert "  wmma-tile-params         b6900-b9093 " in others
     assert "  mmvq-decode-warps        other GPUs " in others
@@ -63,6 +66,12 @@ def test_list_of_one_gpu_groups_the_patches_by_their_state(patchkit) -> None:
     assert "wmma-tile-params" in old.partition("\nOptional")[0]
     document = json.loads(patchkit("list", "--arch", "gfx1151", "--json")[1])
     assert [row["arch"] for row in document["archs"]] == ["gfx1151"]
+
+
+def test_list_separates_measured_optional_patches_from_modelled_ones(patchkit) -> None:
+    out = patchkit("list", "--arch", "gfx1201")[1]
+    assert "measured by Shardss: tg128" in out
+    assert "predicted by the timing model" not in out
 
 
 def test_list_needs_a_gpu_for_a_build(patchkit) -> None:
@@ -95,6 +104,18 @@ def test_show_names_the_patches_that_an_optional_one_needs(patchkit) -> None:
     assert "patchkit apply --arch gfx1151 --with fuse-norm-q8-1\n" in out
     assert "This also adds reuse-q8-1-activations, which it requires." in out
     assert "no one has measured this patch on a GPU" in out
+    indirect = patchkit("show", "fuse-add-rms-norm")[1]
+    assert "- It needs the patch fuse-norm-q8-1: the code of that patch" in indirect
+    assert "- Through fuse-norm-q8-1 it also needs reuse-q8-1-activations." in indirect
+
+
+def test_show_gives_each_figure_and_source_once(patchkit) -> None:
+    out = patchkit("show", "mmq-rolled-loops")[1]
+    assert "gfx1151, b11549: enabled by default, a similar change measured by kyuz0" in out
+    assert "Source:" not in out
+    assert out.count("https://github.com/ROCm/rocm-systems/issues/2865") == 2  # the claim and the links
+    assert "insert_before (device) in ggml_cuda_mmq_vec_dot_q8_0_q8_1_mma, ggml" in out
+    assert "\n  include  add_include (host) in ggml/" in patchkit("show", "fuse-add-rms-norm")[1]
 
 
 def test_show_has_no_heading_over_nothing(patchkit) -> None:
@@ -113,6 +134,9 @@ def test_show_a_gpu_gives_each_fact_its_source(patchkit) -> None:
     assert document["cmake"]["GPU_TARGETS"] == "gfx1151"
     _, text, _ = patchkit("show", "gfx1151")
     assert "vgprs_per_simd           1536 " in text
+    assert "(confidence: medium)" in text
+    assert "(confidence: high)" not in text
+    assert "with wmma-tile-params or fattn-keep-gqa-tiles or fattn-decode-tile:" in text
     assert "\nCMake options\n  -DGGML_HIP=ON" in text
 
 
@@ -147,7 +171,9 @@ def test_show_something_that_is_not_there(patchkit) -> None:
 def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> None:
     code, out, _ = patchkit("status")
     assert code == 0
-    assert re.search(r"b11549  ee320e359dbb  2026-10-10 \([0-9]+ days old\) +not downloaded  default", out)
+    assert re.search(
+        r"b11549  tree ee320e359dbb    2026-10-10 \([0-9]+ days old\) +not downloaded  default", out
+    )
     assert "Your branches\n  none yet\n" in out
     assert "  patchkit apply --arch gfx1151  creates a branch\n" in out
     assert not (tmp_path / "cache").exists()
