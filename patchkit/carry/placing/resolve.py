@@ -94,6 +94,10 @@ class EntityAmbiguous(AnchorError):
     code = "ENTITY_AMBIGUOUS"
 
 
+WHOLE_FILE = "(file)"
+"""The name of the entity of an edit that is in no function."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """The place of one edit. ``entity`` None means the file; ``digest`` is the entity's before the edit.
@@ -110,7 +114,7 @@ class Anchor:
     @property
     def entity_name(self) -> str:
         """The name to show to the user: the function, or the file itself."""
-        return self.entity.name if self.entity is not None else "(file)"
+        return self.entity.name if self.entity is not None else WHOLE_FILE
 
 
 def find_entity(scopes: ScopeMap, name: str, parameters: str | None, where: Location) -> Entity:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
 import click
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.base.plain import fields_of
-from patchkit.base.series_folder import format_archs
+from patchkit.base.series_folder import SeriesDir, arch_options, format_archs
+from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
 from patchkit.carry.candidate.target import with_target
+from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import OntoPlan, plan_onto
+from patchkit.carry.placing.resolve import WHOLE_FILE
 from patchkit.carry.series.fault import refused_faults
+from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.cli.complaint import error_as_json, exit_code_of
@@ -59,6 +64,7 @@ def command(settings: Settings, given: ApplyOptions, *, show_text: bool) -> int:
         if found is not None:
             draw_classes(screen, found, verbose=settings.verbose)
         _draw(screen, plan, request.accept_faults, show_text=show_text)
+        _draw_next(screen, plan, request, onto, workspace.series)
 
     settings.show_screen({**fields_of(plan), **where, **errors}, draw)
     if not plan.errors:
@@ -90,14 +96,37 @@ def _draw(screen: Screen, plan: Plan, accepted: tuple[str, ...], *, show_text: b
         screen.prose(", ".join(left_out), indent=2)
 
 
+def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, series: SeriesDir) -> None:
+    """Add the command that makes what was planned, unless it would be rejected."""
+    if not plan.ids or (not plan.decision.is_plain and refused_faults(plan.faults, request.accept_faults)):
+        return
+    lock = load_lock(series.lock)
+    if onto is None and all(pin.build != plan.pin.build for pin in lock.pins):
+        screen.heading("Next: move the series to this build")
+        screen.code(shlex.join(["patchkit", "bump", "--to", plan.pin.name]))
+        return
+    words = ["patchkit", "apply", *arch_options(plan.archs, series.profiles)]
+    if onto is not None:
+        words += ["--onto", onto.revision, "--repo", str(onto.directory)]
+        words += ["--as-build", str(onto.as_build)] if onto.as_build is not None else []
+    elif plan.pin.build != lock.default:
+        words += ["--upstream", plan.pin.name]
+    words += [word for name in request.accept_faults for word in ("--accept-fault", name)]
+    screen.heading("Next: create this branch")
+    screen.code(shlex.join(words) + request.options)
+
+
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
     if patch.selected.patch.is_plain:
         yield "for every build"
     else:
         yield f"active on {', '.join(patch.targets)}; other GPUs run upstream's code"
     for edit in patch.edits:
-        yield f"{edit.id}: {edit.verb} ({edit.side}) in {edit.entity or edit.file}"
-        yield from (f"  {place}" for place in edit.locations)
+        is_in_function = edit.entity != WHOLE_FILE
+        yield f"{edit.id}: {edit.verb} ({edit.side}) in {edit.entity if is_in_function else edit.file}"
+        for place in edit.locations:
+            has_line = place.line is not None or is_in_function
+            yield f"  {place}" if has_line else "  after the #includes at the top"
         if show_text:
             by = f"selected by {edit.at}" if edit.at is not None else "written"
             yield f"  {by} in {edit.where}"
