@@ -93,6 +93,7 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
 
 
 _INSTALL = "patchkit sdk install"
+_NEEDED = f"needed to compile and emulate GPU code: {_INSTALL}; to run it on a GPU, install ROCm"
 
 # docs/guide/strix-halo.md. With headers before 6.3 builds fail at __hip_fp8_e4m3 (llama.cpp issue 27303).
 _OLDEST_ROCM = (6, 4)
@@ -111,7 +112,7 @@ def check_toolchain(
         try:
             toolchains.append(find_toolchain(cache_root, environ, _Quiet(reporter)))
         except ToolchainMissing as error:
-            raise _Absent(error.message, error.hint) from error
+            raise _Absent(error.message, _NEEDED) from error
         return _toolchain(toolchains[0], archs, found, reporter)
 
     found = [inspect_rocm(place, environ) for place in rocm_locations(environ)]
@@ -255,6 +256,7 @@ def run_doctor(
         _checked("gpu", _gpu),
         _checked("gpu override", lambda: _override(archs, environ)),
         _checked("cmake", lambda: _cmake(environ)),
+        _checked("c++ compiler", lambda: _cxx(environ)),
         *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
     )
 
@@ -348,6 +350,16 @@ def _overriding(version: str) -> str:
         return "not a GPU version"
     major, minor, stepping = map(int, parts)
     return gfx_name(major * 10000 + minor * 100 + stepping)
+
+
+def _cxx(environ: Mapping[str, str]) -> str:
+    missing = [name for name in ("cc", "c++") if shutil.which(name, path=environ.get("PATH")) is None]
+    if missing:
+        raise _Absent(
+            f"no {' and no '.join(missing)} on PATH",
+            "needed to build llama.cpp, and by the gates cpu-build and cpu-tests: install the package g++",
+        )
+    return str(shutil.which("c++", path=environ.get("PATH")))
 
 
 def _cmake(environ: Mapping[str, str]) -> str:

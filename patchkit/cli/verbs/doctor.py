@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import click
 
@@ -49,7 +50,7 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
 
 def _draw(screen: Screen, checks: Sequence[Check]) -> None:
     rows: list[tuple[Cell, ...]] = []
-    for check in checks:
+    for check in _without_repeats(checks):
         rows.append(((check.state, _ROLES[check.state]), check.name, check.detail))
         if check.hint and check.error is None:
             rows.append(("", "", (f"-> {check.hint}", "hint")))
@@ -64,3 +65,22 @@ def _draw(screen: Screen, checks: Sequence[Check]) -> None:
         screen.prose(
             "patchkit works here. What is marked absent is optional; its line describes when you need it."
         )
+
+
+_TOOLCHAIN = ("rocm", "sdk", "hip toolchain")
+
+
+def _without_repeats(checks: Sequence[Check]) -> list[Check]:
+    """Show one row where neither ROCm nor the SDK is installed, because one of them is enough."""
+    states = [check.state for check in checks if check.name in _TOOLCHAIN]
+    if states != ["absent"] * len(_TOOLCHAIN):
+        return list(checks)
+    (rocm,) = (check for check in checks if check.name == "rocm")
+    if not rocm.detail.startswith("no ROCm found"):
+        return list(checks)
+    detail = "no ROCm, and no SDK of patchkit"
+    return [
+        replace(check, detail=detail) if check.name == "hip toolchain" else check
+        for check in checks
+        if check.name not in ("rocm", "sdk")
+    ]

@@ -89,12 +89,17 @@ def test_build_tools_are_only_absent(tmp_path: Path) -> None:
     found = _look(tmp_path, PATH=str(tmp_path))
     assert found["cmake"].state == "absent"
     assert found["cmake"].hint
+    assert "cpu-build and cpu-tests" in (found["c++ compiler"].hint or "")
     assert found["sdk"].hint == "to compile without ROCm: patchkit sdk install"
 
 
 def test_build_tools_are_found_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "cmake").touch(mode=0o755)
+    (tmp_path / "cc").touch(mode=0o755)
     assert _look(tmp_path, PATH=str(tmp_path))["cmake"].detail == str(tmp_path / "cmake")
+    assert _look(tmp_path, PATH=str(tmp_path))["c++ compiler"].detail == "no c++ on PATH"
+    (tmp_path / "c++").touch(mode=0o755)
+    assert _look(tmp_path, PATH=str(tmp_path))["c++ compiler"].state == "ok"
 
 
 def test_a_damaged_cache_is_a_failure_that_says_what_to_delete(
