@@ -109,7 +109,7 @@ class Classified:
     next_step: str = ""
 
     def lines(self, pin: str) -> Iterator[str]:
-        """All details as text: reason, proof, moves, drift, both sides of each problem, intent."""
+        """All details as text: reason, proof, moves, both sides of each problem, drift, intent."""
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
         for sentence in self.proof:
             yield f"  proof: {sentence}"
@@ -118,14 +118,14 @@ class Classified:
                 yield f"  {gone} was removed by {gone.commit}"
         for move in self.moves:
             yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
+        for problem in self.problems:
+            yield from _problem_lines(problem)
         for drift in self.drift:
             yield f"  changed upstream: {drift.entity} in {drift.file}"
             yield from (f"    by {commit}" for commit in drift.commits)
             yield from (f"    - {text}" for text in drift.removed)
             yield from (f"    + {text}" for text in drift.added)
-        for problem in self.problems:
-            yield from _problem_lines(problem)
-        if self.patch_class == "conflict":
+        if self.patch_class == "conflict" and self.intent.strip():
             yield f"  intent: {' '.join(self.intent.split())}"
         if self.next_step:
             yield f"  next: {self.next_step}"
