@@ -42,7 +42,7 @@ def draw() -> str:
         rates = with_patches[model["record"]]["pp512 @ d0"]
         modelled = rates["candidate"]["rate"] / rates["upstream"]["rate"] - 1
         body += _group(_TOP + number * _GROUP, model, modelled)
-    label = f"Prompt speed relative to upstream, {chart['test']}; modelled, not measured"
+    label = f"Prompt speed relative to upstream, {chart['test']}; modelled and expected, not measured"
     named = f'role="img" aria-label="{label}"'
     return "\n".join(
         [
@@ -75,8 +75,8 @@ def _legend() -> Iterator[str]:
         x = 8 + number * 150
         yield f'<rect class="{name}" x="{x}" y="34" width="14" height="12"/>'
         yield f'<text class="small" x="{x + 20}" y="44">{text}</text>'
-    note = "Hatched: modelled. Whisker: error of the model, or the expected range. Dotted: the model's value."
-    yield f'<text class="small" x="8" y="66">{note}</text>'
+    note = "Green: modelled; whisker: its error. Blue: middle and range of what we expect; dotted: modelled."
+    yield f'<text class="small" x="8" y="66">{note} Nothing is measured.</text>'
 
 
 def _group(top: int, model: dict[str, Any], modelled: float) -> Iterator[str]:
