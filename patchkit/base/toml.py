@@ -28,7 +28,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 from patchkit.base.errors import ConfigError, ErrorGroup, Location
 from patchkit.base.files import open_regular
 from patchkit.base.source import SourceText
-from patchkit.base.text import counted, near_miss
+from patchkit.base.text import near_miss
 
 KeyPath = tuple[str | int, ...]
 
@@ -331,9 +331,8 @@ def validate(document: Document, kind: type[M], *, what: str) -> M:
         found = error.errors(include_url=False)
         failures = _explain_failures(found, kind, document, what)
         more = max(0, len(found) - EXPLAINED)
-    count = counted(len(failures) + more, "problem")
-    shown = f" (the first {len(failures)} are shown)" if more else ""
-    raise ErrorGroup(f"{document.path} is not a valid {what}: {count}{shown}", failures)
+    count = f": {len(failures) + more} problems (the first {len(failures)} are shown)" if more else ""
+    raise ErrorGroup(f"{document.path} is not a valid {what}{count}", failures)
 
 
 def _set_places(value: object, path: KeyPath, document: Document) -> None:
@@ -418,8 +417,8 @@ def _explain(
             hint=near_miss(str(value), choices),
         )
     if kind == "value_error" and isinstance(failure["input"], Mapping):
-        # The generic message would only say that the value is a table.
-        text = f"{what}: the keys of '{name}' cannot be combined"
+        # The message below would only show that the value is a table.
+        text = f"{what}: '{name}' is invalid"
         return ConfigError(text, code="CONFIG_VALUE", where=where, why=_reason(failure["msg"]))
     reason = "it should be a table" if kind == "dataclass_type" else _reason(failure["msg"])
     return ConfigError(

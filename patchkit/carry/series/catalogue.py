@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
-from patchkit.base.text import control_characters, counted, near_miss
+from patchkit.base.text import control_characters, near_miss
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.base.upstreams import build_name
 from patchkit.carry.series.fault import Fault
@@ -152,7 +152,7 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
     series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
     errors.extend(_check(series))
     if errors:
-        raise ErrorGroup(f"{folder} has {counted(len(errors), 'problem')}", errors)
+        raise ErrorGroup(f"{folder} is not a valid series", errors)
     return series
 
 

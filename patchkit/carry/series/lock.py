@@ -22,7 +22,6 @@ from tomlkit.items import KeyType, SingleKey
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
-from patchkit.base.text import counted
 from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.carry.series.git_object import commit_date, object_id
@@ -504,8 +503,7 @@ def parse_lock(document: Document) -> Lock:
     for problem in problems:
         problem.hint = f"patchkit lock writes this file; to restore it: git checkout -- {document.path}"
     if problems:
-        count = counted(len(problems), "problem")
-        raise ErrorGroup(f"{document.path} is not a valid lock: {count}", problems)
+        raise ErrorGroup(f"{document.path} is not a valid lock", problems)
     return lock
 
 

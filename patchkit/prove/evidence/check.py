@@ -57,7 +57,7 @@ class Checker:
         if len(found) == 1:
             raise found[0]
         if found:
-            raise ErrorGroup(f"{source} is rejected for {len(found)} reasons", found)
+            raise ErrorGroup(f"{source} is rejected", found)
 
     def _whole(self, file: EvidenceFile, source: str) -> Iterator[PatchkitError]:
         for what, label in _broken(file):

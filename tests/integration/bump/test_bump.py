@@ -97,7 +97,7 @@ def test_wrong_gates_are_told_before_anything_is_placed(river):
     rules.write_text(f'{rules.read_text()}\n[gates]\nrequired = ["anchors"]\nwhy = "w"\n')
     done = river.run("bump", "--to", "b2")
     assert done.returncode == 2
-    assert "neither required nor optional: " in done.stderr
+    assert "why: gates that are neither required nor optional: " in done.stderr
     assert "placing" not in done.stderr
 
 

@@ -381,7 +381,7 @@ def test_a_journal_that_was_edited_is_not_exported(world: World, trees: dict[tup
     done = evidence(world, "export", "--from", folder)
     assert done.returncode == 2
     assert "EVIDENCE_NOT_EXPORTED" in done.stderr
-    assert ", expected '" in done.stderr
+    assert "expected '" in done.stderr
 
 
 def test_a_damaged_machine_is_not_exported_and_how_to_go_on_is_said(

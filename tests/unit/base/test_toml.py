@@ -299,13 +299,11 @@ def test_long_values_and_tables_are_shortened() -> None:
     assert failures("[row]\n")[0][1] == "thing: 'row' is a table"
 
 
-def test_the_group_counts_and_survives_pickling() -> None:
-    with pytest.raises(ErrorGroup, match=r"f\.toml is not a valid thing: 2 problems") as caught:
+def test_the_group_survives_pickling() -> None:
+    with pytest.raises(ErrorGroup, match=r"f\.toml is not a valid thing$") as caught:
         validate(parse_toml("f.toml", b"x = 1\ny = 2\n"), Model, what="thing")
     copy = pickle.loads(pickle.dumps(caught.value))
     assert [e.message for e in copy.errors] == [e.message for e in caught.value.errors]
-    with pytest.raises(ErrorGroup, match=r"1 problem$"):
-        validate(parse_toml("f.toml", b"x = 1\n"), Model, what="thing")
 
 
 def test_key_paths_and_near_misses() -> None:

@@ -55,7 +55,7 @@ def write(folder: Path):
 def problems(folder):
     with pytest.raises(ErrorGroup) as caught:
         load_series(folder)
-    assert f"{folder} has " in caught.value.message
+    assert f"{folder} is not a valid series" in caught.value.message
     return caught.value.errors
 
 
