@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 from refusing import refused
 
+from patchkit.base.errors import AnchorError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.classes import Classified, Drift
 from patchkit.carry.judging.derive import (
     Step,
     bare,
@@ -115,6 +117,26 @@ int f() {
 def test_bare_code_keeps_our_side_of_guards_and_upstreams_own_ifs():
     text = bare("a.cu", GUARDED, frozenset({"defined(A) && defined(__gfx1151__)"})).decode()
     assert text == "int f() {\n    one();\n#if defined(B)\n    four();\n#endif\n}\n"
+
+
+@pytest.mark.parametrize(("intent", "last"), [("", []), ("Count\nagain.\n", ["  intent: Count again."])])
+def test_a_conflict_shows_the_failed_edit_before_what_upstream_changed(intent, last):
+    conflict = Classified(
+        id="one",
+        title="one",
+        intent=intent,
+        patch_class="conflict",
+        reason="an edit cannot be placed",
+        drift=(Drift(file="a.cu", entity="f", before="", after="", removed=("int a ;",), added=()),),
+        problems=(AnchorError("edit 'e' finds no place", code="ANCHOR_NOT_FOUND"),),
+    )
+    assert list(conflict.lines("b2")) == [
+        "b2 one: conflict: an edit cannot be placed",
+        "  ANCHOR_NOT_FOUND: edit 'e' finds no place",
+        "  changed upstream: f in a.cu",
+        "    - int a ;",
+        *last,
+    ]
 
 
 def step(name, before, after):
