@@ -85,13 +85,11 @@ def _stays(file: str) -> bool:
 
 
 def test_what_bytes_that_stay_cite_is_a_page_of_the_records() -> None:
+    """They name the page as it is, or, where a tree would change, as it was before it moved to the records."""
     cited = {page for file, text in _texts(*_FIXED) if _stays(file) for page in _cited(text)}
     assert cited, "the texts were not understood"
-    assert not [
-        page
-        for page in cited
-        if not (DOCS / "records" / page.removeprefix("docs/").removeprefix("records/")).is_file()
-    ]
+    names = {page: page.removeprefix("docs/").removeprefix("records/") for page in cited}
+    assert not [page for page, name in names.items() if not (DOCS / "records" / name).is_file()]
 
 
 def test_a_page_that_code_names_is_there() -> None:

@@ -208,6 +208,18 @@ def test_splitting_a_pair_is_refused_with_the_reason(world):
     assert f"{Path('0002-demo-twin') / 'patch.toml'}:" in done.stderr
 
 
+def test_plan_prints_the_command_that_makes_the_branch(finished_world):
+    text = finished_world.run("plan", "--arch", "gfx1151", "--without", "demo-twin").stdout
+    assert text.endswith("\nNext: create this branch\n  patchkit apply --arch gfx1151 --without demo-twin\n")
+    assert "(file)" not in text
+
+
+def test_apply_names_both_ways_to_get_the_branch(finished_world):
+    text = finished_world.run("apply", "--arch", "gfx1151").stdout
+    assert "Get it: add --checkout DIR to this command, or run in your clone of llama.cpp:" in text
+    assert "Build it (needs ROCm), in the folder above that clone" in text
+
+
 def test_plan_shows_the_rendered_text_on_request(finished_world):
     done = finished_world.run("plan", "--arch", "gfx1151", "--show-text")
     assert done.returncode == 0, done.stderr

@@ -68,9 +68,6 @@ def test_a_conflict_is_exit_code_3_with_both_sides_and_the_intent(river, pins):
     assert "ANCHOR_NOT_FOUND" in done.stdout
     assert "ggml/src/ggml-cuda/demo.cu:" in done.stdout
     assert "intent: The twin needs another scale." in done.stdout
-    assert done.stdout.index("ANCHOR_NOT_FOUND") < done.stdout.index("changed upstream:")
-    path.write_text(path.read_text().replace('why = "The twin needs another scale."\n', ""))
-    assert "intent:" not in river.run("sweep", "--arch", "gfx1151", "--corpus", str(pins)).stdout
 
 
 @pytest.mark.parametrize(
