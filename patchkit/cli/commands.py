@@ -49,7 +49,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "import": "Turn a diff, commits or a pull request into patches.",
             "try": "Show what an edited patch does to the compiled kernels.",
             "resolve": "Merge a patch that conflicts with a newer llama.cpp.",
-            "sweep": "Show which patches apply to which of many builds.",
+            "sweep": "Show on which builds each patch fits.",
             "lock": "Record the new results after you edited a patch.",
             "gate": "Check a pull request: run only the gates it can affect.",
         },

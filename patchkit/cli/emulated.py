@@ -111,7 +111,7 @@ arch_option = click.option(
     required=True,
     metavar="GFX",
     shell_complete=gpus,
-    help="GPU to emulate, for example gfx1151; one that has a profile (patchkit list).",
+    help="GPU to emulate, for example gfx1151; patchkit list shows the GPUs that have a profile.",
 )
 program_options = options(
     click.option(

@@ -89,9 +89,8 @@ TRUST = click.option(
     "--trust",
     type=click.Choice(["measured", "published", "modelled", "faults"]),
     help="Evidence that a patch needs. measured: two people measured a gain on this GPU; published "
-    "(default): "
-    "one did, and the timing model agrees; modelled: only the timing model predicts a gain; faults: also "
-    "fixes for faults that no one has reported on this GPU.",
+    "(default): one did, for this or a similar change, and the timing model agrees; modelled: only the "
+    "timing model predicts a gain; faults: as modelled, and fixes of faults not yet seen on this GPU.",
 )
 _PATCHES = options(
     click.option(

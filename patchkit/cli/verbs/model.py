@@ -24,8 +24,8 @@ from patchkit.carry.onto.pin import Onto, find_onto_pin
 from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.upstream.exported import ExportedTree, export_pin, export_tree
 from patchkit.cli.clone import CLONE, make_onto
-from patchkit.cli.completing import files, pins
-from patchkit.cli.emulated import arch_option, open_gpu, prepare, source_of_commit
+from patchkit.cli.completing import files, gpus, pins
+from patchkit.cli.emulated import open_gpu, prepare, source_of_commit
 from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_lines
 from patchkit.gpu.api import ProgramTime
@@ -74,22 +74,38 @@ _DEPTH = click.IntRange(min=1, max=2**18)
         "patchkit model --arch gfx1151 -- ./saxpy",
     ),
 )
-@arch_option
+@click.option(
+    "--arch",
+    required=True,
+    metavar="GFX",
+    shell_complete=gpus,
+    help="GPU to emulate: one with a file in arch_profiles/timing (gfx1151 or gfx1100).",
+)
 @click.option("--type", "kind", metavar="TYPE", help="Matmul: data type of the weights, for example q4_K.")
 @click.option("--rows", type=_SIZE, metavar="M", help="Matmul: rows of the weights (outputs).")
 @click.option("--columns", type=_SIZE, metavar="K", help="Matmul: columns of the weights (inputs).")
-@click.option("--experts", type=_EXPERTS, default=1, help="Matmul of an MoE model: number of experts.")
-@click.option("--used", type=_EXPERTS, default=1, help="Matmul of an MoE model: experts used per token.")
+@click.option(
+    "--experts", type=_EXPERTS, default=1, metavar="N", help="Matmul of an MoE model: number of experts."
+)
+@click.option(
+    "--used", type=_EXPERTS, default=1, metavar="N", help="Matmul of an MoE model: experts used per token."
+)
 @click.option("--head-size", type=_SIZE, metavar="D", help="Attention: head size.")
-@click.option("--heads", type=_SIZE, default=32, show_default=True, help="Attention: query heads.")
-@click.option("--kv-heads", type=_SIZE, default=8, show_default=True, help="Attention: KV heads.")
+@click.option(
+    "--heads", type=_SIZE, default=32, metavar="N", show_default=True, help="Attention: query heads."
+)
+@click.option(
+    "--kv-heads", type=_SIZE, default=8, metavar="N", show_default=True, help="Attention: KV heads."
+)
 @click.option(
     "--kv",
     type=_DEPTH,
     metavar="ROWS",
     help="Attention: tokens in the KV cache, those of the batch included.",
 )
-@click.option("--kv-type", default="f16", show_default=True, help="Data type of the KV cache.")
+@click.option(
+    "--kv-type", default="f16", metavar="TYPE", show_default=True, help="Data type of the KV cache."
+)
 @click.option("--tokens", type=_TOKENS, metavar="N", help="Tokens in the batch; 1 is decode.")
 @click.option(
     "--repeated",
@@ -109,6 +125,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     type=click.IntRange(min=0, max=2**18),
     default=0,
     show_default=True,
+    metavar="N",
     help="Tokens already in the KV cache (llama-bench -d).",
 )
 @click.option(
@@ -117,6 +134,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     type=_BATCH,
     default=512,
     show_default=True,
+    metavar="N",
     help="Prompt length in tokens (0 to skip).",
 )
 @click.option(
@@ -125,11 +143,12 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     type=_BATCH,
     default=128,
     show_default=True,
+    metavar="N",
     help="Tokens to generate (0 to skip).",
 )
 @click.option(
     "--upstream",
-    metavar="BUILD",
+    metavar="PIN",
     shell_complete=pins,
     help="llama.cpp build whose kernels to model (default: the lock's default).",
 )
@@ -175,9 +194,11 @@ def command(
     """Predict how long a GPU takes for an operation, a model or a program: modelled, not measured.
 
     Runs some blocks of each kernel's machine code on the emulated GPU, and simulates the instructions on a
-    timing model of one work group processor with its caches and memory (docs/how-it-works/gpu.md). Shows
-    upstream's kernels and, if there is a candidate branch, the patched ones; what limits each of them; and
-    the error of such predictions against published measurements.
+    timing model of one work group processor with its caches and memory. Shows upstream's kernels and, if
+    there is a candidate branch, the patched ones; what limits each of them; and the error of such
+    predictions against published measurements.
+
+    docs/how-it-works/gpu.md describes the timing model.
 
     To time a program of your own, put it after --. Only some blocks of each launch run, so its results are
     meaningless; you get the time of each kernel.

@@ -92,7 +92,8 @@ _plan_options = packed(
     type=Size(min=0.1),
     default=30.0,
     show_default=True,
-    help="Time limit for measuring. Building takes extra time.",
+    metavar="N",
+    help="Time limit for measuring, in minutes. Building takes extra time.",
 )
 @click.option(
     "--least",
@@ -108,18 +109,22 @@ _plan_options = packed(
     default=24,
     show_default=True,
     metavar="N",
-    help="Maximum number of builds to compare in one round. More builds need fewer rounds; 1 builds once per "
-    "patch, without that patch.",
+    help="Maximum number of builds to compare in one round. With more builds, fewer rounds are needed. "
+    "With 1, each patch is left out of one build, and no combinations are built.",
 )
 @_plan_options
 @click.option(
     "--backend", type=DEVICE, help="Backend to measure (default: hip, if this machine has the GPU)."
 )
 @click.option(
-    "--emulated", is_flag=True, help="With --modelled: check correctness on the emulated GPU instead."
+    "--emulated",
+    is_flag=True,
+    help="Without a GPU: check correctness on the emulated GPU. Requires --modelled.",
 )
 @click.option(
-    "--modelled", is_flag=True, help="With --emulated: use modelled times instead of measured ones."
+    "--modelled",
+    is_flag=True,
+    help="Without a GPU: predict times with the timing model. Requires --emulated.",
 )
 @packed("where", dict, runner_options)
 @click.option("--out", type=FOLDER, metavar="DIR", help="Folder for all results (default: in the cache).")
@@ -151,11 +156,18 @@ def command(
 ) -> None:
     """Measure which patches help on this machine with your models, and keep only those.
 
-    First checks that every patch computes correct results here, and drops those that do not. Then measures
-    builds that leave out one patch each (and all combinations of patches to different kernels). Each round
-    runs every build once, in random order, until the verdict on each patch is clear: keep, leave out or
-    unclear. A patch is kept if it makes at least one test faster and none slower by --least or more; at most
-    one run in a hundred gets that wrong. Optional (opt-in) patches are tried, too.
+    First checks that every patch computes correct results here, and drops those that do not. Then compares
+    builds in rounds. Each build leaves out one patch; patches to different kernels are left out in all
+    combinations. A round runs every build once, in random order. Rounds are repeated until the verdict on
+    each patch is clear (keep or leave out), or time is up; then it is unclear.
+
+    A patch is kept if it makes at least one test faster, and no test slower by --least or more. At most one
+    run in 100 keeps a patch that makes a test slower by --least or more, and at most five in 100 keep a patch
+    that makes no test faster.
+
+    By default every patch for this GPU is tried, optional (opt-in) ones as well, so --with and --with-opt-in
+    change nothing. To try fewer, name them with --only, exclude some with --without, or set --trust; with
+    --trust, --with adds to its patches.
 
     Every finished measurement is saved. After a Ctrl-C, a hang or a reboot, run the same command again to
     resume; a larger --minutes continues a run whose time was up. The result folder has the journal of all
@@ -178,7 +190,10 @@ def command(
     onto = given.clone()
     workspace = settings.workspace()
     patches = given.request(workspace)
-    if not patches.only:
+    if patches.only:
+        # A named patch is tried even if it is optional.
+        patches = replace(patches, with_=tuple(dict.fromkeys((*patches.with_, *patches.only))))
+    elif patches.trust is None:
         patches = replace(patches, with_opt_in=True)
     request = PickRequest(
         patches=patches,

@@ -85,7 +85,7 @@ def command(
     scheduler: str | None,
     markdown: bool,
 ) -> int:
-    """Show which patches apply to which llama.cpp builds: a matrix of patches and builds.
+    """Show on which llama.cpp builds each patch fits: a matrix of patches and builds.
 
     Changes nothing, except for downloading missing builds into the cache. The builds are those of --corpus,
     by default patches/upstreams.toml. With --from and --to they are tags of a git remote: both ends, and the

@@ -7,6 +7,8 @@ import subprocess
 import pytest
 from command_line import run_patchkit
 
+from patchkit.base.errors import PatchkitError
+from patchkit.cli.app import main
 from patchkit.gpu.emulated.models import SmallModel
 
 
@@ -33,6 +35,31 @@ def test_what_cannot_be_meant_is_refused_at_once(more, code, tmp_path):
     done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
     assert done.returncode == 2
     assert f"error[{code}]" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "with_opt_in", "with_"),
+    [
+        ((), True, ()),
+        (("--only", "a", "--only", "b"), False, ("a", "b")),
+        (("--trust", "modelled", "--with", "a"), False, ("a",)),
+    ],
+)
+def test_only_and_trust_restrict_the_patches_that_are_tried(
+    options, with_opt_in, with_, tmp_path, monkeypatch
+):
+    """Without them all optional patches are tried; one named with --only is tried even if it is optional."""
+    found = []
+
+    def run(workspace, request, runner, environ):
+        found.append(request.patches)
+        raise PatchkitError("stop", code="STOP")
+
+    monkeypatch.setattr("patchkit.cli.verbs.pick.run_pick", run)
+    argv = ["pick", "--arch", "gfx1151", "--model", "a.gguf", *options, "--cache-dir", str(tmp_path)]
+    assert main(argv) != 0
+    (patches,) = found
+    assert (patches.with_opt_in, patches.with_) == (with_opt_in, with_)
 
 
 def test_a_picture_for_a_folder_that_is_not_there_is_told_at_once(tmp_path):
