@@ -85,7 +85,7 @@ def _stays(file: str) -> bool:
 
 
 def test_what_bytes_that_stay_cite_is_a_page_of_the_records() -> None:
-    """They name the page as it is, or, where a tree would change, as it was before it moved to the records."""
+    """They name the page, or its path before it moved to the records where a tree would change."""
     cited = {page for file, text in _texts(*_FIXED) if _stays(file) for page in _cited(text)}
     assert cited, "the texts were not understood"
     names = {page: page.removeprefix("docs/").removeprefix("records/") for page in cited}
