@@ -158,7 +158,7 @@ program_options = options(
         ),
         click.option(
             "--upstream",
-            metavar="BUILD",
+            metavar="PIN",
             shell_complete=pins,
             help="With --side: the llama.cpp build (default: the lock's default).",
         ),
