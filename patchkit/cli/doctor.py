@@ -282,11 +282,11 @@ def _cache(root: Path) -> str:
         free = shutil.disk_usage(root).free
     if free < _FREE_BYTES:
         raise CacheError(
-            f"only {free / 1e6:.0f} MB of disk space are free; one llama.cpp build needs "
+            f"only {free / 1e6:.0f} MB are free in the cache folder {root}; one llama.cpp build needs "
             f"{_FREE_BYTES / 1e6:.0f} MB",
             code="CACHE_LOW_SPACE",
             where=Location(path=str(root)),
-            hint="free some space there, or choose another folder with --cache-dir",
+            hint="free disk space, or choose another folder with --cache-dir",
         )
     return f"{root} ({free / 1e9:.1f} GB free)"
 

@@ -433,21 +433,25 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     sha = object_id("commit", raw)
     if sha != pin.commit:
         yield ConfigError(
-            f"lock: commit_object is commit {sha}, but the pin has commit {pin.commit}",
+            f"lock: the commit stored in commit_object is {sha}, but this pin says commit = '{pin.commit}'",
             code="LOCK_BAD",
             where=where,
+            hint=_RESTORE,
         )
     if raw[5:45].decode() != pin.tree:
         yield ConfigError(
-            f"lock: commit_object has tree {raw[5:45].decode()}, but the pin has tree {pin.tree}",
+            f"lock: the commit stored in commit_object has tree {raw[5:45].decode()}, but this pin says "
+            f"tree = '{pin.tree}'",
             code="LOCK_BAD",
             where=where,
+            hint=_RESTORE,
         )
     if moment is not None and moment != _moment(date):
         yield ConfigError(
-            f"lock: committed = '{pin.committed}', but the commit object has {date}",
+            f"lock: committed = '{pin.committed}', but the commit stored in commit_object is of {date}",
             code="LOCK_BAD",
             where=document.locate((*at, "committed")),
+            hint=_RESTORE,
         )
 
 
@@ -507,6 +511,7 @@ def parse_lock(document: Document) -> Lock:
     return lock
 
 
+_RESTORE = "restore the lock with git; patchkit writes it, do not edit it by hand"
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
 _DRAFT = ".patchkit-partial"

@@ -294,7 +294,8 @@ def look_at_branch(clone: Clone, name: str, *, base: str, tip: str, replace: boo
             code="ONTO_BRANCH_TAKEN",
             where=Location(path=str(clone.common), label=ref),
             why="moving it would move the other branch",
-            hint=f"{clone.command} symbolic-ref --delete {ref}; or --branch ANOTHER-NAME",
+            hint="choose another name with --branch, or delete the symbolic ref (the other branch stays): "
+            f"{clone.command} symbolic-ref --delete {ref}",
         )
     old = read_ref(clone.refs, ref)
     if old is not None and old == tip:

@@ -168,11 +168,12 @@ def _as_picked(settings: Settings, given: ApplyOptions, path: Path) -> tuple[App
             hint="run patchkit pick on that GPU, or name the patches with --only",
         )
     if given.onto is None and picked.upstream.startswith("onto-"):
+        commit = picked.upstream.removeprefix("onto-")
         raise UsageError(
-            f"the patches were picked on a commit of a clone, {picked.upstream.removeprefix('onto-')}",
+            f"patchkit pick measured these patches on commit {commit} of a clone, not on a recorded build",
             code="PICKED_OTHER",
             where=picked.where,
-            hint="add --onto REV, and --repo DIR unless you are in that clone",
+            hint=f"add --onto {commit}, and --repo DIR unless the current folder is that clone",
         )
     on_its_pin = given.onto is None and wanted.upstream is None
     _refuse_strange(picked, settings.workspace().series, on_its_pin=on_its_pin)

@@ -138,8 +138,8 @@ def _case(head_size: str | None, kv: int | None, *, kind: str, no_mask: bool, **
         raise UsageError(
             f"head size {head_size} is not possible with a {kind} KV cache",
             code="HEAD_SIZE_NOT_IN_BLOCKS",
-            why=f"a row must be a multiple of the block size, {whole_blocks(1, kind)} values",
-            hint=f"use --head-size {text}, as upstream's test-backend-ops does, or --type f16",
+            why=f"{kind} packs {whole_blocks(1, kind)} values in a block, and a head must fill whole blocks",
+            hint=f"use --head-size {text} (upstream's test-backend-ops pads to it), or --type f16",
         )
     case = Case(
         id="explained",

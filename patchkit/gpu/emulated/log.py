@@ -158,11 +158,12 @@ def parse_recording(lines: Iterable[str], path: str) -> Recording:
         try:
             reader.take(json.loads(line))
         except (ValueError, KeyError, TypeError) as error:
+            what = f"{error} is missing or not declared" if isinstance(error, KeyError) else str(error)
             raise RecordingUnreadable(
-                "the launch log cannot be read",
+                "a line in the log of kernel launches is damaged",
                 where=Location(path=path, line=number),
-                why=f"{error!r} in {line[:80]!r}",
-                hint="delete the folder 'recorder' in the cache and run the command again",
+                why=f"{what}; the line begins {line[:80]!r}",
+                hint="delete that file's folder and run the command again; patchkit then records again",
             ) from error
     reader.close()
     return Recording(sections=tuple(reader.sections))

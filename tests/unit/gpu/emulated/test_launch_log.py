@@ -63,8 +63,8 @@ def test_an_empty_log_has_one_empty_section():
     ("line", "why"),
     [
         ("{", "Expecting"),
-        ('{"launch": 9, "grid": [1,1,1], "block": [1,1,1], "lds": 0}', "KeyError"),
-        ('{"launch": 0, "grid": [1,1], "block": [1,1,1], "lds": 0}', "ValueError"),
+        ('{"launch": 9, "grid": [1,1,1], "block": [1,1,1], "lds": 0}', "not declared"),
+        ('{"launch": 0, "grid": [1,1], "block": [1,1,1], "lds": 0}', "unknown event"),
         ('{"unregistered": true}', "unregistered kernel"),
         ('{"surprise": 1}', "unknown event"),
     ],
