@@ -237,7 +237,7 @@ def test_a_note_is_shown_and_leaves_the_exit_status(sanitize, compile_program):
     program = compile_program("checked_barriers", "-std=c++20", "-gline-tables-only")
     done = sanitize("--", program, "note: waves return")
     assert done.returncode == 0, done.stderr
-    assert "note, barriers: wave 0 waits at a barrier that wave 3 does not come" in done.stdout
+    assert "note, barriers: wave 0 waits at a barrier that wave 3 does not reach" in done.stdout
     assert "0 findings and 1 note in 1 launch of 1 kernel" in done.stdout
 
 
@@ -283,6 +283,6 @@ def test_a_program_whose_launches_were_refused_has_a_finding(sanitize, calls):
     assert done.returncode == 6, done.stdout
     assert "NOTHING_LAUNCHED" in done.stderr
     assert (
-        "launches were rejected: put: a block of [2048,1,1] has 2048 threads, and may have 1024"
+        "launches were rejected: put: a block of [2048,1,1] has 2048 threads, but may have at most 1024"
         in done.stderr
     )

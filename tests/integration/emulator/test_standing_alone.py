@@ -1,4 +1,4 @@
-"""The emulated GPU for somebody who carries no patch: carry, prove and tune cannot be imported."""
+"""The emulated GPU for users without patches: commands on a program, and an API that imports no carry, prove or tune."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Refuse(importlib.abc.MetaPathFinder):
 
 sys.meta_path.insert(0, Refuse())
 """
-_COMMAND = f"{_ALONE}\nfrom patchkit.cli.app import run\nsys.exit(run())\n"
+_COMMAND = "import sys\nfrom patchkit.cli.app import run\nsys.exit(run())\n"
 _API = f"""{_ALONE}
 import json
 from concurrent.futures import ThreadPoolExecutor
@@ -67,7 +67,7 @@ def _python(code: str, *words: str | Path, cache: Path) -> subprocess.CompletedP
         ("model", lambda told: told["kernels"][0]["launches"] == 3 and told["us"] > 0),
     ],
 )
-def test_a_command_needs_no_patch_manager(own_kernel, gates_cache, command, tells) -> None:
+def test_a_command_runs_a_program(own_kernel, gates_cache, command, tells) -> None:
     done = _python(_COMMAND, command, "--json", "--arch", "gfx1151", "--", own_kernel, cache=gates_cache)
     assert done.returncode == 0, done.stderr
     assert tells(json.loads(done.stdout))

@@ -117,7 +117,7 @@ def test_a_program_is_looked_at_without_running_it(sanitize, compile_program, tm
     done = sanitize("--code", compile_program("hazardous_code"), "--report", report)
     assert done.returncode == 1, done.stderr
     assert "hipSuccess" not in done.stdout
-    assert "static: hazard_dual_next reads v2 1 wait state behind" in done.stdout
+    assert "static: hazard_dual_next reads v2 1 wait state after" in done.stdout
     document = json.loads(report.read_text("utf-8"))
     assert not document["ok"]
     assert document["code_for"] == ["gfx1151"]
