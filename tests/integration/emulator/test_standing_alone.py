@@ -1,4 +1,4 @@
-"""The emulated GPU for users without patches: commands on a program, and an API that imports no carry, prove or tune."""
+"""The emulated GPU for users without patches: commands, and an API that imports no carry, prove or tune."""
 
 from __future__ import annotations
 
