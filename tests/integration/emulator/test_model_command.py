@@ -110,7 +110,7 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
     assert list(found["model_errors"]) == ["generated tokens"]
     shown = model("--against", file).stdout
     assert f"two: {why}" in shown
-    assert "llama 1B Q4_K - Medium, tg128: 1 behind 63" in shown
+    assert "llama 1B Q4_K - Medium, tg128: 1 tokens @ d63" in shown
 
 
 def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):

@@ -104,7 +104,7 @@ def test_a_crash_of_the_real_compiler_is_told_with_what_it_said(
     unit.write_text("#pragma clang __debug crash\n")
     compiler = open_compiler(hip_toolchain, tmp_path / "cache", NullReporter())
     job = Job(tree=SourceTree(tree), unit=_UNIT, arch="gfx1151", which="device")
-    with pytest.raises(CompilerCrashed, match=r"ended by SIG(ILL|TRAP|ABRT) on ggml") as caught:
+    with pytest.raises(CompilerCrashed, match=r"killed by SIG(ILL|TRAP|ABRT) on ggml") as caught:
         compile_unit(job, compiler)
     (log,) = (tmp_path / "cache/objects/failed").iterdir()
     assert str(log) in (caught.value.hint or "")
