@@ -132,7 +132,7 @@ def test_an_end_of_range_is_no_proof_and_nothing_moves(ended):
         ("demo-launch-bounds", "unproven"),
         ("demo-twin", "unproven"),
     ]
-    assert "for b1 to b1" in made["lost"][0]["why"]
+    assert "b1 to b1 only" in made["lost"][0]["why"]
     assert made["tip"] is None
     assert ended.state() == before
     # The next command is told, to the last word; it is what the next test does.

@@ -41,7 +41,7 @@ def _get(pin: Pin, **options: object) -> tuple[str, str]:
     commit = obtain(pin, reporter=reporter, **options)
     if not reporter.last:
         return commit, "cache"
-    return commit, "sdist" if "from the sdist" in reporter.last else "git"
+    return commit, "sdist" if "from the source package" in reporter.last else "git"
 
 
 def _refs(cache: Cache) -> dict[str, str]:

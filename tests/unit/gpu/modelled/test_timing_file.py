@@ -64,7 +64,7 @@ def test_two_errors_of_the_same_kernels_are_refused(load, sizes) -> None:
         (_ERROR.format(sizes=[0]), "head_sizes[0]' is 0"),
         (_ERROR.format(sizes=64), "head_sizes' is 64"),
         (_ERROR.format(sizes=[64]).replace("median", "mean"), "median' is missing"),
-        (_ERROR.format(sizes=[64]) + "ratios = 3\n", "cannot be combined"),
+        (_ERROR.format(sizes=[64]) + "ratios = 3\n", "must be given together"),
     ],
 )
 def test_a_wrong_error_is_refused_with_its_line(load, more, says) -> None:
