@@ -197,7 +197,7 @@ def _draw_risks(screen: Screen, patch: Patch, catalogue: Catalogue, doubts: tupl
     direct = {need.patch for need in patch.requires}
     indirect = [name for name in required_by(catalogue.series, [patch.id]) if name not in direct]
     risks += [f"Through {', '.join(sorted(direct))} it also needs {', '.join(indirect)}."] if indirect else []
-    for risk in risks or ["No loss was reported."]:
+    for risk in risks or ["No one has reported a loss."]:
         screen.prose(f"- {risk}", indent=2, hang=2)
 
 
