@@ -9,7 +9,7 @@ from patchkit.base.text import counted
 from patchkit.carry.judging.classes import GOOD
 from patchkit.carry.onto.apply import OntoReport
 from patchkit.carry.onto.plan import OntoPlan
-from patchkit.cli.patch_text import build_command, included_text, list_command, more_trust_text
+from patchkit.cli.patch_text import build_command, included_text, list_command, more_trust_text, skipped_text
 from patchkit.cli.screen import Cell, Screen
 
 # What a patch's class means for the user's commit.
@@ -83,8 +83,7 @@ def draw_onto(screen: Screen, applied: OntoReport, series: SeriesDir, *, verbose
         skipped = [patch for patch in plan.patches if patch.state != "apply"]
         screen.table([(f"skipped {patch.id}:", patch.reason) for patch in skipped])
     elif plan.skipped:
-        are = counted(len(plan.skipped), "patch is", "patches are")
-        screen.prose(f"{are} optional or not for this build ({list_command(plan.archs, series)}).")
+        screen.prose(skipped_text(len(plan.skipped), list_command(plan.archs, series)))
     if applied.is_current:
         _draw_check(screen, [*options, "--onto", found.commit.sha[:12], "--repo", str(found.clone.top)])
     elif applied.branch is not None:

@@ -36,6 +36,12 @@ def included_text(optional: Sequence[str]) -> str:
     return f"{names} {are} optional, included on your request (patchkit show ID has the gain)."
 
 
+def skipped_text(count: int, command: str) -> str:
+    """Count the patches that a branch does not have; ``command`` lists them."""
+    are = counted(count, "other patch is", "other patches are")
+    return f"{are} optional, or not for this build or GPU ({command})."
+
+
 def describe_level(standing: Assessment) -> str:
     """Name the evidence for a patch on one GPU: who measured it, or that no one did."""
     return _evidence(standing) + _against(standing)

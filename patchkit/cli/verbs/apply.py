@@ -20,7 +20,14 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.picked import PickedFile, load_picked
 from patchkit.cli.onto_text import draw_onto
-from patchkit.cli.patch_text import add_titles, build_command, included_text, list_command, more_trust_text
+from patchkit.cli.patch_text import (
+    add_titles,
+    build_command,
+    included_text,
+    list_command,
+    more_trust_text,
+    skipped_text,
+)
 from patchkit.cli.request import ApplyOptions, request_options
 from patchkit.cli.screen import Screen
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
@@ -229,8 +236,7 @@ def _draw(
     if skipped:
         upstream = None if decision.pin.build == load_lock(series.lock).default else pin.name
         command = list_command(candidate.archs, series, upstream)
-        are = counted(len(skipped), "patch is", "patches are")
-        screen.prose(f"{are} optional or not for this build ({command}).")
+        screen.prose(skipped_text(len(skipped), command))
     _draw_skipped(screen, skipped, verbose=verbose)
     if decision.more_trust is not None:
         screen.prose(more_trust_text(decision.more_trust))
