@@ -92,7 +92,7 @@ def test_a_line_is_completed_at_a_terminal(shell_path: None, shell: str, file: s
 @pytest.mark.parametrize(
     ("line", "offered"),
     [
-        ("patchkit sd", ["sdk\tInstall, show or remove a HIP SDK, for machines without ROCm."]),
+        ("patchkit sd", ["sdk\tInstall a HIP SDK, for machines without ROCm."]),
         ("patchkit apply --arch=gfx94", ["--arch=gfx942"]),
         ("patchkit apply -v --upstream b6", ["b6900\t2025-10-31"]),
         ("patchkit sanitize -- ./lla", ["./llama.gguf"]),

@@ -111,9 +111,3 @@ def test_a_program_that_is_not_there_is_told_before_anything_is_built(tmp_path: 
         done = _python(_COMMAND, command, "--json", "--arch", "gfx1151", "--", "./none", cache=tmp_path)
         assert json.loads(done.stdout)["error"]["code"] == "PROGRAM_MISSING"
     assert [path.name for path in tmp_path.iterdir()] == ["sdk"]
-
-
-def test_what_needs_the_patch_manager_does_not_pretend_to_work(gates_cache) -> None:
-    done = _python(_COMMAND, "list", cache=gates_cache)
-    assert done.returncode != 0
-    assert "is not here" in done.stderr
