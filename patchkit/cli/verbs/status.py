@@ -83,7 +83,10 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
             screen.prose(line.lstrip(), indent=len(line) - len(line.lstrip()))
     screen.blank()
     screen.table(
-        [("series", f"{status.series.root} ({status.series.origin})"), ("cache", str(status.repository.parent))],
+        [
+            ("series", f"{status.series.root} ({status.series.origin})"),
+            ("cache", str(status.repository.parent)),
+        ],
         indent=0,
     )
 
