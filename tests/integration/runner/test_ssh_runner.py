@@ -105,7 +105,7 @@ def test_a_machine_that_stays_away_is_given_up_and_the_job_resumed_later(server,
     server.stop()
     thread.join(60)
     (error,) = errors
-    assert "did not come back in 1.5 s" in error.message
+    assert "not restored within 1.5 s" in error.message
     goon.touch()
     server.start()
     assert server.runner().run(job).stdout == b"done\n"

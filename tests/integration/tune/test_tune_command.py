@@ -222,5 +222,5 @@ def test_headers_that_do_not_know_the_gpu_are_refused(tune, tmp_path) -> None:
     (folder / "rocwmma" / "internal" / "config.hpp").write_text("__gfx1100__")
     code, document = tune("--arch", "gfx1151", "--rocwmma", str(folder))
     assert (code, document["error"]["code"]) == (2, "TUNE_KERNEL_UNTUNABLE")
-    assert "does not know gfx1151" in document["error"]["message"]
+    assert "does not support gfx1151" in document["error"]["message"]
     shutil.rmtree(folder)
