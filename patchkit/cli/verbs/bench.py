@@ -20,9 +20,17 @@ from rich.text import Text
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.text import counted, visible
+from patchkit.cli.bench_options import (
+    NUMBER,
+    backend_option,
+    batch_options,
+    make_plan,
+    threads_option,
+    timeout_option,
+)
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.gate_options import check_beside_document, runner_options
-from patchkit.cli.request import DEVICE, CandidateChoice, backend_for, candidate_options
+from patchkit.cli.request import CandidateChoice, backend_for, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options, verb
 from patchkit.cli.terminal import wants_color
 from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
@@ -206,17 +214,10 @@ def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options
         settings.reporter().info(f"wrote the chart: {plot}")
 
 
-_NUMBER = click.IntRange(min=1)
-
-
-def _make_plan(**values: Any) -> BenchPlan:
-    return BenchPlan(**values)
-
-
 # The lengths of the published sweeps on gfx1151, and llama-bench's default batch sizes.
 _plan_options = packed(
     "plan",
-    _make_plan,
+    make_plan,
     click.option(
         "--depths",
         type=_LENGTHS,
@@ -226,7 +227,7 @@ _plan_options = packed(
     ),
     click.option(
         "--repetitions",
-        type=_NUMBER,
+        type=NUMBER,
         default=3,
         show_default=True,
         metavar="N",
@@ -246,26 +247,11 @@ _plan_options = packed(
         show_default=True,
         help="Tokens to generate (llama-bench -n).",
     ),
-    click.option(
-        "--batch",
-        type=_NUMBER,
-        default=2048,
-        show_default=True,
-        metavar="N",
-        help="Batch size (llama-bench -b).",
-    ),
-    click.option(
-        "--micro-batch",
-        type=_NUMBER,
-        default=512,
-        show_default=True,
-        metavar="N",
-        help="Micro-batch size (llama-bench -ub).",
-    ),
+    batch_options,
     click.option(
         "--cache-type", type=TEXT, default="f16", show_default=True, help="Data type of the KV cache."
     ),
-    click.option("--threads", type=_NUMBER, metavar="N", help="CPU threads (default: llama-bench's)."),
+    threads_option,
 )
 
 
@@ -281,20 +267,11 @@ _plan_options = packed(
 )
 @candidate_options
 @click.option("--model", type=FOLDER, metavar="GGUF", help="GGUF model to run (default: a small test model).")
-@click.option(
-    "--backend", type=DEVICE, help="Backend to measure (default: hip, if this machine has the GPU)."
-)
+@backend_option
 @_plan_options
 @click.option("--out", type=FOLDER, metavar="DIR", help="Folder for the results (default: in the cache).")
 @click.option("--fresh", is_flag=True, help="Discard earlier results.")
-@click.option(
-    "--timeout",
-    type=_NUMBER,
-    default=60,
-    show_default=True,
-    metavar="MINUTES",
-    help="Time limit for one call of llama-bench.",
-)
+@timeout_option
 @runner_options
 @_format_option
 def _run(

@@ -12,8 +12,16 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.files import check_output
 from patchkit.base.plain import fields_of
+from patchkit.cli.bench_options import (
+    NUMBER,
+    backend_option,
+    batch_options,
+    make_plan,
+    threads_option,
+    timeout_option,
+)
 from patchkit.cli.gate_options import check_beside_document, runner_options
-from patchkit.cli.request import DEVICE, ApplyOptions, try_options
+from patchkit.cli.request import ApplyOptions, try_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 from patchkit.gpu.hardware.bench.compare import plot_format
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -22,41 +30,19 @@ from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.pick.command import PickRequest, run_pick
 from patchkit.prove.pick.shown import lines, write_picture
 
-_NUMBER = click.IntRange(min=1)
-
-
-def _make_plan(**values: Any) -> BenchPlan:
-    return BenchPlan(**values)
-
-
 _plan_options = packed(
     "plan",
-    _make_plan,
+    make_plan,
     click.option(
         "--repetitions",
-        type=_NUMBER,
+        type=NUMBER,
         default=3,
         show_default=True,
         metavar="N",
         help="Repetitions per call of llama-bench (-r).",
     ),
-    click.option(
-        "--batch",
-        type=_NUMBER,
-        default=2048,
-        show_default=True,
-        metavar="N",
-        help="Batch size (llama-bench -b).",
-    ),
-    click.option(
-        "--micro-batch",
-        type=_NUMBER,
-        default=512,
-        show_default=True,
-        metavar="N",
-        help="Micro-batch size (llama-bench -ub).",
-    ),
-    click.option("--threads", type=_NUMBER, metavar="N", help="CPU threads (default: llama-bench's)."),
+    batch_options,
+    threads_option,
 )
 
 
@@ -105,7 +91,7 @@ _plan_options = packed(
 )
 @click.option(
     "--builds",
-    type=_NUMBER,
+    type=NUMBER,
     default=24,
     show_default=True,
     metavar="N",
@@ -113,9 +99,7 @@ _plan_options = packed(
     "With 1, each patch is left out of one build, and no combinations are built.",
 )
 @_plan_options
-@click.option(
-    "--backend", type=DEVICE, help="Backend to measure (default: hip, if this machine has the GPU)."
-)
+@backend_option
 @click.option(
     "--emulated",
     is_flag=True,
@@ -132,14 +116,7 @@ _plan_options = packed(
     "--plot", type=FOLDER, metavar="FILE", help="Write a chart of each patch's effect: .svg or .png."
 )
 @click.option("--fresh", is_flag=True, help="Discard earlier results, and repeat all checks.")
-@click.option(
-    "--timeout",
-    type=_NUMBER,
-    default=60,
-    show_default=True,
-    metavar="MINUTES",
-    help="Time limit for one call of llama-bench.",
-)
+@timeout_option
 def command(
     settings: Settings,
     given: ApplyOptions,
