@@ -91,6 +91,11 @@ class UsageChart:
     omitted: int
 
 
+def change_tick(change: float, at: Callable[[float], float]) -> AxisTick:
+    """The tick of a relative change, such as 0.05 for +5 %; ``at`` is its position in pixels."""
+    return AxisTick(at=at(change), label=percent(change, 0) if change else "0")
+
+
 def speed_chart(bars: Sequence[SpeedBar]) -> SpeedChart | None:
     """Lay out the bars, measured ones first, then by change; None without any."""
     if not bars:
@@ -113,7 +118,7 @@ def speed_chart(bars: Sequence[SpeedBar]) -> SpeedChart | None:
         height=_TOP + _ROW * len(shown) + _BOTTOM,
         zero=at(0),
         ticks=tuple(
-            AxisTick(at=at(n * step), label=percent(n * step, 0) if n else "0")
+            change_tick(n * step, at)
             for n in range(bottom, top + 1)
             if n % 2 == 0 or top - bottom <= 5  # noqa: PLR2004 - labels are 50 pixels wide
         ),

@@ -20,7 +20,7 @@ import jinja2
 import markupsafe
 
 from patchkit.base.document import printable
-from patchkit.base.report.bars import WIDTH, AxisTick, axis_step, speed_chart, usage_charts
+from patchkit.base.report.bars import WIDTH, AxisTick, axis_step, change_tick, speed_chart, usage_charts
 from patchkit.base.report.blocks import (
     Change,
     Curve,
@@ -152,10 +152,7 @@ def strip_chart(strips: Sequence[Change]) -> StripChart | None:
         height=_TOP + _ROW * len(strips) + 30,
         top=_TOP - 8,
         zero=at(0),
-        ticks=tuple(
-            AxisTick(at=at(n * step), label=percent(n * step, 0) if n else "0")
-            for n in range(-count, count + 1)
-        ),
+        ticks=tuple(change_tick(n * step, at) for n in range(-count, count + 1)),
         lines=tuple(
             StripLine(
                 label=one.test,
