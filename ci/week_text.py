@@ -70,9 +70,9 @@ def subject(bump: dict[str, Any], code: int) -> str:
     made = dicts(bump.get("candidates"))
     left = {loss["id"] for each in made for loss in dicts(each.get("lost")) if loss.get("how") == "dropped"}
     carried = {name for each in made for name in each.get("applied", ())}
-    told = f"{pins}: {len(carried)} patch{'es'[: 2 * (len(carried) != 1)]} carried"
-    told += f", {len(left)} left out" if left else ""
-    return told + ("" if code in {0, 9} else f"; a step behind it failed ({code})")
+    text = f"{pins}: {len(carried)} patch{'es'[: 2 * (len(carried) != 1)]} carried"
+    text += f", {len(left)} left out" if left else ""
+    return text + ("" if code in {0, 9} else f"; a step behind it failed ({code})")
 
 
 def body(bump: dict[str, Any], folder: Path) -> Iterator[str]:

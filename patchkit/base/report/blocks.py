@@ -208,7 +208,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PatchSummary:
-    """One patch of the candidate. ``gain`` says what is known of its speed on these GPUs, and from whom."""
+    """One patch of the candidate. ``gain``: its measured or modelled gain on these GPUs, and the source."""
 
     name: str
     title: str

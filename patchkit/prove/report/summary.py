@@ -177,7 +177,7 @@ def _is_faster(run: RunRecord) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _KnownGains:
-    """How many patches have a gain that is known in one way, and from whom."""
+    """How many patches have the same kind of evidence for their gain, and its sources."""
 
     text: str
     patches: int
@@ -216,7 +216,7 @@ def _by_patch(run: RunRecord, known: Sequence[_KnownGains]) -> str:
 
 
 def patch_summaries(run: RunRecord) -> tuple[PatchSummary, ...]:
-    """The patches of the candidate, in order, with what is known of their gain."""
+    """The patches of the candidate, in order, with their gain and its source."""
     return tuple(PatchSummary(name=one.id, title=one.title, gain=one.gain) for one in run.patches)
 
 

@@ -47,7 +47,7 @@ class UnknownGate(UsageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePatch:
-    """A patch of the candidate, and what is known of its gain on the candidate's GPUs.
+    """A patch of the candidate, and the evidence for its gain on the candidate's GPUs.
 
     ``trust``: the level of evidence, the lowest of all GPUs; None if no gain is known on one of them.
     ``sources``: who measured a gain of the patch itself, not of something that does the same. ``gain``: what
