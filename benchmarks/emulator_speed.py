@@ -199,7 +199,7 @@ def unpatched(arch: str, build: int, cache_root: Path) -> Unpatched:
     """Build the unpatched pin."""
     reporter = NullReporter()
     series = find_series_dir(None)
-    commit = obtain(load_lock(series.lock).pin(build), cache=open_cache(cache_root), reporter=reporter)
+    commit = obtain(load_lock(series.lock).pin(str(build)), cache=open_cache(cache_root), reporter=reporter)
     repository = Repository(path=cache_root / "upstream.git", reporter=reporter)
     exported = export_tree(repository, commit, cache_root / "trees")
     compiler = open_compiler(find_toolchain(cache_root, os.environ, reporter), cache_root, reporter)

@@ -23,6 +23,7 @@ from pathlib import Path
 from patchkit.base.jobs import run_parallel
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
+from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace, default_cache_root
 from patchkit.carry.series.lock import Lock, load_lock
 from patchkit.carry.series.profile import load_profile
@@ -74,7 +75,7 @@ def _loss(times: Mapping[tuple[int, str], tuple[float, float]]) -> float:
 
 
 def _tree(workspace: Workspace, lock: Lock, release: Release) -> Source:
-    exported = export_pin(lock.pin(release.build), workspace)
+    exported = export_pin(lock.pin(build_name(release.build)), workspace)
     return Source(root=exported.root, tree=exported.tree, build=release.build, commit=exported.commit[:9])
 
 

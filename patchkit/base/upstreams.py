@@ -43,6 +43,10 @@ class Tags(TomlTable):
         """Whether ``name`` has the form of a release, such as ``v0.5.0``."""
         return re.fullmatch(rf"{self.release}({_NUMBER})(\.({_NUMBER})){{2}}", name) is not None
 
+    def is_tag(self, name: str) -> bool:
+        """Whether ``name`` has the form of a build's or a release's tag."""
+        return self.build_number(name) is not None or self.is_release(name)
+
     def parse_build(self, text: str) -> int | None:
         """The build number in ``b11549`` or ``11549``; None for any other text."""
         return self.build_number(f"{self.build}{text.removeprefix(self.build)}")
@@ -205,6 +209,6 @@ def llama_cpp() -> Upstream:
     return load_upstreams()[0]
 
 
-def build_name(build: int) -> str:
+def build_name(build: int | str) -> str:
     """The name of a build, such as ``b11549``."""
     return f"{llama_cpp().tags.build}{build}"

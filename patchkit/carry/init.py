@@ -72,7 +72,7 @@ def make_own_series(
         write_lock(SeriesDir(root=staging, origin="named").lock, lock)
     return OwnSeries(
         folder=folder,
-        build=lock.default,
+        build=lock.pin().build,
         archs=names,
         patches=tuple(patch.id for patch in catalogue.patches),
         recorded=tuple(f"{result.name}: {', '.join(result.patches)}" for result in lock.results),
@@ -118,7 +118,7 @@ def make_plain_series(
         for name in (source.catalogue.name, *(path.name for path in source.patches.glob("*.schema.json"))):
             if (source.patches / name).is_file():
                 shutil.copyfile(source.patches / name, patches / name)
-        own = Lock(version=1, default=pin.build, pins=(pin,))
+        own = Lock(version=2, default=pin.name, pins=(pin,))
         write_lock(SeriesDir(root=staging, origin="named").lock, own)
     return OwnSeries(
         folder=folder,
@@ -167,20 +167,20 @@ def _own_lock(lock: Lock, archs: Sequence[str], upstream: str | None, source: Se
     of_archs = [each for each in lock.results if not archs or set(each.archs) <= set(archs)]
     known = catalogue_pins(source.catalogue)
     if upstream is None:
-        build = max((each.build for each in of_archs), default=max(pin.build for pin in lock.pins))
-        pin = lock.pin(build)
+        newest = max(of_archs, key=lambda each: each.build, default=None)
+        pin = lock.pin(newest.pin) if newest else max(lock.pins, key=lambda each: each.build)
     else:
         pin = _pin_of(lock, known, upstream)
     earlier = [each for each in lock.pins if each.build < pin.build]
     return replace(
         lock,
-        default=pin.build,
+        default=pin.name,
         pins=(*earlier, pin),
-        results=tuple(each for each in of_archs if each.build == pin.build),
+        results=tuple(each for each in of_archs if each.pin == pin.name),
     )
 
 
 def _pin_of(lock: Lock, known: Sequence[Pin], upstream: str) -> Pin:
     found = next((pin for pin in known if pin.is_called(upstream.strip().lower())), None)
-    in_lock = [pin.build for pin in lock.pins]
-    return lock.pin(upstream) if found is None or found.build in in_lock else found
+    in_lock = [pin.name for pin in lock.pins]
+    return lock.pin(upstream) if found is None or found.name in in_lock else found

@@ -76,7 +76,7 @@ def read_queue(
     """The carried patches. Reads the sources of the default pin if they are cached. Raises GitError."""
     pin = lock.pin(None)
     series = followed_series(series, pin)
-    names = {name for result in lock.results if result.build == pin.build for name in result.patches}
+    names = {name for result in lock.results if result.pin == pin.name for name in result.patches}
     carried = [patch.for_build(pin.build) for patch in series.patches if patch.id in names]
     found = find_pinned(repository, pin) if carried and repository is not None else None
     files = None
@@ -186,7 +186,7 @@ class LockedResult:
     """A result of the lock with its opt-in patches; ``with_`` is None if one of its GPUs has no profile."""
 
     json_keys: ClassVar = (
-        "build=result.build archs=result.archs patches=result.patches tree=result.tree "
+        "pin=result.pin build=result.build archs=result.archs patches=result.patches tree=result.tree "
         "commit=result.commit with_"
     )
     result: Result
@@ -230,7 +230,7 @@ class Status:
     series: SeriesDir
     repository: Path
     lock: Lock
-    cached: frozenset[int]
+    cached: frozenset[str]
     results: tuple[LockedResult, ...]
     candidates: tuple[MadeCandidate, ...]
     broken: tuple[PatchkitError, ...]
@@ -244,8 +244,8 @@ class Status:
         return [
             fields_of(pin)
             | {
-                "cached": pin.build in self.cached,
-                "default": pin.build == self.lock.default,
+                "cached": pin.name in self.cached,
+                "default": pin.name == self.lock.default,
                 "left_out": plain(pin.left_out),
             }
             for pin in self.lock.pins
@@ -281,7 +281,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         series=workspace.series,
         repository=cache.upstream,
         lock=lock,
-        cached=frozenset(pin.build for pin in lock.pins if pin_ref(pin) in refs),
+        cached=frozenset(pin.name for pin in lock.pins if pin_ref(pin) in refs),
         results=tuple(_read_results(series, workspace.series, lock)),
         candidates=tuple(candidates),
         broken=tuple(broken),
@@ -314,7 +314,7 @@ def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[Ca
 def _standing(candidate: Candidate, lock: Lock) -> LockState:
     if candidate.record is not None and candidate.record.clone is not None:
         return "on a clone"
-    recorded = lock.result(candidate.build, candidate.archs, candidate.ids)
+    recorded = lock.result(candidate.pin, candidate.archs, candidate.ids)
     if recorded is None:
         return "not recorded"
     return "recorded" if recorded.commit == candidate.tip else "differs"

@@ -104,10 +104,10 @@ def patches_and_gpus(ctx: click.Context, param: click.Parameter, incomplete: str
 def pins(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete builds and releases of the lock, newest first, with their dates as help."""
     found = []
-    for pin in sorted(_read(_series(ctx).lock)["pin"], key=lambda pin: -int(pin["build"])):
-        build, day = f"b{pin['build']}", str(pin["committed"])[:10]
-        found += [(str(name), f"{build}, {day}") for name in pin.get("releases", ())]
-        found.append((build, day))
+    for pin in reversed(_read(_series(ctx).lock)["pin"]):  # the file is sorted by build
+        pin_name, day = str(pin["name"]), str(pin["committed"])[:10]
+        found += [(str(name), f"{pin_name}, {day}") for name in pin.get("releases", ())]
+        found.append((pin_name, day))
     return [CompletionItem(name, help=about) for name, about in found if name.startswith(incomplete)]
 
 

@@ -90,7 +90,7 @@ def ground_on(checkout: Path, warm_cache: Path, series_dir: SeriesDir, patches: 
     series = load_series(series_dir.patches)
     series = replace(series, patches=tuple(patch for patch in series.patches if patch.id in patches))
     profile = load_profile(series_dir.profiles, "gfx1151")
-    pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin("b6900")
     repository = open_cache(warm_cache).peek(NullReporter())
     pinned = find_pinned(repository, pin)
     files = read_upstream(repository, pinned, series.folders)

@@ -271,7 +271,7 @@ def pin_text(upstream: Path, build: int) -> str:
         ["git", "cat-file", "commit", f"b{build}"], cwd=upstream, check=True, capture_output=True
     ).stdout
     return (
-        f"version = 1\ndefault = {build}\n\n[[pin]]\nbuild = {build}\n"
+        f'version = 2\ndefault = "b{build}"\n\n[[pin]]\nname = "b{build}"\n'
         f'commit = "{git(upstream, "rev-parse", f"b{build}")}"\n'
         f'tree = "{git(upstream, "rev-parse", f"b{build}^{{tree}}")}"\n'
         f'committed = "{git(upstream, "show", "-s", "--format=%cI", f"b{build}")}"\n'
@@ -283,6 +283,7 @@ def pin_text(upstream: Path, build: int) -> str:
 def pin_at(upstream: Path, build: int) -> Pin:
     """The pin of one build, without its commit object."""
     return Pin(
+        name=f"b{build}",
         build=build,
         commit=git(upstream, "rev-parse", f"b{build}"),
         tree=git(upstream, "rev-parse", f"b{build}^{{tree}}"),

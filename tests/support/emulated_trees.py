@@ -69,7 +69,7 @@ class EmulatedTrees:
 
     def _tree(self, build: int) -> tuple[str, Path]:
         store = open_cache(self.cache)
-        commit = obtain(load_lock(CORPUS).pin(build), cache=store, reporter=self.compiler.reporter)
+        commit = obtain(load_lock(CORPUS).pin(str(build)), cache=store, reporter=self.compiler.reporter)
         repository = store.peek(self.compiler.reporter)
         assert repository is not None
         return commit, export_tree(repository, commit, self.cache / "trees").root

@@ -26,6 +26,7 @@ CODES = {"first": "4" * 64, "second": "5" * 64}
 def result(patches: tuple[str, ...], tree: str) -> Result:
     """What a lock records of a set."""
     return Result(
+        pin=f"b{BUILD}",
         build=BUILD,
         archs=("gfx1151",),
         patches=patches,
@@ -40,13 +41,14 @@ def result(patches: tuple[str, ...], tree: str) -> Result:
 def lock() -> Lock:
     """A pin, and both patches together; each alone is recorded nowhere."""
     pin = Pin(
+        name=f"b{BUILD}",
         build=BUILD,
         commit="f" * 40,
         tree=UPSTREAM,
         committed="2026-10-01T10:00:00+00:00",
         sources=(GitSource(url="https://example.invalid/llama.cpp.git"),),
     )
-    return Lock(version=1, default=BUILD, pins=(pin,), results=(result(("first", "second"), BOTH),))
+    return Lock(version=2, default=f"b{BUILD}", pins=(pin,), results=(result(("first", "second"), BOTH),))
 
 
 def made(pin: Pin, archs: tuple[str, ...], patches: tuple[str, ...]) -> Result:
@@ -174,4 +176,4 @@ def of_patch(file: EvidenceFile, patch: str, known: Lock) -> EvidenceFile:
         arm.model_copy(update={"patches": {patch: digest} if "first" in arm.patches else {}})
         for arm in file.arms
     )
-    return file.model_copy(update={"arms": arms, "build": known.default, "codes": {patch: "6" * 64}})
+    return file.model_copy(update={"arms": arms, "build": known.pin().build, "codes": {patch: "6" * 64}})

@@ -24,7 +24,7 @@ from patchkit.toolchain.hip import hip_flags
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
 SERIES = load_series(ROOT / "patches")
-LATER = [result for result in LOCK.results if result.build != LOCK.default]
+LATER = [result for result in LOCK.results if result.pin != LOCK.default]
 LATER_NAMES = [f"b{result.build}-{'+'.join(result.archs)}-{len(result.patches)}" for result in LATER]
 
 
@@ -55,7 +55,7 @@ def test_each_era_has_a_recorded_result():
     assert set(recorded("gfx1151", 11549).patches) >= {"mmq-batch-limits", "mmq-tile-config"}
     # A series that is empty by default is recorded, too.
     empty = recorded("gfx1100", 10068)
-    assert (empty.patches, empty.tree) == ((), LOCK.pin(10068).tree)
+    assert (empty.patches, empty.tree) == ((), LOCK.pin("b10068").tree)
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def make_fork(root: Path, test_cache: Path) -> Fork:
     with FileLock(test_cache / "corpus.lock"):
         cache = open_cache(corpus)
         for build in (FROM, TO):
-            obtain(lock.pin(build), cache=cache, reporter=NullReporter())
+            obtain(lock.pin(str(build)), cache=cache, reporter=NullReporter())
         if not fork.cache.exists():
             fork.cache.mkdir()
             shutil.copytree(corpus / "upstream.git", fork.cache / "upstream.git", copy_function=link_kept)

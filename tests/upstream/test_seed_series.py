@@ -47,7 +47,7 @@ def test_three_commits_on_the_real_commit_touch_only_the_cuda_folder(repository,
 def test_the_result_is_the_one_the_lock_records(checkout, applied):
     assert applied["lock_state"] == "as the lock records"
     lock = load_lock(checkout / "patches" / "upstream.lock")
-    recorded = lock.result(6900, ("gfx1151",), tuple(made["id"] for made in applied["commits"]))
+    recorded = lock.result("b6900", ("gfx1151",), tuple(made["id"] for made in applied["commits"]))
     assert recorded is not None
     assert (recorded.tree, recorded.commit) == (applied["tree"], applied["commits"][-1]["commit"])
 

@@ -64,7 +64,7 @@ def format_bump(bump: Bump) -> list[str]:
     """Every patch with its class, what blocks the bump, and the results of the gates."""
     lines = [f"{bump.old.title} -> {bump.new.title_with_id}"]
     for successor in bump.successors:
-        since = [build_name(build) for build in successor.variant.builds]
+        since = [pin.name for pin in successor.variant.pins]
         held = f", recorded at {' and '.join(since)}" if since != [bump.old.name] else ""
         lines += ["", f"for {successor.variant}{held}:", *_successor_lines(bump, successor)]
     lines += [f"skipped: {format_archs(archs)}, recorded only at newer pins" for archs in bump.newer]
@@ -115,11 +115,7 @@ def format_ending(bump: Bump, written: Sequence[str] = ()) -> list[str]:
 
 def _done_lines(bump: Bump) -> Iterator[str]:
     committed = bump.committed
-    kept = (
-        ""
-        if bump.lock.default == bump.new.build
-        else f", the default pin stays {build_name(bump.lock.default)}"
-    )
+    kept = "" if bump.lock.default == bump.new.name else f", the default pin stays {bump.lock.default}"
     if committed is None:
         commands = [shlex.join(successor.apply_args) for successor in bump.successors]
         yield f"done: the lock now has {bump.new.title}{kept}"
@@ -221,7 +217,7 @@ def bump_message(bump: Bump) -> str:
     """Subject and body of the commit that moves the lock."""
     lines = [f"Bump llama.cpp to {bump.new.title}", ""]
     for successor in bump.successors:
-        since = " and ".join(build_name(build) for build in successor.variant.builds)
+        since = " and ".join(pin.name for pin in successor.variant.pins)
         lines += [*_wrapped(f"{successor.variant}, from {since}:"), ""]
         for verdict in successor.verdicts:
             text = f"{verdict.id}: {verdict.patch_class}: {' '.join(verdict.reason.split())}"

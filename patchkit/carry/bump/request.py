@@ -94,24 +94,24 @@ def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
 class Variant:
     """One candidate that the lock carries from pin to pin: GPUs with a set of opt-in patches.
 
-    ``builds``: builds with its results, oldest first. ``patches_before``: every patch of those results; None
+    ``pins``: the pins with its results, oldest first. ``patches_before``: every patch of those results; None
     if the lock has no result for it. ``branch``: whether it gets the branch of its GPUs; of several variants
-    only the one without opt-in patches does. ``before``: earlier builds, each the last one that included a
+    only the one without opt-in patches does. ``before``: earlier pins, each the last one that included a
     patch which is excluded now.
     """
 
     archs: tuple[str, ...]
     with_: tuple[str, ...]
     without: tuple[str, ...]
-    builds: tuple[int, ...]
+    pins: tuple[Pin, ...]
     patches_before: tuple[str, ...] | None
     branch: bool = True
-    before: tuple[int, ...] = ()
+    before: tuple[Pin, ...] = ()
 
     @property
-    def compared(self) -> tuple[int, ...]:
-        """The builds whose renderings the new ones are compared with, oldest first."""
-        return tuple(sorted({*self.builds, *self.before}))
+    def compared(self) -> tuple[Pin, ...]:
+        """The pins whose renderings the new ones are compared with, oldest first."""
+        return _oldest_first((*self.pins, *self.before))
 
     def __str__(self) -> str:
         return format_archs(self.archs) + (f" with {', '.join(self.with_)}" if self.with_ else "")
@@ -180,14 +180,14 @@ def _named(request: BumpRequest, series: Series, profiles: Sequence[ArchProfile]
 def _archs(request: BumpRequest, lock: Lock, folder: SeriesDir) -> list[tuple[str, ...]]:
     if request.archs:
         return [tuple(sorted(set(request.archs)))]
-    return sorted(set(_recorded(lock, folder, build=lock.default if request.is_about_one else None)))
+    return sorted(set(_recorded(lock, folder, pin=lock.default if request.is_about_one else None)))
 
 
-def _recorded(lock: Lock, folder: SeriesDir, build: int | None = None) -> Iterator[tuple[str, ...]]:
-    """The sets of GPUs with results in the lock, at one build or any; for a plain series also ``plain``."""
+def _recorded(lock: Lock, folder: SeriesDir, pin: str | None = None) -> Iterator[tuple[str, ...]]:
+    """The sets of GPUs with results in the lock, at one pin or any; for a plain series also ``plain``."""
     if is_plain(folder.profiles):
         yield (PLAIN,)
-    yield from (result.archs for result in lock.results if build in (None, result.build))
+    yield from (result.archs for result in lock.results if pin in (None, result.pin))
 
 
 def _opted(
@@ -202,8 +202,9 @@ def _opted_of(series: Series, profiles: Sequence[ArchProfile], result: Result) -
 
 def _recent(results: Sequence[Result], lock: Lock, target: int) -> list[Result]:
     """The results at the default pin, and at the newest pin that is not newer than the target."""
-    newest = max((result.build for result in results if result.build <= target), default=None)
-    return [result for result in results if result.build in (lock.default, newest)]
+    older = [result for result in results if result.build <= target]
+    newest = max(older, key=lambda result: result.build).pin if older else None
+    return [result for result in results if result.pin in (lock.default, newest)]
 
 
 def _variant(
@@ -214,26 +215,29 @@ def _variant(
     with_: tuple[str, ...],
     results: Sequence[Result],
 ) -> Variant:
-    builds = sorted({result.build for result in results}) or [lock.default]
+    pins = _oldest_first(lock.pin(result.pin) for result in results) or (lock.pin(),)
     # A target compared with itself shows no moves, so its own result is used only if there is no other.
-    builds = [build for build in builds if build != target] or builds
+    pins = tuple(pin for pin in pins if pin.build != target) or pins
     is_single = request.is_about_one
-    left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
-    last_included = {
-        name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)
-        for name in left_out
-        if any(each.archs == archs and name in each.patches for each in lock.results)
-    }
+    left_out = {row.patch for pin in pins for row in pin.left_out if row.archs == archs}
+    including = [
+        [each for each in lock.results if each.archs == archs and name in each.patches] for name in left_out
+    ]
+    last_included = [max(each, key=lambda result: result.build) for each in including if each]
     return Variant(
         archs=archs,
         with_=with_ if is_single else tuple(name for name in with_ if name not in request.without),
         without=request.without,
-        builds=tuple(builds),
+        pins=pins,
         patches_before=tuple(dict.fromkeys(name for result in results for name in result.patches))
         if results
         else None,
-        before=tuple(sorted(build for build in set(last_included.values()) if build < target)),
+        before=_oldest_first(lock.pin(each.pin) for each in last_included if each.build < target),
     )
+
+
+def _oldest_first(pins: Iterable[Pin]) -> tuple[Pin, ...]:
+    return tuple(sorted({pin.name: pin for pin in pins}.values(), key=lambda pin: pin.build))
 
 
 def _checked(variant: Variant, series: Series, folder: SeriesDir, pin: Pin, recorded: set[str]) -> Variant:

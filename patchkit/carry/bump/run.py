@@ -72,7 +72,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     next_lock = replace(
         lock,
         watched=following.seen(lock),
-        default=lock.default if request.keep_default else new.build,
+        default=lock.default if request.keep_default else new.name,
         pins=lock.with_pin(new).pins,
     )
     with (
@@ -160,7 +160,7 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
     if state == "done" and work.request.no_verify and _drifted(successors):
         state = "unverified"
     if state == "done":
-        lock, successors = settle(successors, lock, work.new.build)
+        lock, successors = settle(successors, lock, work.new.name)
         for number, one in enumerate(successors):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, done = make(work, one, lock, repository)
@@ -202,11 +202,11 @@ def _gates_needed(successors: Sequence[Successor]) -> UsageError:
 
 
 def _with_commits(work: Work, one: Successor) -> Successor:
-    base = work.lock.pin(one.variant.builds[-1])
+    base = one.variant.pins[-1]
     verdicts, history = with_commits(
         one.verdicts,
         work.request,
-        base if base.build != work.new.build else work.old,
+        base if base.name != work.new.name else work.old,
         work.target,
         work.cache,
         load_series(work.stage.series.patches).read,

@@ -109,7 +109,7 @@ class Successor:
     """
 
     json_keys: ClassVar = (
-        "archs=variant.archs with=variant.with_ compared_with=variant.builds branch=own_branch "
+        "archs=variant.archs with=variant.with_ compared_with=compared_with branch=own_branch "
         "made_by=command tip=candidate.tip tree before=patches_before applied=patches lost=losses left_out "
         "opt_in=offered blocked faults history followed patches=verdicts gates=report"
     )
@@ -129,6 +129,11 @@ class Successor:
     tree: str | None = None
     report: Proof | None = None
     history: str = ""
+
+    @property
+    def compared_with(self) -> tuple[int, ...]:
+        """The builds whose results the lock has for the variant."""
+        return tuple(pin.build for pin in self.variant.pins)
 
     @property
     def patches(self) -> tuple[str, ...]:
@@ -191,8 +196,7 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
     """Classify every patch on the new upstream, compared with its last rendering on the variant's pins."""
     series = judge.series
     last: dict[str, Rendering] = {}
-    for build in variant.compared:  # renderings on newer pins replace older ones
-        pin = work.lock.pin(build)
+    for pin in variant.compared:  # renderings on newer pins replace older ones
         then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=pin is not work.new)
         last |= judge.render(then, judge.read(work.obtain(pin)))
     wish = Wish(with_=variant.with_, without=variant.without)
@@ -262,7 +266,7 @@ def _left_out(
     )
 
 
-def settle(successors: Sequence[Successor], lock: Lock, build: int) -> tuple[Lock, list[Successor]]:
+def settle(successors: Sequence[Successor], lock: Lock, pin: str) -> tuple[Lock, list[Successor]]:
     """Record the excluded patches of the new pin in the lock, so that later commands exclude them too.
 
     The lock records them per set of GPUs. If another variant of these GPUs has the patch, the command of this
@@ -273,7 +277,7 @@ def settle(successors: Sequence[Successor], lock: Lock, build: int) -> tuple[Loc
         same = [each for each in successors if each.variant.archs == one.variant.archs]
         others = {verdict.id for each in same for verdict in each.verdicts if verdict.patch_class in GOOD}
         rows = [each for one in same for each in one.left_out if each.patch not in others]
-        lock = lock.with_left_out(build, one.variant.archs, list(dict.fromkeys(rows)))
+        lock = lock.with_left_out(pin, one.variant.archs, list(dict.fromkeys(rows)))
         words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
         settled.append(replace(one, apply_args=(*one.apply_args, *words)))
     return lock, settled
@@ -283,7 +287,8 @@ def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Cl
     """What the user has to fix first, one line per patch."""
     if work.request.drop_conflicts:
         return
-    last = max((build for build in variant.builds if build < work.new.build), default=work.new.build - 1)
+    builds = [pin.build for pin in variant.pins if pin.build < work.new.build]
+    last = max(builds, default=work.new.build - 1)
     for verdict in verdicts:
         patch = series.patch(verdict.id)
         if patch is None or verdict.id in variant.without:
@@ -299,7 +304,7 @@ def _blocked(work: Work, variant: Variant, series: Series, verdicts: Sequence[Cl
 
 def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tuple[Lock, Successor]:
     """Write the candidate's commits and record its result in the stage's lock. No ref is created."""
-    lock = lock.with_followed(work.new.build, one.followed)
+    lock = lock.with_followed(work.new.name, one.followed)
     write_lock(work.stage.series.lock, lock)
     request = Request(
         archs=one.variant.archs,

@@ -95,7 +95,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             upstream_url=request.upstream_url,
             reporter=workspace.reporter,
         )
-        recorded = lock.result(decision.pin.build, decision.archs, decision.ids)
+        recorded = lock.result(decision.pin.name, decision.archs, decision.ids)
         known = find_known(decision, recorded, base, repository, workspace, unlocked=request.unlocked)
         if known is not None:
             (candidate, result), state = known, "recorded"

@@ -181,5 +181,5 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
 
 def _recorded(workspace: Workspace, candidate: Candidate) -> str | None:
     """The digest of the inputs that the lock records for this commit, which a bump may have made."""
-    result = load_lock(workspace.series.lock).result(candidate.build, candidate.archs, candidate.ids)
+    result = load_lock(workspace.series.lock).result(candidate.pin, candidate.archs, candidate.ids)
     return digest_of(result.inputs) if result is not None and result.commit == candidate.tip else None

@@ -41,7 +41,7 @@ class Catalogue:
 
     def label_build(self, patch: Patch) -> int:
         """The build to report for a patch: the lock's default, or else the nearest one that it is for."""
-        default = self.lock.default
+        default = self.lock.pin().build
         if patch.builds.covers(default):
             return default
         return patch.builds.first if default < patch.builds.first else patch.builds.last or default
@@ -54,7 +54,7 @@ class Catalogue:
 
     def count(self, default: PatchDefault, arch: str) -> int:
         """How many of the default build's patches a GPU has on, opt-in or off."""
-        of_build = [patch for patch in self.patches if patch.builds.covers(self.lock.default)]
+        of_build = [patch for patch in self.patches if patch.builds.covers(self.lock.pin().build)]
         return sum(self.default_of(patch.id, arch) == default for patch in of_build)
 
 
@@ -90,7 +90,7 @@ def archs_with_patches(series: SeriesDir) -> tuple[str, ...]:
 
     Raises the errors of the lock, the series and the profiles.
     """
-    build = load_lock(series.lock).default
+    build = load_lock(series.lock).pin().build
     loaded = load_series(series.patches)
     of_build = [patch for patch in loaded.patches if patch.builds.covers(build)]
     profiles = load_profiles(series.profiles, list_profiles(series.profiles))
@@ -163,7 +163,7 @@ def find_available(series: SeriesDir, archs: Sequence[str], build: int) -> Avail
     loaded = load_series(series.patches)
     profiles = load_profiles(series.profiles, archs)
     pins = sorted(lock.pins, key=lambda pin: (pin.build != build, pin.build))
-    offers = [_offer(loaded, profiles, pin, is_default=pin.build == lock.default) for pin in pins]
+    offers = [_offer(loaded, profiles, pin, is_default=pin.name == lock.default) for pin in pins]
     return Available(
         archs=tuple(profile.arch for profile in profiles),
         options=tuple(arch_options((profile.arch for profile in profiles), series.profiles)),

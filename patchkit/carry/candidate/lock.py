@@ -14,7 +14,7 @@ from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.inputs import RULES, hash_inputs
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import Lock, Result, load_lock, replace_results
+from patchkit.carry.series.lock import Lock, Result, ResultKey, load_lock, replace_results
 from patchkit.carry.series.profile import load_profiles, targets_of
 from patchkit.carry.upstream.repository import Repository
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from patchkit.carry.candidate.plan import Plan
 
 _SHOWN = 8
-_Key = tuple[int, tuple[str, ...], tuple[str, ...]]
 
 
 def write_result(
@@ -44,6 +43,7 @@ def write_result(
         # version.
         entities = dict(placed.entities) | entities
     result = Result(
+        pin=plan.pin.name,
         build=plan.pin.build,
         archs=plan.archs,
         patches=plan.ids,
@@ -101,7 +101,7 @@ def check_result(recorded: Result, result: Result) -> None:
             )
 
 
-def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[_Key]:
+def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[ResultKey]:
     """The results that include a patch and whose input files are all as recorded."""
     found = set()
     known = {each.id: each.folder for each in load_series(series.patches).patches}
@@ -116,7 +116,7 @@ def holding_results(lock: Lock, patch: str, series: SeriesDir) -> frozenset[_Key
     return frozenset(found)
 
 
-def renew_inputs(keys: Collection[_Key], series: SeriesDir) -> tuple[Result, ...]:
+def renew_inputs(keys: Collection[ResultKey], series: SeriesDir) -> tuple[Result, ...]:
     """Record the current files of these results, leaving trees and commits; writes the lock once.
 
     The caller must have shown that the changes in the files do not affect these builds. The next apply

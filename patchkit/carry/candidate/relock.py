@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
 from patchkit.base.series_folder import is_plain
-from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.candidate.lock import write_result
@@ -31,7 +30,7 @@ class RecordedResult:
     """
 
     json_keys: ClassVar = (
-        "build=result.build archs=result.archs patches=result.patches tree=result.tree "
+        "pin=result.pin build=result.build archs=result.archs patches=result.patches tree=result.tree "
         "commit=result.commit patches_before=was changed"
     )
 
@@ -103,8 +102,8 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
     for old, new in zip(kept, new_results, strict=True):
         if new.key not in by_key or new.key == old.key:  # a change can make two results equal
             by_key[new.key] = (old, new)
-    results = [by_key[key] for key in sorted(by_key)]
-    if [new for _, new in results] != sorted(lock.results, key=lambda each: each.key):
+    results = sorted(by_key.values(), key=lambda pair: pair[1].order)
+    if [new for _, new in results] != sorted(lock.results, key=lambda each: each.order):
         replace_results(path, before, [new for _, new in results])
     return Relocked(
         results=tuple(
@@ -120,10 +119,10 @@ def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     profiles = load_profiles(workspace.series.profiles, result.archs)
     known = [patch for patch in result.patches if series.patch(patch) is not None]
     with_ = opted_in(series, profiles, known, result.build)
-    request = Request(archs=result.archs, upstream=build_name(result.build), with_=with_)
+    request = Request(archs=result.archs, upstream=result.pin, with_=with_)
     today = load_decision(request, workspace, lock).ids
     # If the lock also has the result that the GPUs get by default now, this one excluded patches on purpose.
-    is_part = today != result.patches and lock.result(result.build, result.archs, today) is not None
+    is_part = today != result.patches and lock.result(result.pin, result.archs, today) is not None
     without = tuple(patch for patch in today if is_part and patch not in result.patches)
     return replace(request, without=without)
 

@@ -63,10 +63,10 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
 
     Raises PIN_DIFFERS.
     """
-    known = next((each for each in lock.pins if each.build == pin.build), None)
+    known = next((each for each in lock.pins if each.name == pin.name), None)
     for other in lock.pins:
         moved = [name for name in pin.releases if name in other.releases]
-        if other.build != pin.build and moved:
+        if other.name != pin.name and moved:
             raise ConfigError(
                 f"{moved[0]} is {other.name} in the lock, but {pin.name} in {_OTHER}",
                 code="PIN_DIFFERS",
@@ -145,7 +145,7 @@ def find_target_pin(
         raise _unknown(wanted, tags.builds, redacted(url), sorted_releases(tags.releases))
     build, commit = found
     releases = tags.releases_of(commit)
-    in_lock = next((pin for pin in lock.pins if (pin.build, pin.commit) == (build, commit)), None)
+    in_lock = next((pin for pin in lock.pins if (pin.name, pin.commit) == (build_name(build), commit)), None)
     if in_lock is not None:
         return replace(in_lock, releases=sorted_releases({*in_lock.releases, *releases}))
     with cache.hold(reporter) as repository:

@@ -92,8 +92,8 @@ class BaseFinder:
     def _pins(self) -> tuple[Pin, ...]:
         """The pins of the lock, and the builds of upstreams.toml that it lacks."""
         pins = self.pipeline.lock.pins
-        known = {pin.build for pin in pins}
-        return (*pins, *(pin for pin in self._catalogue() if pin.build not in known))
+        known = {pin.name for pin in pins}
+        return (*pins, *(pin for pin in self._catalogue() if pin.name not in known))
 
     def _pin_of(self, contents: QueueContents) -> QueueBase:
         """The base pin: the named one, else the default pin, else one whose files the diffs were made from.
@@ -166,8 +166,8 @@ class BaseFinder:
 
 
 def _names(word: str, pin: Pin) -> bool:
-    """Whether a word of ``upstream.txt`` is a pin's build or commit."""
+    """Whether a word of ``upstream.txt`` is a pin's name, its build or its commit."""
     word = word.lower()
-    return word in (pin.name, str(pin.build)) or (
+    return pin.is_called(word) or (
         len(word) >= _SHORTEST and pin.commit is not None and pin.commit.startswith(word)
     )

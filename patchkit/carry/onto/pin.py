@@ -74,7 +74,7 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
         return likely
     build, name = tagged
     since = clone.count(f"{name}..{commit.sha}")
-    pin_name = name_pin(build, releases_at(clone, read_commit(clone, name).sha))
+    pin_name = name_pin(build_name(build), releases_at(clone, read_commit(clone, name).sha))
     known_by = f"{pin_name} and {counted(since, 'commit')}" if since else pin_name
     # Commits that no remote has are the user's own. The others may be upstream's.
     has_remote = bool(clone.ask("for-each-ref", "--count=1", "refs/remotes"))
@@ -246,6 +246,7 @@ def require_build(build: int | None, name: str) -> int:
 def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
     """The commit as a pin that is based on that upstream build."""
     return Pin(
+        name=f"onto-{commit.sha[:12]}",
         build=build,
         commit=commit.sha,
         tree=commit.tree,
@@ -315,7 +316,7 @@ def build_of(
     version = ggml_version(clone, commit)
     named = as_build_number(onto.as_build, clone, pins)
     if named is not None:
-        pin_name = name_pin(named, (onto.as_build,) if isinstance(onto.as_build, str) else ())
+        pin_name = name_pin(build_name(named), (onto.as_build,) if isinstance(onto.as_build, str) else ())
         likely = by_version(version, pins) if version is not None else None
         if likely is not None and not likely.has(named):
             workspace.reporter.warn(f"--as-build is {pin_name}, but {likely.known_by} belongs to {likely}")

@@ -142,7 +142,7 @@ def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspac
     )
     archs = request.archs or (first.arch,)
     with_ = tuple(dict.fromkeys((*request.with_, *opted_in(series, [first], [patch], build))))
-    return Variant(archs=archs, with_=with_, without=(), builds=(), patches_before=None)
+    return Variant(archs=archs, with_=with_, without=(), pins=(), patches_before=None)
 
 
 def find_case(
@@ -261,9 +261,7 @@ def _last(
     wish = Wish(with_=variant.with_, without=variant.without)
     older = sorted((pin for pin in lock.pins if pin.build < target.build), key=lambda pin: -pin.build)
     known = [
-        pin
-        for pin in older
-        if pin.build in variant.compared or find_pinned(judge.repository, pin) is not None
+        pin for pin in older if pin in variant.compared or find_pinned(judge.repository, pin) is not None
     ]
     known = known or older[:1]  # fetched below
     for pin in known:
@@ -405,7 +403,8 @@ def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -
     succession.put(workspace.series)
     table, now = parse_toml(str(path), succession.text.encode()).table, load_toml(path).table
     # If the tables for a build did not change, its tree did not either.
-    same = [key for key in holding if table_at(table, key[0]) == table_at(now, key[0])]
+    build_of = {result.key: result.build for result in lock.results}
+    same = [key for key in holding if table_at(table, build_of[key]) == table_at(now, build_of[key])]
     renewed = renew_inputs(same, workspace.series)
     having = [result for result in lock.results if case.patch.id in result.patches]
     return Resolved(

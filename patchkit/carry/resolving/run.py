@@ -282,7 +282,13 @@ def _known_target(
     pin = next((each for each in known if (each.build, each.tree) == (state.build, state.tree)), None)
     if pin is None:
         # A pin from a remote that is in no lock yet; the cache has its tree.
-        pin = Pin(build=state.build, tree=state.tree, committed="", sources=(GitSource(url="-"),))
+        pin = Pin(
+            name=build_name(state.build),
+            build=state.build,
+            tree=state.tree,
+            committed="",
+            sources=(GitSource(url="-"),),
+        )
     ref = pin_ref(pin)
     base, tree = repository.resolve(f"{ref}^{{commit}}", f"{ref}^{{tree}}")
     if base is None or tree != state.tree:
@@ -357,11 +363,10 @@ def _in_conflict(
     variant: Variant, target: Destination, workspace: Workspace, cache: Cache, repository: Repository
 ) -> list[str]:
     """The plain patches of a variant that are in conflict at the target, in order."""
-    series, lock = load_series(workspace.series.patches), load_lock(workspace.series.lock)
+    series = load_series(workspace.series.patches)
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     last: dict[str, Rendering] = {}
-    for build in variant.compared:
-        pin = lock.pin(build)
+    for pin in variant.compared:
         then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=True)
         last |= judge.render(then, judge.read(obtain(pin, cache=cache, reporter=workspace.reporter)))
     decision = judge.decide(target.pin, variant.archs, Wish(with_=variant.with_, without=variant.without))

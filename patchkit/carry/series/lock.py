@@ -22,8 +22,18 @@ from tomlkit.items import KeyType, SingleKey
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
-from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
-from patchkit.base.upstreams import build_name, llama_cpp
+from patchkit.base.toml import (
+    Document,
+    KeyPath,
+    NotInFile,
+    Several,
+    TomlTable,
+    Words,
+    load_toml,
+    parse_toml,
+    validate,
+)
+from patchkit.base.upstreams import build_name, llama_cpp, load_upstreams
 from patchkit.carry.series.git_object import commit_date, object_id
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
@@ -42,19 +52,29 @@ Release = Annotated[str, AfterValidator(_release)]
 """The tag of a release, ``v0.5.0``; no suffix is allowed, as in upstream's own scripts."""
 
 
-def name_pin(build: int, releases: Sequence[str]) -> str:
-    """The name of a pin to show to the user: ``v0.5.0 (b11549)``, or ``b11549`` if it is not a release."""
-    return f"{', '.join(releases)} ({build_name(build)})" if releases else build_name(build)
+def _tag(name: str) -> str:
+    if not any(each.tags.is_tag(name) for each in load_upstreams()):
+        raise ValueError("must be the tag of a build or release, for example b11549 or v0.5.0")
+    return name
+
+
+PinName = Annotated[str, AfterValidator(_tag)]
+"""The name of a pin: the tag of a build or a release, in the form that a project's description gives."""
+
+
+def name_pin(name: str, releases: Sequence[str]) -> str:
+    """The name to show to the user: ``v0.5.0 (b11549)``, or ``b11549`` if it is not a release."""
+    return f"{', '.join(releases)} ({name})" if releases else name
 
 
 def _no_truth(value: object) -> object:
     """Reject ``true``, which Python takes for 1."""
     if isinstance(value, bool):
-        raise ValueError("must be the number 1")  # noqa: TRY004  # pydantic wants this one
+        raise ValueError("must be the number 2")  # noqa: TRY004  # pydantic wants this one
     return value
 
 
-Version = Annotated[Literal[1], BeforeValidator(_no_truth)]
+Version = Annotated[Literal[2], BeforeValidator(_no_truth)]
 
 
 def _decode(text: str) -> bytes:
@@ -136,13 +156,16 @@ _SHORTEST_PREFIX = 4  # hex digits; git's own minimum
 class Pin(TomlTable):
     """One upstream commit. ``committed`` is RFC 3339 with its zone; patchkit's commits get this date.
 
-    ``releases`` are the names that upstream tagged it with besides its number. ``ggml`` is the version in
-    ggml's CMake file, if it has one: it gives the approximate build of a tree without history.
+    ``name`` identifies it. ``build`` is its position in llama.cpp's history, as in the build ranges of
+    patches; the file has it only if the name does not contain it. ``releases`` are the other names that
+    upstream tagged it with. ``ggml`` is the version in ggml's CMake file, if it has one: it gives the
+    approximate build of a tree without history.
     """
 
-    named_by: ClassVar[str] = "build"
-    json_keys: ClassVar = "build releases commit tree"
-    build: Annotated[int, Field(gt=0)]
+    named_by: ClassVar[str] = "name"
+    json_keys: ClassVar = "name build releases commit tree"
+    name: PinName
+    build: Annotated[int, Field(gt=0)] = 0
     releases: Several[Release] = ()
     commit: ObjectId | None = None
     tree: ObjectId
@@ -154,32 +177,25 @@ class Pin(TomlTable):
     followed: Several[Followed] = ()
     left_out: Several[LeftOut] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
-    # Set for --onto: the user's repository, which has the commit. No source serves it, and ``build`` is that
-    # of the upstream commit below it.
+    # Set for --onto: the user's repository, which has the commit. No source serves it, ``name`` is ``onto-``
+    # and the commit, and ``build`` is that of the upstream commit below it.
     clone: NotInFile[Path | None] = None
     where: NotInFile[Location | None] = field(default=None, compare=False)
 
     @property
-    def name(self) -> str:
-        """``b`` and the build number, like upstream's tags; with a clone, ``onto-`` and the commit."""
-        return build_name(self.build) if self.clone is None else f"onto-{(self.commit or self.tree)[:12]}"
-
-    @property
     def title(self) -> str:
-        """The name to show to the user, including release tags."""
-        return name_pin(self.build, self.releases) if self.clone is None else self.name
+        """The name to show to the user; see :func:`name_pin`."""
+        return name_pin(self.name, self.releases)
 
     @property
     def title_with_id(self) -> str:
         """The title with the abbreviated commit, or the abbreviated tree if the commit is unknown."""
         sha = (self.commit or self.tree)[:12]
-        return (
-            f"{self.title[:-1]}, {sha})" if self.releases and self.clone is None else f"{self.title} ({sha})"
-        )
+        return f"{self.title[:-1]}, {sha})" if self.releases else f"{self.title} ({sha})"
 
     def is_called(self, name: str) -> bool:
         """Whether ``name`` is one of its names: ``b6900``, ``6900``, a release tag or the full commit."""
-        return name in (self.name, str(self.build), self.commit, *self.releases)
+        return self.name == build_name(name) or name in (self.name, self.commit, *self.releases)
 
     @property
     def option(self) -> str:
@@ -191,24 +207,27 @@ class Pin(TomlTable):
 
 def _is_target(name: str) -> bool:
     """Whether ``name`` has the form of a build or release, so that a bump could target it."""
-    tags = llama_cpp().tags
-    return tags.is_release(name) or tags.build_number(name) is not None
+    return llama_cpp().tags.is_tag(name)
 
 
 PinWanted = str | Pin | None
 """A requested pin: its name, the pin itself (``--onto``), or None for the lock's default."""
 
 
+ResultKey = tuple[str, tuple[str, ...], tuple[str, ...]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result(TomlTable):
     """The result of applying patches to a pin. ``archs`` is sorted, ``patches`` in order of application.
 
+    ``pin`` is the pin's name, ``build`` its build, which is not in the file.
     ``inputs``: sha256 by path of every profile, patch.toml and template; ``rendered``: sha256 by
     ``patch-id/edit-id``; ``entities``: token digest by ``file::entity``.
     """
 
-    named_by: ClassVar[str] = "build"
-    build: Annotated[int, Field(gt=0)]
+    named_by: ClassVar[str] = "pin"
+    pin: Words
     archs: Annotated[Several[Words], Field(min_length=1)]
     patches: Several[Words]
     tree: ObjectId
@@ -216,31 +235,37 @@ class Result(TomlTable):
     inputs: Mapping[str, Sha256]
     rendered: Mapping[str, Sha256]
     entities: Mapping[str, str]
+    build: NotInFile[int] = 0
     where: NotInFile[Location | None] = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
         """``b6900 gfx1151``, to show to the user."""
-        return f"{build_name(self.build)} {'+'.join(self.archs)}"
+        return f"{self.pin} {'+'.join(self.archs)}"
 
     @property
-    def key(self) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-        """The identity of the result: build, archs, patches."""
-        return (self.build, self.archs, self.patches)
+    def key(self) -> ResultKey:
+        """The identity of the result: pin, archs, patches."""
+        return (self.pin, self.archs, self.patches)
+
+    @property
+    def order(self) -> tuple[int, ResultKey]:
+        """The position of the result in the file: by build, then by the rest of its identity."""
+        return (self.build, self.key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock(TomlTable):
-    """The whole file; ``default`` is the build used when none is requested."""
+    """The whole file; ``default`` is the name of the pin that is used when none is requested."""
 
     version: Version
-    default: Annotated[int, Field(gt=0)]
+    default: Words
     pins: Annotated[Several[Pin], Field(alias="pin", min_length=1)]
     results: Annotated[Several[Result], Field(alias="result")] = ()
     watched: Several[Watched] = ()
     path: NotInFile[str] = ""
 
-    def pin(self, wanted: PinWanted | int = None) -> Pin:
+    def pin(self, wanted: PinWanted = None) -> Pin:
         """The pin of a build (``b6900``), release or commit prefix, or the default; a Pin is returned as is.
 
         Raises:
@@ -249,7 +274,7 @@ class Lock(TomlTable):
         """
         if isinstance(wanted, Pin):
             return wanted
-        name = str(self.default if wanted is None else wanted).strip().lower()
+        name = (self.default if wanted is None else wanted).strip().lower()
         exact = [pin for pin in self.pins if pin.is_called(name)]
         if exact:
             return exact[0]
@@ -275,33 +300,33 @@ class Lock(TomlTable):
             + (f"; or add it: patchkit bump --to {name}" if _is_target(name) else ""),
         )
 
-    def result(self, build: int, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
-        """The recorded result for exactly these archs (any order) and patches (this order)."""
-        key = (build, tuple(sorted(archs)), tuple(patches))
+    def result(self, pin: str, archs: Sequence[str], patches: Sequence[str]) -> Result | None:
+        """The recorded result for exactly these archs (any order) and patches (this order) on a pin."""
+        key = (pin, tuple(sorted(archs)), tuple(patches))
         return next((result for result in self.results if result.key == key), None)
 
     def with_pin(self, pin: Pin) -> Lock:
-        """This lock with ``pin`` added, or in place of the pin of the same build."""
-        if all(each.build != pin.build for each in self.pins):
+        """This lock with ``pin`` added, or in place of the pin of the same name."""
+        if all(each.name != pin.name for each in self.pins):
             return replace(self, pins=(*self.pins, pin))
-        return replace(self, pins=tuple(pin if each.build == pin.build else each for each in self.pins))
+        return replace(self, pins=tuple(pin if each.name == pin.name else each for each in self.pins))
 
-    def with_followed(self, build: int, followed: Sequence[Followed]) -> Lock:
+    def with_followed(self, name: str, followed: Sequence[Followed]) -> Lock:
         """This lock with ``followed`` merged into the functions already recorded for a pin."""
         pins = []
         for pin in self.pins:
-            if pin.build == build:
+            if pin.name == name:
                 merged = {(each.file, each.function): each for each in (*pin.followed, *followed)}
                 pins.append(replace(pin, followed=tuple(sorted(merged.values()))))
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
-    def with_left_out(self, build: int, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
+    def with_left_out(self, name: str, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
         """This lock with ``left_out`` as the complete list of patches left out on a pin for these GPUs."""
         pins = []
         for pin in self.pins:
-            if pin.build == build:
+            if pin.name == name:
                 others = (each for each in pin.left_out if each.archs != tuple(sorted(archs)))
                 pins.append(replace(pin, left_out=tuple(sorted((*others, *left_out)))))
             else:
@@ -315,25 +340,40 @@ class Lock(TomlTable):
     def with_result(self, result: Result) -> Lock:
         """This lock with ``result`` replacing that of the same key; its patches are no longer left out."""
         kept = (other for other in self.results if other.key != result.key)
-        lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
-        before = [each for pin in self.pins if pin.build == result.build for each in pin.left_out]
+        lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.order)))
+        before = [each for pin in self.pins if pin.name == result.pin for each in pin.left_out]
         still = [each for each in before if each.archs == result.archs and each.patch not in result.patches]
-        return lock.with_left_out(result.build, result.archs, still) if before else lock
+        return lock.with_left_out(result.pin, result.archs, still) if before else lock
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
-    builds: dict[int, Location] = {}
+    names: dict[str, Location] = {}
     releases: dict[str, Location] = {}
     for number, pin in enumerate(lock.pins):
         at = ("pin", number)
-        here = document.locate((*at, "build"))
-        if pin.build in builds:
+        here = document.locate((*at, "name"))
+        if pin.name in names:
             yield ConfigError(
-                f"lock: a second pin for build {pin.build}",
+                f"lock: a second pin {pin.name}",
                 code="LOCK_BAD",
-                where=(here, builds[pin.build]),
+                where=(here, names[pin.name]),
             )
-        builds.setdefault(pin.build, here)
+        names.setdefault(pin.name, here)
+        named = llama_cpp().tags.build_number(pin.name)
+        if named is not None and named != pin.build:
+            yield ConfigError(
+                f"lock: pin {pin.name} has build = {pin.build}",
+                code="LOCK_BAD",
+                where=document.locate((*at, "build")),
+                why="its name contains another build",
+            )
+        if not pin.build:
+            yield ConfigError(
+                f"lock: pin {pin.name} has no build",
+                code="LOCK_BAD",
+                where=here,
+                why="patches are for ranges of llama.cpp builds, and its name does not contain one",
+            )
         for release in pin.releases:
             place = document.locate((*at, "releases"))
             if release in releases:
@@ -347,16 +387,16 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
         yield from _of_identity(pin, at, document)
         if pin.commit is None and any(isinstance(source, GitSource) for source in pin.sources):
             yield ConfigError(
-                f"lock: pin {build_name(pin.build)} has a git source, but no commit",
+                f"lock: pin {pin.name} has a git source, but no commit",
                 code="LOCK_BAD",
                 where=document.locate((*at, "source")),
                 why="git can fetch a commit, but not a tree",
             )
         yield from _of_followed(pin, at, document)
         yield from _of_left_out(pin, at, document)
-    if lock.default not in builds:
+    if lock.default not in names:
         yield ConfigError(
-            f"lock: default = {lock.default} is not the build of a pin",
+            f"lock: default = '{lock.default}' is not the name of a pin",
             code="LOCK_BAD",
             where=document.locate(("default",)),
         )
@@ -383,7 +423,7 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.file, each.function) for each in pin.followed):
         each = pin.followed[places[0]]
         yield ConfigError(
-            f"lock: two places recorded on {build_name(pin.build)} for '{each.function}' of {each.file}",
+            f"lock: two places recorded on {pin.name} for '{each.function}' of {each.file}",
             code="LOCK_BAD",
             where=[document.locate((*at, "followed", number, "function")) for number in places],
         )
@@ -393,7 +433,7 @@ def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     for places in _twice((each.patch, each.archs) for each in pin.left_out):
         each = pin.left_out[places[0]]
         yield ConfigError(
-            f"lock: '{each.patch}' is excluded twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
+            f"lock: '{each.patch}' is excluded twice on {pin.name} for {'+'.join(each.archs)}",
             code="LOCK_BAD",
             where=[document.locate((*at, "left_out", number, "patch")) for number in places],
         )
@@ -416,7 +456,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         _decode(document.table["pin"][at[1]]["commit_object"])
     except ValueError as error:
         yield ConfigError(
-            f"lock: commit_object of {build_name(pin.build)} is not base64",
+            f"lock: commit_object of {pin.name} is not base64",
             code="LOCK_BAD",
             where=where,
             why=str(error),
@@ -425,7 +465,7 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
     date = commit_date(raw)
     if not re.match(rb"tree [0-9a-f]{40}\n", raw) or date is None:
         yield ConfigError(
-            f"lock: commit_object of {build_name(pin.build)} is not a commit",
+            f"lock: commit_object of {pin.name} is not a commit",
             code="LOCK_BAD",
             where=where,
         )
@@ -456,21 +496,20 @@ def _of_identity(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
 
 
 def _of_results(lock: Lock, document: Document) -> Iterator[ConfigError]:
-    builds = {pin.build for pin in lock.pins}
-    seen: dict[tuple[int, tuple[str, ...], tuple[str, ...]], Location] = {}
+    pins = {pin.name for pin in lock.pins}
+    seen: dict[ResultKey, Location] = {}
     for number, result in enumerate(lock.results):
-        here = document.locate(("result", number, "build"))
-        key = (result.build, result.archs, result.patches)
-        if key in seen:
+        here = document.locate(("result", number, "pin"))
+        if result.key in seen:
             yield ConfigError(
                 f"lock: two results for {result.name} with the same patches",
                 code="LOCK_BAD",
-                where=(here, seen[key]),
+                where=(here, seen[result.key]),
             )
-        seen.setdefault(key, here)
-        if result.build not in builds:
+        seen.setdefault(result.key, here)
+        if result.pin not in pins:
             yield ConfigError(
-                f"lock: a result for build {result.build}, which has no pin",
+                f"lock: a result for {result.pin}, which is not a pin",
                 code="LOCK_BAD",
                 where=here,
             )
@@ -502,7 +541,8 @@ def parse_lock(document: Document) -> Lock:
         ErrorGroup: one ConfigError with its line per wrong field. Inconsistencies between fields are
             checked only if all types and formats are right.
     """
-    lock = replace(validate(document, Lock, what="lock"), path=document.path)
+    document = _current(document)
+    lock = replace(_with_builds(validate(document, Lock, what="lock")), path=document.path)
     problems = [*_of_pins(lock, document), *_of_watched(lock, document), *_of_results(lock, document)]
     for problem in problems:
         problem.hint = f"patchkit lock writes this file; to restore it: git checkout -- {document.path}"
@@ -511,6 +551,31 @@ def parse_lock(document: Document) -> Lock:
     return lock
 
 
+def _with_builds(lock: Lock) -> Lock:
+    """The lock with the builds that the file leaves to names: a pin's own, and that of a result's pin."""
+    number = llama_cpp().tags.build_number
+    pins = tuple(pin if pin.build else replace(pin, build=number(pin.name) or 0) for pin in lock.pins)
+    builds = {pin.name: pin.build for pin in pins}
+    results = tuple(replace(each, build=builds.get(each.pin, 0)) for each in lock.results)
+    return replace(lock, pins=pins, results=results)
+
+
+def _current(document: Document) -> Document:
+    """The document in version 2. Version 1 had build numbers in the place of names; no line moves."""
+    if type(document.table.get("version")) is not int or document.table["version"] != 1:
+        return document
+    data = document.data
+    for pattern, new in _RENAMED:
+        data = re.sub(rb"(?m)" + pattern, new, data)
+    return parse_toml(document.path, data)
+
+
+_RENAMED = (
+    (rb"^version = 1$", rb"version = 2"),
+    (rb"^default = ([0-9]+)$", rb'default = "b\1"'),
+    (rb"^\[\[pin\]\]\nbuild = ([0-9]+)$", rb'[[pin]]\nname = "b\1"'),
+    (rb"^\[\[result\]\]\nbuild = ([0-9]+)$", rb'[[result]]\npin = "b\1"'),
+)
 _RESTORE = "restore the lock with git; patchkit writes it, do not edit it by hand"
 _HEADER = "# Written by patchkit, not by hand: every line below is checked against the bytes it names.\n"
 _WIDTH = 76  # of base64 lines
@@ -522,17 +587,19 @@ _LONG = 100  # characters; a longer array gets one line per item
 
 def format_lock(lock: Lock) -> str:
     """The text of a lock file: pins by build, watched branches, results by build, archs and patches."""
-    tables = [_format_table("", {"version": 1, "default": lock.default})]
-    for pin in sorted(lock.pins, key=lambda each: each.build):
-        own: dict[str, object] = {"build": pin.build, "releases": pin.releases or None}
+    number = llama_cpp().tags.build_number
+    tables = [_format_table("", {"version": 2, "default": lock.default})]
+    for pin in sorted(lock.pins, key=lambda each: (each.build, each.name)):
+        build = pin.build if number(pin.name) is None else None
+        own: dict[str, object] = {"name": pin.name, "build": build, "releases": pin.releases or None}
         own |= {name: getattr(pin, name) for name in ("commit", "tree", "committed", "ggml")}
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
         tables += [_format_table("[[pin.left_out]]\n", asdict(each)) for each in sorted(pin.left_out)]
     tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
-    for result in sorted(lock.results, key=lambda each: each.key):
-        own = {name: getattr(result, name) for name in ("build", "archs", "patches", "tree", "commit")}
+    for result in sorted(lock.results, key=lambda each: each.order):
+        own = {name: getattr(result, name) for name in ("pin", "archs", "patches", "tree", "commit")}
         tables.append(_format_table("[[result]]\n", own))
         for name in ("inputs", "rendered", "entities"):
             tables.append(_format_table(f"[result.{name}]\n", getattr(result, name), is_free=True))

@@ -9,7 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import visible
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.target import nearest_builds_text, own_pin
@@ -57,7 +57,7 @@ def sweep_remote(
     cache = open_cache(workspace.cache_root)
     tags = list_tags(where := remote_url(lock, url), reporter)
     builds = dict(tags.builds)
-    begin = _find_build(first or str(lock.default), tags, builds, cache.root, reporter)
+    begin = _find_build(first or lock.default, tags, builds, cache.root, reporter)
     end = _find_build(last or "latest", tags, builds, cache.root, reporter)
     if begin >= end:
         raise UsageError(
@@ -131,7 +131,7 @@ def _commit(pin: Pin) -> UpstreamCommit | None:
 
 
 def _label_build(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
-    return name_pin(build, tags.releases_of(builds[build]))
+    return name_pin(build_name(build), tags.releases_of(builds[build]))
 
 
 def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, reporter: Reporter) -> int:

@@ -107,7 +107,7 @@ def run_sweep(
 
     Args:
         workspace: the series, and the cache, to which missing trees are fetched.
-        pins: in any order; of several pins with the same build, only one is used.
+        pins: in any order; of several pins with the same name, only one is used.
         archs: the GPUs of one candidate.
         with_: opt-in patches to include.
         jobs: processes on this machine; by default one per core.
@@ -123,7 +123,7 @@ def run_sweep(
     lock = load_lock(workspace.series.lock)
     # The cache keeps one base per build, so use the lock's own pin where it has one. But take `followed` from
     # the corpus: with the lock's new names of functions, moved patches would look clean.
-    own = {pin.build: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
+    own = {pin.name: replace(own_pin(lock, pin), followed=pin.followed) for pin in pins}
     ordered = sorted(own.values(), key=lambda pin: pin.build)
     if not ordered:
         raise UsageError(
@@ -150,18 +150,18 @@ def run_sweep(
         )
         for first in range(0, len(ordered), size)
     ]
-    found: dict[int, SweepRow] = {}
+    found: dict[str, SweepRow] = {}
     with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
         for _, done in run_tasks(
             pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
         ):
-            found |= {row.pin.build: row for row in done}
+            found |= {row.pin.name: row for row in done}
     for chunk in chunks:
         # A job does not know which functions the job before it followed. If there were any, run it again.
-        before = found[chunk.before.build].pin if chunk.before is not None else None
+        before = found[chunk.before.name].pin if chunk.before is not None else None
         if before is not None and before != chunk.before:
-            found |= {row.pin.build: row for row in classify_chunk(replace(chunk, before=before))}
-    rows = tuple(row for _, row in sorted(found.items()))
+            found |= {row.pin.name: row for row in classify_chunk(replace(chunk, before=before))}
+    rows = tuple(sorted(found.values(), key=lambda row: row.pin.build))
     return Sweep(
         archs=named,
         patches=tuple(patch.id for patch in series.patches),

@@ -168,6 +168,7 @@ def read_pin(repository: Repository, url: str, build: int, commit: str, releases
             f"{commit} of {redacted(url)} has no committer with a date", code="REMOTE_COMMIT_UNKNOWN"
         )
     return Pin(
+        name=build_name(build),
         build=build,
         releases=tuple(releases),
         commit=commit,

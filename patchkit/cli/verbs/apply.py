@@ -234,7 +234,7 @@ def _draw(
     if applied.opt_in:
         screen.prose(included_text(applied.opt_in))
     if skipped:
-        upstream = None if decision.pin.build == load_lock(series.lock).default else pin.name
+        upstream = None if decision.pin.name == load_lock(series.lock).default else pin.name
         command = list_command(candidate.archs, series, upstream)
         screen.prose(skipped_text(len(skipped), command))
     _draw_skipped(screen, skipped, verbose=verbose)

@@ -17,7 +17,7 @@ from patchkit.base.errors import ExitCode, GitError, UsageError
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.files import check_output, write_output
 from patchkit.base.jobs import run_parallel
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.onto.pin import Onto, find_onto_pin
@@ -227,7 +227,7 @@ def command(
         lock = load_lock(workspace.series.lock)
 
         def source_of(release: Release) -> Source:
-            return _source(workspace, lock.pin(release.build))
+            return _source(workspace, lock.pin(build_name(release.build)))
 
         found = compare(timings, against, lock.pins, source_of)
         if plot is not None and found.errors():

@@ -101,7 +101,7 @@ def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, 
     if not plan.ids or (not plan.decision.is_plain and refused_faults(plan.faults, request.accept_faults)):
         return
     lock = load_lock(series.lock)
-    if onto is None and all(pin.build != plan.pin.build for pin in lock.pins):
+    if onto is None and all(pin.name != plan.pin.name for pin in lock.pins):
         screen.heading("Next: move the series to this build")
         screen.code(shlex.join(["patchkit", "bump", "--to", plan.pin.name]))
         return
@@ -109,7 +109,7 @@ def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, 
     if onto is not None:
         words += ["--onto", onto.revision, "--repo", str(onto.directory)]
         words += ["--as-build", str(onto.as_build)] if onto.as_build is not None else []
-    elif plan.pin.build != lock.default:
+    elif plan.pin.name != lock.default:
         words += ["--upstream", plan.pin.name]
     words += [word for name in request.accept_faults for word in ("--accept-fault", name)]
     screen.heading("Next: create this branch")

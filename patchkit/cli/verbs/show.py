@@ -208,10 +208,10 @@ def _draw_trial(screen: Screen, patch: Patch, catalogue: Catalogue, series: Seri
         return
     arch, state = min(standings.items(), key=lambda one: one[1] != "on")
     needed = [*required_by(catalogue.series, [patch.id]), patch.id]
-    build = catalogue.label_build(patch)
+    build, default = catalogue.label_build(patch), catalogue.lock.pin().build
     words = ["patchkit", "apply", *arch_options([arch], series.profiles)]
-    words += ["--upstream", build_name(build)] if build != catalogue.lock.default else []
-    where = arch if build == catalogue.lock.default else f"{arch} on llama.cpp {build_name(build)}"
+    words += ["--upstream", build_name(build)] if build != default else []
+    where = arch if build == default else f"{arch} on llama.cpp {build_name(build)}"
     screen.heading("How to try it")
     if state == "on":
         all_ = catalogue.series
@@ -280,7 +280,7 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
         "families": list(profile.families),
         "note": profile.note,
         "facts": profile.facts.by_name,
-        "build": catalogue.lock.default,
+        "build": catalogue.lock.pin().build,
         "patches": {
             patch.id: {
                 "default": terms.default,
@@ -302,7 +302,7 @@ def _draw_arch(screen: Screen, *, profile: ArchProfile, catalogue: Catalogue) ->
     name = f"{profile.arch}{f' ({part.value})' if part else ''}"
     screen.prose(f"{name}, of the families {', '.join(profile.families)}", role="heading")
     screen.prose(profile.note.strip())
-    build = catalogue.lock.default
+    build = catalogue.lock.pin().build
     offered = list(_offered(profile, catalogue))
     here = [(patch, terms) for patch, terms in offered if patch.builds.covers(build)]
     others = [(patch, terms) for patch, terms in offered if not patch.builds.covers(build)]

@@ -67,8 +67,8 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
     screen.heading("llama.cpp builds in the lock file")
     pins: list[tuple[Cell, ...]] = []
     for pin in status.lock.pins:
-        cached = "downloaded" if pin.build in status.cached else "not downloaded"
-        is_default = ("default", "good") if pin.build == default.build else ""
+        cached = "downloaded" if pin.name in status.cached else "not downloaded"
+        is_default = ("default", "good") if pin is default else ""
         source = f"commit {pin.commit[:12]}" if pin.commit is not None else f"tree {pin.tree[:12]}"
         pins.append((pin.title, source, _age(pin, now), cached, is_default))
     screen.table(pins)
@@ -92,7 +92,7 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
 
 
 def _base(one: MadeCandidate, status: Status, now: dt.datetime) -> str:
-    pin = next((pin for pin in status.lock.pins if pin.build == one.made.build), None)
+    pin = next((pin for pin in status.lock.pins if pin.name == one.made.pin), None)
     record = one.made.record
     if record is not None and record.clone is not None:
         branch = f"branch {record.branch}" if record.branch else "no branch"
@@ -120,29 +120,29 @@ def _state(one: MadeCandidate, default: Pin) -> Cell:
 def _steps(status: Status) -> Iterator[tuple[str, str]]:
     """Yield commands with the reason to run them."""
     profiles = status.series.profiles
-    default = status.lock.default
+    default = status.lock.pin()
     own = [one for one in status.candidates if one.standing != "on a clone"]
     if not status.candidates:
         archs = archs_with_patches(status.series)[:1] or (PLAIN,)
         yield shlex.join(["patchkit", "apply", *arch_options(archs, profiles)]), "creates a branch"
         return
-    done = {(one.made.archs, one.made.build) for one in own}
+    done = {(one.made.archs, one.made.pin) for one in own}
     for one in own:
         words = ["patchkit", "apply", *arch_options(one.made.archs, profiles)]
         if one.standing == "differs":
-            again = [*words, "--upstream", build_name(one.made.build)]
+            again = [*words, "--upstream", one.made.pin]
             yield shlex.join(again), f"updates {one.made.branch}"
-        elif one.made.build < default and (one.made.archs, default) not in done:
-            done.add((one.made.archs, default))
-            yield shlex.join(words), f"creates a branch on {build_name(default)}"
+        elif one.made.build < default.build and (one.made.archs, default.name) not in done:
+            done.add((one.made.archs, default.name))
+            yield shlex.join(words), f"creates a branch on {default.name}"
     current = [
-        one for one in own if one.made.commits and one.standing != "differs" and one.made.build == default
+        one for one in own if one.made.commits and one.standing != "differs" and one.made.pin == default.name
     ]
     for one in current[:1]:
         words = ["patchkit", "verify", *arch_options(one.made.archs, profiles)]
         yield shlex.join(words), f"checks {one.made.branch}"
     if status.series.origin != "installed":
-        yield "patchkit bump --to latest", f"moves to a llama.cpp build newer than {build_name(default)}"
+        yield "patchkit bump --to latest", f"moves to a llama.cpp build newer than {default.name}"
 
 
 def _draw_queue(screen: Screen, queue: Queue, pin: str) -> None:

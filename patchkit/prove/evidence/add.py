@@ -83,7 +83,7 @@ def effects_of(file: EvidenceFile, series: SeriesDir, lock: Lock) -> list[PatchE
         by_patch.setdefault(one.patch, []).append(one)
     codes = codes_of(series.patches, {patch.id: patch.folder for patch in loaded.patches})
     mine = claims_of({file.name: file}, lock, codes)
-    arch, build = file.machine.arch, lock.default
+    arch, build = file.machine.arch, lock.pin().build
     found = []
     for name, several in by_patch.items():
         patch = loaded.patch(name)

@@ -133,7 +133,7 @@ class Checker:
     def _result(self, pin: Pin, archs: Sequence[str], arm: MeasuredArm) -> Result | None:
         wanted = set(arm.patches)
         for result in self.lock.results:
-            if (result.build, result.archs) == (pin.build, tuple(sorted(archs))) and set(
+            if (result.pin, result.archs) == (pin.name, tuple(sorted(archs))) and set(
                 result.patches
             ) == wanted:
                 return result

@@ -124,7 +124,7 @@ class Exporter:
     def _result(self, found: Measurement, pin: Pin, tree: str) -> Result | None:
         """The patches and base of a tree."""
         for result in self.lock.results:
-            if (result.build, result.archs, result.tree) == (pin.build, tuple(sorted(self.archs)), tree):
+            if (result.pin, result.archs, result.tree) == (pin.name, tuple(sorted(self.archs)), tree):
                 return result
         patches = found.patches.get(tree)
         placed = self.place(pin, self.archs, patches) if patches else None

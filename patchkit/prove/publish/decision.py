@@ -8,7 +8,6 @@ from typing import Literal
 
 from patchkit.base.errors import ExitCode, GateError, PatchkitError
 from patchkit.base.series_folder import PLAIN
-from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import EMULATED
 from patchkit.prove.gates.base import DeviceEvidence, GateResult
 from patchkit.prove.gates.registry import entries, ladder_of
@@ -60,10 +59,10 @@ class PublishDecision:
         """All gates that passed, on hardware or emulated."""
         return (*self.passed, *(name for name, _ in self.emulated))
 
-    def branch(self, archs: Sequence[str], build: int) -> str:
+    def branch(self, archs: Sequence[str], pin: str) -> str:
         """The short branch name. A branch with less proof has a name of its own and never moves the other."""
         ending = f"-{self.proof}" if self.proof in ("emulated", "unproven") else ""
-        return f"patchkit/{'+'.join(archs)}/{build_name(build)}{ending}"
+        return f"patchkit/{'+'.join(archs)}/{pin}{ending}"
 
 
 def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> PublishDecision:

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 from patchkit.base.errors import GitError, InterruptNote, Location
 from patchkit.base.plain import fields_of
-from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.relock import check_documented
@@ -149,7 +148,7 @@ def _publish(
     note: InterruptNote,
 ) -> Published:
     report, decision = seal.report, seal.decision
-    branch = decision.branch(report.archs, seal.pin.build)
+    branch = decision.branch(report.archs, seal.pin.name)
     ref = f"refs/heads/{branch}"
     before = read_ref(repository, ref)
     files = collect_evidence(
@@ -197,16 +196,16 @@ def _write(
             "range-proof.json": document.encode(),
             "range-diff.txt": seal.range.range_diff.encode(),
         }
-    text = f"Evidence of {archs} on {build_name(pin.build)}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
+    text = f"Evidence of {archs} on {pin.name}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
     evidence = write_orphan(repository, files, message=text, date=pin.committed).commit
-    evidence_ref = f"refs/patchkit/evidence/{archs}/{build_name(pin.build)}/{evidence[:_ID]}"
+    evidence_ref = f"refs/patchkit/evidence/{archs}/{pin.name}/{evidence[:_ID]}"
     message = seal_message(seal, f"{evidence_ref} {evidence}")
     tip = write_note_commit(repository, report.tip, message=message, date=pin.committed).commit
     refs = {evidence_ref: evidence}
     tag = None
     key = find_key(repository, environ) if request.sign is not False else {}
     if key:
-        tag = f"{decision.branch(report.archs, pin.build).replace('/', '-')}-{tip[:_ID]}"
+        tag = f"{decision.branch(report.archs, pin.name).replace('/', '-')}-{tip[:_ID]}"
         refs[f"refs/tags/{tag}"] = write_signed_tag(repository, key, name=tag, commit=tip, message=message)
     elif request.sign:
         raise GitError(

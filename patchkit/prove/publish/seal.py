@@ -66,7 +66,7 @@ def seal_message(seal: Seal, evidence: str) -> str:
     what = f"{len(decision.passed)} gates passed" if decision.proven else "unproven"
     if decision.proof == "emulated":
         what += f", {len(decision.emulated)} on the emulated GPU"
-    subject = f"patchkit: {'+'.join(report.archs)} on {build_name(pin.build)}, {what}"
+    subject = f"patchkit: {'+'.join(report.archs)} on {pin.name}, {what}"
     body = (
         "This commit changes no file. The commits below it are the patches; the evidence records what was "
         "proven about them, and how."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from patchkit.base.errors import ConfigError, Location
-from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.inputs import hash_inputs
 from patchkit.carry.candidate.lock import changed_inputs, difference
 from patchkit.carry.series.lock import GitSource, Lock, Pin, Result, Source
@@ -17,10 +16,10 @@ _SHOWN = 8
 
 def check_pins(before: Lock, after: Lock) -> Iterator[ConfigError]:
     """Report pins that were rewritten, and sources that are not known."""
-    old = {pin.build: pin for pin in before.pins}
+    old = {pin.name: pin for pin in before.pins}
     known = {_address(source) for pin in before.pins for source in pin.sources}
     for pin in after.pins:
-        was = old.get(pin.build)
+        was = old.get(pin.name)
         if was is not None and _identity(was) != _identity(pin):
             yield ConfigError(
                 f"the tree of {pin.name} is {pin.tree[:12]} in the head, but {was.tree[:12]} in the base",
@@ -76,7 +75,7 @@ def _described(side: SeriesSide, target: AffectedCandidate) -> ConfigError | Non
     if not target.reasons or not (target.patches or target.before is not None):
         return None
     # The results before the change show which files the author forgot to record.
-    others = [one for one in side.lock.results if (one.build, one.archs) == (target.pin.build, target.archs)]
+    others = [one for one in side.lock.results if (one.pin, one.archs) == (target.pin.name, target.archs)]
     places = [place for one in others for place in _changed(side, one)]
     return ConfigError(
         f"the lock has no result for {target.name}, patches {', '.join(target.patches) or 'none'}",
@@ -132,7 +131,7 @@ def stale_results(side: SeriesSide) -> Iterator[ConfigError]:
         gone += [f"the patch {name}" for name in result.patches if side.series.patch(name) is None]
         if gone:
             yield ConfigError(
-                f"the lock has a result for {'+'.join(result.archs)} on {build_name(result.build)}, "
+                f"the lock has a result for {'+'.join(result.archs)} on {result.pin}, "
                 f"but the head does not have {', '.join(gone)}",
                 code="GATE_LOCK_WRONG",
                 where=result.where or Location(path="patches/upstream.lock"),

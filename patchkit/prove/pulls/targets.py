@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.series_folder import EVIDENCE
-from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.decision import Decision, Request, decide
-from patchkit.carry.series.lock import Lock, Pin, Result
+from patchkit.carry.series.lock import Lock, Pin, Result, ResultKey
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.selection import opted_in
 from patchkit.prove.gates.registry import entries
@@ -44,16 +43,15 @@ def find_attention(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
 
 def _of_pins(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
     if before.lock.default != after.lock.default:
-        old, new = build_name(before.lock.default), build_name(after.lock.default)
-        yield f"the default pin changes from {old} to {new}"
-    known = {pin.build: pin.followed for pin in before.lock.pins}
-    called = {pin.build: pin.releases for pin in before.lock.pins}
+        yield f"the default pin changes from {before.lock.default} to {after.lock.default}"
+    known = {pin.name: pin.followed for pin in before.lock.pins}
+    called = {pin.name: pin.releases for pin in before.lock.pins}
     for pin in after.lock.pins:
-        if pin.releases != called.get(pin.build, ()):
+        if pin.releases != called.get(pin.name, ()):
             names = ", ".join(pin.releases) or "no release"
             yield f"the lock names {pin.name} as {names}; whether upstream tagged it so is not checked here"
         for one in pin.followed:
-            if one not in known.get(pin.build, ()):
+            if one not in known.get(pin.name, ()):
                 yield (
                     f"on {pin.name}, edits of {one.function} in {one.file} go to {one.now_function} in "
                     f"{one.now_file}: a bump found that both are the same function; not checked here"
@@ -134,10 +132,10 @@ def find_targets(
         PATCH_PAIR_SPLIT, UNKNOWN_PATCH: the head's data splits patches that belong together.
     """
     requests = dict.fromkeys([*_recorded(before, after), *_unrecorded(after, changed)])
-    found: dict[tuple[int, tuple[str, ...], tuple[str, ...]], AffectedCandidate] = {}
+    found: dict[ResultKey, AffectedCandidate] = {}
     for request in requests:
         target = _target(request, before, after, changed, foreign)
-        key = (target.pin.build, target.archs, target.patches)
+        key = (target.pin.name, target.archs, target.patches)
         if key not in found or not found[key].reasons:
             found[key] = target
     return tuple(sorted(found.values(), key=lambda each: (each.pin.build, each.archs, each.patches)))
@@ -162,7 +160,7 @@ def _recorded(before: SeriesSide, after: SeriesSide) -> Iterator[Request]:
     for result in after.lock.results:
         if any(arch not in after.profiles for arch in result.archs):
             continue  # stale_results reports it
-        pin = after.lock.pin(result.build)
+        pin = after.lock.pin(result.pin)
         ids = tuple(name for name in result.patches if after.series.patch(name) is not None)
         # Patches requested when the result was recorded; a patch that the head makes opt-in is not requested.
         asked = before if before.lock.result(*result.key) is not None else after
@@ -178,7 +176,7 @@ def _unrecorded(after: SeriesSide, changed: Sequence[str]) -> Iterator[Request]:
     """GPUs that get patches at the default pin but have no result in the lock are candidates as well."""
     pin = after.lock.pin(None)
     for arch in after.profiles:
-        if any(arch in result.archs and result.build == pin.build for result in after.lock.results):
+        if any(arch in result.archs and result.pin == pin.name for result in after.lock.results):
             continue
         request = Request(archs=(arch,), upstream=pin.name)
         ids = _ids(after, pin, request)
@@ -206,15 +204,15 @@ def _target(
     pin = after.lock.pin(request.upstream)
     patches = _decide(after, pin, request).ids  # raises errors, which _ids ignores
     known = _ids(before, pin, request) or ()
-    recorded = after.lock.result(pin.build, request.archs, patches)
-    was = before.lock.result(pin.build, request.archs, patches)
+    recorded = after.lock.result(pin.name, request.archs, patches)
+    was = before.lock.result(pin.name, request.archs, patches)
     reasons = [
         *_reaching(after, request.archs, patches, changed),
         *_reaching(before, request.archs, known, changed),
         *_lock_reasons(before.lock, pin, was, recorded),
     ]
     strangers = [arch for arch in foreign if arch not in request.archs]
-    if strangers and patches and pin.build == after.lock.default:
+    if strangers and patches and pin.name == after.lock.default:
         looking = " and ".join(gate.name for gate in entries() if gate.sees_every_gpu)
         reasons.append(f"{looking} check {', '.join(strangers)} too")
     if known != patches and known:
@@ -232,7 +230,7 @@ def _target(
 
 
 def _lock_reasons(before: Lock, pin: Pin, was: Result | None, recorded: Result | None) -> Iterator[str]:
-    known = next((each for each in before.pins if each.build == pin.build), None)
+    known = next((each for each in before.pins if each.name == pin.name), None)
     if known is None:
         yield f"patches/upstream.lock: {pin.name} is a new pin"
     elif (known.tree, known.commit, known.committed) != (pin.tree, pin.commit, pin.committed):

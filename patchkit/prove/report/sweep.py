@@ -61,7 +61,7 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
         rows=tuple(_row(pin, matrix.patches) for pin in matrix.pins),
         note="*: the edited function changed upstream. off: not for these GPUs.",
     )
-    titles = {pin.build: name_pin(pin.build, pin.releases) for pin in matrix.pins}
+    titles = {pin.build: name_pin(build_name(pin.build), pin.releases) for pin in matrix.pins}
     if matrix.breaks:
         yield Table(
             name="sweep-breaks",
@@ -84,7 +84,7 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
 def _row(pin: _Pin, patches: tuple[str, ...]) -> Row:
     found = {one.id: one for one in pin.patches}
     cells = [_class_text(found[patch]) if patch in found else "-" for patch in patches]
-    return Row(cells=(name_pin(pin.build, pin.releases), *cells))
+    return Row(cells=(name_pin(build_name(pin.build), pin.releases), *cells))
 
 
 def _class_text(one: _Cell) -> str:

@@ -467,7 +467,7 @@ def second_pin(ready) -> None:
     data = subprocess.run(raw, check=True, capture_output=True).stdout
     lock = ready.series / "patches" / "upstream.lock"
     lock.write_text(
-        f'{lock.read_text()}\n[[pin]]\nbuild = 2\ncommit = "{commit}"\ntree = "{tree}"\n'
+        f'{lock.read_text()}\n[[pin]]\nname = "b2"\ncommit = "{commit}"\ntree = "{tree}"\n'
         f'committed = "{date}"\ncommit_object = "{base64.b64encode(data).decode()}"\n\n'
         f'[[pin.source]]\nkind = "git"\nurl = "{ready.upstream}"\n'
     )

@@ -101,7 +101,7 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     assert "for every build:\n  b2 higher: clean" in said
     assert "next: patchkit verify --upstream b2" in said
     lock = load_lock(queue.folder / "patches/upstream.lock")
-    assert (lock.default, [(each.build, each.archs) for each in lock.results]) == (2, [(2, ("plain",))])
+    assert (lock.default, [(each.pin, each.archs) for each in lock.results]) == ("b2", [("b2", ("plain",))])
     assert "candidate/plain/b2: unchanged" in queue.told("apply")
     assert "wanted > 512" in _shown(queue, "candidate/plain/b2", "common/tool.cpp")
     assert "Carried patches on b2: " in queue.told("status")
@@ -185,7 +185,7 @@ def test_a_device_is_nothing_to_run_a_plain_candidate_on(queue: Queue) -> None:
 def test_it_may_begin_at_any_build_of_a_remote(desk) -> None:
     queue = Queue(desk, "--upstream", "b2", "--upstream-url", str(desk.upstream))
     lock = load_lock(queue.folder / "patches/upstream.lock")
-    assert (lock.default, [pin.build for pin in lock.pins], lock.results) == (2, [2], ())
+    assert (lock.default, [pin.build for pin in lock.pins], lock.results) == ("b2", [2], ())
 
 
 def test_a_series_made_of_a_plain_one_is_plain(queue: Queue) -> None:

@@ -97,7 +97,7 @@ def made(desk, build: int, path: str = PATH) -> str:
 
 def pin_build(desk, build: int) -> None:
     text = desk.lock.read_text()
-    if f"build = {build}\n" not in text:
+    if f'name = "b{build}"\n' not in text:
         pin = pin_text(desk.upstream, build).partition("[[pin]]")[2]
         desk.lock.write_text(f"{text}\n[[pin]]{pin}")
 

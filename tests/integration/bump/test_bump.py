@@ -29,11 +29,11 @@ def test_a_bump_moves_lock_and_branch_together_and_the_same_again_changes_nothin
     assert document["state"] == "done"
     assert classes(document) == {"demo-launch-bounds": "clean", "demo-twin": "clean"}
     lock = load_lock(river.lock)
-    assert (lock.default, [pin.build for pin in lock.pins]) == (2, [1, 2])
-    assert lock.pin(2).commit == river.git("rev-parse", "b2", at=river.upstream)
+    assert (lock.default, [pin.build for pin in lock.pins]) == ("b2", [1, 2])
+    assert lock.pin("b2").commit == river.git("rev-parse", "b2", at=river.upstream)
     (made,) = document["candidates"]
     assert river.state()["refs/heads/candidate/gfx1151/b2"] == made["tip"]
-    recorded = lock.result(2, ("gfx1151",), ("demo-launch-bounds", "demo-twin"))
+    recorded = lock.result("b2", ("gfx1151",), ("demo-launch-bounds", "demo-twin"))
     assert recorded.commit == made["tip"]
     assert river.left_over() == []
     # What the lock now says is what apply makes, to the last byte, in an empty cache too.
@@ -41,13 +41,13 @@ def test_a_bump_moves_lock_and_branch_together_and_the_same_again_changes_nothin
     assert json.loads(again.stdout)["commits"][-1]["commit"] == made["tip"]
     assert json.loads(again.stdout)["lock_state"] == "as the lock records"
     before = river.state()
-    assert bump(river, "--to", lock.pin(2).commit[:10], "--no-verify")[1]["to"]["build"] == 2
+    assert bump(river, "--to", lock.pin("b2").commit[:10], "--no-verify")[1]["to"]["build"] == 2
     assert river.state() == before
 
 
 def test_the_default_may_stay(river):
     assert bump(river, "--to", "b2", "--no-verify", "--keep-default")[0] == 0
-    assert load_lock(river.lock).default == 1
+    assert load_lock(river.lock).default == "b1"
 
 
 def test_with_commit_the_lock_is_on_a_branch_and_the_files_stay(river):
@@ -67,7 +67,7 @@ def test_with_commit_the_lock_is_on_a_branch_and_the_files_stay(river):
     assert f"Commit {document['candidates'][0]['tip']}" in shown
     assert "1 file changed" in shown
     text = river.git("show", "bump/b2:patches/upstream.lock", at=river.home)
-    assert "default = 2" in text
+    assert 'default = "b2"' in text
 
 
 def test_a_series_that_cannot_be_committed_is_told_before_the_work(river, tmp_path):
@@ -108,7 +108,7 @@ def test_a_renamed_function_is_followed_and_the_lock_has_its_name(river):
     (made,) = document["candidates"]
     (move,) = made["patches"][0]["moves"]
     assert (move["how"], "'demo_launch' is now 'demo_run'" in move["detail"]) == ("renamed", True)
-    (followed,) = load_lock(river.lock).pin(4).followed
+    (followed,) = load_lock(river.lock).pin("b4").followed
     assert (followed.function, followed.now_function) == ("demo_launch", "demo_run")
     assert made["followed"][0]["now_function"] == "demo_run"
     # patch.toml says the old name still; what the lock says is enough for apply, and only at that pin.
@@ -118,7 +118,7 @@ def test_a_renamed_function_is_followed_and_the_lock_has_its_name(river):
     # From there on the new name is the old one, and no move any more.
     code, document = bump(river, "--to", "b5", "--no-verify")
     assert (code, classes(document)["demo-launch-bounds"]) == (0, "clean")
-    assert load_lock(river.lock).pin(5).followed == ()
+    assert load_lock(river.lock).pin("b5").followed == ()
 
 
 def test_a_patch_whose_function_is_gone_is_retired_by_its_range_with_the_commit_that_took_it(river):
@@ -188,7 +188,7 @@ def test_a_pin_whose_commit_the_lock_does_not_know_stays_as_it_is(river):
     assert (code, document["to"]["commit"]) == (0, None)
     (made,) = document["candidates"]
     assert river.git("log", "--reverse", "--format=%s", made["tip"]).splitlines()[0] == "llama.cpp b2"
-    assert load_lock(river.lock).pin(2) == pin
+    assert load_lock(river.lock).pin("b2") == pin
 
 
 def test_without_a_recorded_candidate_the_gpu_must_be_named(river):

@@ -63,7 +63,7 @@ def test_each_set_of_the_lock_is_followed_and_the_branch_is_the_default_ones(opt
     assert opted.refs()["refs/heads/candidate/gfx1151/b2"] == plain["tip"]
     lock = load_lock(opted.lock)
     for made in (plain, twin):
-        assert lock.result(2, ("gfx1151",), made["applied"]).commit == made["tip"]
+        assert lock.result("b2", ("gfx1151",), made["applied"]).commit == made["tip"]
     # What has no branch is made by the command that the report names.
     again = opted.run(*shlex.split(twin["made_by"])[1:], "--json", "--cache-dir", str(opted.root / "empty"))
     assert json.loads(again.stdout)["commits"][-1]["commit"] == twin["tip"]
@@ -76,7 +76,7 @@ def test_a_set_that_is_recorded_at_a_newer_pin_than_the_default_is_followed_from
     text = opted.lock.read_text()
     head, *results = text.split("[[result]]")
     assert len(results) == 4
-    results = [each for each in results if not ("build = 1\n" in each and '"demo-twin"]' in each)]
+    results = [each for each in results if not ('pin = "b1"\n' in each and '"demo-twin"]' in each)]
     opted.lock.write_text("[[result]]".join([head, *results]))
     assert len(load_lock(opted.lock).results) == len(kept)
     code, document = bump(opted, "--to", "b4", "--keep-default", "--drop-conflicts")
@@ -152,7 +152,7 @@ def test_each_loss_has_to_be_named_and_then_it_is_done(ended):
     done = ended.run("bump", "--to", "b2", "--no-verify", *both)
     assert done.returncode == 0, done.stderr
     assert "this candidate no longer has any patches; before the bump it had 2" in done.stdout
-    assert load_lock(ended.lock).default == 2
+    assert load_lock(ended.lock).default == "b2"
     base = ended.git("rev-parse", "b2", at=ended.upstream)
     assert ended.refs()["refs/heads/candidate/gfx1151/b2"] == base
 
@@ -163,7 +163,7 @@ def test_without_leaves_out_what_would_apply_and_the_lock_records_that(river):
     (made,) = document["candidates"]
     assert made["applied"] == ["demo-launch-bounds"]
     assert made["made_by"].endswith("--upstream b2 --without demo-twin")
-    assert load_lock(river.lock).result(2, ("gfx1151",), ["demo-launch-bounds"]).commit == made["tip"]
+    assert load_lock(river.lock).result("b2", ("gfx1151",), ["demo-launch-bounds"]).commit == made["tip"]
 
 
 def test_a_patch_that_the_series_lost_is_missed_too(river):
@@ -242,9 +242,9 @@ def test_dropped_conflicts_leave_the_rest_and_end_with_9(river, broken):
     done = river.run("bump", *broken, "--drop-conflicts", "--no-verify")
     assert done.returncode == 9, done.stderr
     assert "FEWER PATCHES: excluded: demo-twin" in done.stdout
-    made = load_lock(river.lock).result(6, ("gfx1151",), ["demo-launch-bounds"])
+    made = load_lock(river.lock).result("b6", ("gfx1151",), ["demo-launch-bounds"])
     assert river.refs()["refs/heads/candidate/gfx1151/b6"] == made.commit
-    (row,) = load_lock(river.lock).pin(6).left_out
+    (row,) = load_lock(river.lock).pin("b6").left_out
     assert (row.patch, row.archs, row.why.partition(":")[0]) == ("demo-twin", ("gfx1151",), "conflict")
     code, document = bump(river, *broken, "--drop-conflicts")
     (again,) = document["candidates"]
@@ -270,8 +270,8 @@ def test_what_is_left_out_stays_out_at_that_pin_until_it_is_mended(river, broken
     done = river.run("lock", "--arch", "gfx1151")
     assert done.returncode == 0, done.stderr
     lock = load_lock(river.lock)
-    assert lock.pin(6).left_out == ()
-    assert lock.result(6, ("gfx1151",), ["demo-launch-bounds", "demo-twin"]) is not None
+    assert lock.pin("b6").left_out == ()
+    assert lock.result("b6", ("gfx1151",), ["demo-launch-bounds", "demo-twin"]) is not None
 
 
 def test_the_next_bump_tries_again_what_was_left_out_against_where_it_was_last_in(river, broken):
@@ -286,7 +286,7 @@ def test_the_next_bump_tries_again_what_was_left_out_against_where_it_was_last_i
     assert (code, made["applied"]) == (0, ["demo-launch-bounds", "demo-twin"])
     (twin,) = (patch for patch in made["patches"] if patch["id"] == "demo-twin")
     assert twin["agreement"]["verdict"] == "agree"
-    assert load_lock(river.lock).pin(7).left_out == ()
+    assert load_lock(river.lock).pin("b7").left_out == ()
 
 
 def test_what_upstream_made_needless_does_not_block_either_and_is_no_loss(river):
@@ -308,7 +308,7 @@ def test_the_end_of_a_range_is_left_out_on_request_and_named(ended):
     (made,) = document["candidates"]
     assert (code, document["state"]) == (9, "done")
     assert {loss["how"] for loss in made["lost"]} == {"dropped"}
-    assert load_lock(ended.lock).pin(2).left_out == ()  # the range says it already
+    assert load_lock(ended.lock).pin("b2").left_out == ()  # the range says it already
 
 
 def test_what_requires_a_dropped_patch_is_dropped_with_it(river, broken):

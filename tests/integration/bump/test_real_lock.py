@@ -37,7 +37,7 @@ def series(tmp_path):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name)
     lock = folder / "patches" / "upstream.lock"
-    text = lock.read_text("utf-8").replace(f"default = {LOCK.default}\n", "default = 6900\n")
+    text = lock.read_text("utf-8").replace(f'default = "{LOCK.default}"\n', 'default = "b6900"\n')
     lock.write_text(text, "utf-8")
     return folder
 

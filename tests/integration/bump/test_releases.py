@@ -34,7 +34,13 @@ def bump(river, remote, to, *args, code=0):
 def test_a_bump_to_a_release_gives_what_the_build_gives_and_every_verb_knows_both_names(river, remote):
     commit = git(remote, "rev-parse", "b2")
     plain = json.loads(bump(river, remote, "b2", "--keep-default", "--json"))
-    assert plain["to"] == {"build": 2, "releases": ["v0.5.0"], "commit": commit, "tree": plain["to"]["tree"]}
+    assert plain["to"] == {
+        "name": "b2",
+        "build": 2,
+        "releases": ["v0.5.0"],
+        "commit": commit,
+        "tree": plain["to"]["tree"],
+    }
     before = river.state()
     text = bump(river, remote, "v0.5.0")
     assert f"v0.6.0 (b1) -> v0.5.0 (b2, {commit[:12]})" not in text  # nobody asked which release b1 is

@@ -127,7 +127,8 @@ def test_a_name_that_was_followed_goes_on_into_the_next_job(river):
     commit = river.git("rev-parse", "b5", at=river.upstream)
     tree = river.git("rev-parse", "b5^{tree}", at=river.upstream)
     last = (
-        f'[[pin]]\nbuild = 5\ncommit = "{commit}"\ntree = "{tree}"\ncommitted = "2025-01-05T03:04:05+00:00"\n'
+        f'[[pin]]\nname = "b5"\ncommit = "{commit}"\ntree = "{tree}"\n'
+        'committed = "2025-01-05T03:04:05+00:00"\n'
     )
     source = f'\n[[pin.source]]\nkind = "git"\nurl = "{river.upstream}"\n'
     corpus.write_text(corpus.read_text() + "\n" + last + source)

@@ -107,7 +107,7 @@ def test_one_conflict_is_left_out_and_the_rest_goes_on(week, river) -> None:
     assert "ggml/src/ggml-cuda/demo.cu:" in text
     assert "    - patches/0002-demo-twin/patch.toml:" in text  # and no folder of a machine
     assert "`patchkit plan --arch gfx1151 --upstream b6 --with ID`" in text
-    (row,) = lock_on(river, "bump/b6").pin(6).left_out
+    (row,) = lock_on(river, "bump/b6").pin("b6").left_out
     assert row.patch == "demo-twin"
 
 

@@ -72,6 +72,7 @@ class Upstream:
             omit=(".git",),
         )
         return Pin(
+            name="b77",
             build=77,
             commit=self.commit,
             tree=self.tree,

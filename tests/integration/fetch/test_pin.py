@@ -200,7 +200,7 @@ def test_wishes_that_do_not_fit_the_lock(upstream, cache: Cache) -> None:
 @pytest.mark.network
 @pytest.mark.slow
 def test_the_real_sdist_gives_the_real_commit(checkout: Path, cache: Cache) -> None:
-    pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin("b6900")
     assert pin.tree == "825d48d696e3989507318cae2a9d8e6e0c601eef"
     commit = "c22473b580807929fd9e3a3344a48e8cfbe6c88f"
     assert _get(pin, cache=cache, source="sdist") == (commit, "sdist")

@@ -89,6 +89,7 @@ class Project:
         upstream = Path(old.sources[0].url)
         new = replace(
             old,
+            name="b6901",
             build=6901,
             commit=self.git("rev-parse", "b6901", at=upstream),
             tree=self.git("rev-parse", "b6901^{tree}", at=upstream),
@@ -98,7 +99,7 @@ class Project:
         raw = subprocess.run(
             ["git", "-C", str(upstream), "cat-file", "commit", "b6901"], check=True, capture_output=True
         ).stdout
-        newer = replace(lock, default=6901, pins=(old, replace(new, commit_object=raw)))
+        newer = replace(lock, default="b6901", pins=(old, replace(new, commit_object=raw)))
         return {path: format_lock(newer)}
 
     def gate(self, head: str, *args: str) -> Judgement:
@@ -139,12 +140,12 @@ def make_project(root: Path, cache: Path) -> Project:
         if path.stem not in KEPT:
             path.unlink()
     lock = load_lock(root / "patches" / "upstream.lock")
-    pin = lock.pin(6900)
+    pin = lock.pin("b6900")
     upstream = make_upstream(root.parent / "upstream.git", cache, str(pin.commit))
     pin = replace(pin, sources=(GitSource(url=str(upstream)), *pin.sources))
     small = replace(
         lock,
-        default=6900,
+        default="b6900",
         pins=(pin,),
         results=tuple(one for one in lock.results if (one.build, one.archs) == (6900, (ARCH,))),
     )

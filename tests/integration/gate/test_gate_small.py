@@ -517,7 +517,7 @@ def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None
 
 def test_a_release_that_is_named_in_the_lock_is_to_be_seen_and_asks_for_no_proof(small: Small) -> None:
     path = "patches/upstream.lock"
-    small.pull({path: small.text(path).replace("build = 1\n", 'build = 1\nreleases = ["v0.5.0"]\n', 1)})
+    small.pull({path: small.text(path).replace('name = "b1"\n', 'name = "b1"\nreleases = ["v0.5.0"]\n', 1)})
     verdict = small.gate(explain=True)
     assert verdict.judged == ()
     assert any("the lock names b1 as v0.5.0" in told for told in verdict.attention)

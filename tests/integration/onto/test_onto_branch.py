@@ -289,10 +289,10 @@ def test_the_build_is_found_from_tags_and_ggmls_version_or_asked_for(owner, tags
         if tag not in tags:
             owner.git("tag", "-d", tag)
     rows = {3: "0.1.0", 5: "0.2.0", 6: "0.3.0", 10: "0.4.0"}
-    text = "version = 1\ndefault = 3\n"
+    text = 'version = 2\ndefault = "b3"\n'
     for build, ggml in rows.items():
         text += (
-            f'\n[[pin]]\nbuild = {build}\ntree = "{build:040x}"\ncommitted = "2025-01-01T00:00:00+00:00"\n'
+            f'\n[[pin]]\nname = "b{build}"\ntree = "{build:040x}"\ncommitted = "2025-01-01T00:00:00+00:00"\n'
             f'ggml = "{ggml}"\n\n[[pin.source]]\nkind = "sdist"\npackage = "x"\nversion = "1"\n'
             f'sha256 = "{build:064x}"\nsubdir = "x"\n'
         )

@@ -28,10 +28,10 @@ def released(owner):
 
 def know_versions(owner):
     """The series knows that builds 3 to 5 have ggml 0.3.0."""
-    text = "version = 1\ndefault = 2\n"
+    text = 'version = 2\ndefault = "b2"\n'
     for build, ggml in ((2, "0.2.0"), (3, "0.3.0"), (6, "0.4.0")):
         text += (
-            f'\n[[pin]]\nbuild = {build}\ntree = "{build:040x}"\ncommitted = "2025-01-01T00:00:00+00:00"\n'
+            f'\n[[pin]]\nname = "b{build}"\ntree = "{build:040x}"\ncommitted = "2025-01-01T00:00:00+00:00"\n'
             f'ggml = "{ggml}"\n\n[[pin.source]]\nkind = "sdist"\npackage = "x"\nversion = "1"\n'
             f'sha256 = "{build:064x}"\nsubdir = "x"\n'
         )
@@ -94,7 +94,9 @@ def test_a_squashed_history_is_not_counted_but_a_pins_release_is_known(released)
     assert "v0.5.0" in error["message"]
     assert "--as-build bNUMBER" in error["hint"]
     catalogue = released.place.series / "patches" / "upstreams.toml"
-    catalogue.write_text(catalogue.read_text().replace("build = 3\n", 'build = 3\nreleases = ["v0.5.0"]\n'))
+    catalogue.write_text(
+        catalogue.read_text().replace('name = "b3"\n', 'name = "b3"\nreleases = ["v0.5.0"]\n')
+    )
     assert found(released) == (3, 3, "v0.5.0 (b3)")
     assert found(released, "--as-build", "v0.5.0") == (3, 3, "v0.5.0 (b3), given by --as-build")
 

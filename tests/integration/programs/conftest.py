@@ -43,7 +43,7 @@ def cpu_subject(cpu_cache: Path, test_cache: Path, checkout: Path) -> Subject:
     workspace = Workspace(series=series, cache_root=cpu_cache, reporter=NullReporter())
     with FileLock(test_cache / "cpu.lock"):
         run_apply(Request(archs=("gfx1151",), upstream="b6900", unlocked=True), workspace, checkout=None)
-        repository, candidate = find_candidate(workspace, ("gfx1151",), load_lock(series.lock).pin(6900))
+        repository, candidate = find_candidate(workspace, ("gfx1151",), load_lock(series.lock).pin("b6900"))
         return make_subject(workspace, repository, candidate, None)
 
 

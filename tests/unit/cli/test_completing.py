@@ -74,7 +74,7 @@ def test_values_are_those_of_the_series(tmp_path: Path) -> None:
     assert _offered("apply", *own, "--arch", "gfx12") == ["gfx1234"]
     day = 'committed = "2026-09-23T10:00:00Z"\n'
     (tmp_path / "patches" / "upstream.lock").write_text(
-        f'[[pin]]\nbuild = 9\n{day}\n[[pin]]\nbuild = 11\nreleases = ["v0.4.0", "v0.5.0"]\n{day}'
+        f'[[pin]]\nname = "b9"\n{day}\n[[pin]]\nname = "b11"\nreleases = ["v0.4.0", "v0.5.0"]\n{day}'
     )
     assert _offered(*own, "plan", "--upstream", "") == ["v0.4.0", "v0.5.0", "b11", "b9"]
     assert _offered(*own, "plan", "--upstream", "v0.5") == ["v0.5.0"]

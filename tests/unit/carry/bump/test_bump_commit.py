@@ -14,11 +14,11 @@ from patchkit.carry.bump.commit import check_branch, check_committed, commit_loc
 from patchkit.carry.series.lock import load_lock
 
 LOCK = """\
-version = 1
-default = 2
+version = 2
+default = "b2"
 
 [[pin]]
-build = 2
+name = "b2"
 tree = "{tree}"
 committed = "2025-01-02T03:04:05+00:00"
 

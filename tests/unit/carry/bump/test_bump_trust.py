@@ -22,7 +22,7 @@ def test_a_trust_level_selects_patches_on_the_new_build(checkout: Path, word: st
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust=word)
     lock = load_lock(folder.lock)
-    (variant,), newer = find_variants(request, lock, lock.pin(11549), folder)
+    (variant,), newer = find_variants(request, lock, lock.pin("b11549"), folder)
     assert newer == ()
     assert (variant.with_, without <= {*variant.without}) == (with_, True)
     assert not without or not {"mmq-tile-config", "mmq-batch-limits"} & {*variant.without}
@@ -32,6 +32,6 @@ def test_more_trust_adds_opt_in_patches(checkout: Path) -> None:
     folder = SeriesDir(root=checkout, origin="checkout")
     request = BumpRequest(to="b11549", archs=("gfx1151",), trust="faults")
     lock = load_lock(folder.lock)
-    (variant,), _ = find_variants(request, lock, lock.pin(11549), folder)
+    (variant,), _ = find_variants(request, lock, lock.pin("b11549"), folder)
     assert "ssm-conv-tail" in variant.with_
     assert "--trust faults" in request.command(to="b11549")

@@ -12,6 +12,7 @@ from patchkit.carry.series.lock import GitSource, Lock, Pin, SdistSource
 
 PACKAGE = SdistSource(package="some", version="1", sha256="2" * 64, subdir="src", omit=())
 BARE = Pin(
+    name="b2",
     build=2,
     commit=None,
     tree="1" * 40,
@@ -23,7 +24,7 @@ TOLD = replace(BARE, commit="a" * 40, commit_object=b"raw", sources=(GitSource(u
 
 
 def lock_of(*pins):
-    return Lock(version=1, path="upstream.lock", default=2, pins=pins, results=())
+    return Lock(version=2, path="upstream.lock", default="b2", pins=pins, results=())
 
 
 def test_what_the_lock_has_is_what_results_rest_on():

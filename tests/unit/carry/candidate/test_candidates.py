@@ -22,7 +22,13 @@ from patchkit.carry.upstream.refs import delete_ref, list_refs, update_ref
 ROOT = Path(__file__).resolve().parents[4]
 REF = "refs/heads/candidate/gfx1100+gfx1151/b6900"
 PIN = Pin(
-    build=6900, commit=None, tree="0" * 40, committed="2026-01-01T00:00:00Z", commit_object=None, sources=()
+    name="b6900",
+    build=6900,
+    commit=None,
+    tree="0" * 40,
+    committed="2026-01-01T00:00:00Z",
+    commit_object=None,
+    sources=(),
 )
 
 

@@ -20,7 +20,7 @@ CONFIG, UNPRUNE = "wmma-tile-params", "fattn-keep-gqa-tiles"
 def select(checkout: Path):
     """Selects from the series of this checkout."""
     series = load_series(checkout / "patches")
-    pin = load_lock(checkout / "patches" / "upstream.lock").pin(6900)
+    pin = load_lock(checkout / "patches" / "upstream.lock").pin("b6900")
 
     def run(arch: str, *, only=(), without=(), with_=()) -> dict[str, Selected]:
         profiles = (load_profile(checkout / "arch_profiles", arch),)

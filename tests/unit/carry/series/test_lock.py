@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import resource
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -35,11 +36,11 @@ RAW = (
 COMMIT = hashlib.sha1(b"commit %d\0" % len(RAW) + RAW).hexdigest()
 SHA256 = "0" * 64
 
-TEXT = f"""version = 1
-default = 10
+TEXT = f"""version = 2
+default = "b10"
 
 [[pin]]
-build = 10
+name = "b10"
 commit = "{COMMIT}"
 tree = "{TREE}"
 committed = "2025-10-31T10:54:19+02:00"
@@ -58,20 +59,20 @@ subdir = "a/b"
 omit = [".git"]
 
 [[pin]]
-build = 11
+name = "b11"
 commit = "{"ab" * 20}"
 tree = "{TREE}"
 committed = "2025-11-01T00:00:00Z"
 source = [{{ kind = "git", url = "u" }}]
 
 [[pin]]
-build = 12
+name = "b12"
 tree = "{TREE}"
 committed = "2025-11-01T00:00:00Z"
 source = [{{ kind = "sdist", package = "pkg", version = "2", sha256 = "{SHA256}", subdir = "a" }}]
 
 [[result]]
-build = 10
+pin = "b10"
 archs = ["gfx1100", "gfx1151"]
 patches = ["two", "one"]
 tree = "{TREE}"
@@ -115,22 +116,44 @@ def test_a_lock_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted", [None, 10, "10", "b10", "B10", COMMIT, COMMIT[:7], COMMIT[:4].upper()], ids=repr
+    "wanted", [None, "10", "b10", "B10", COMMIT, COMMIT[:7], COMMIT[:4].upper()], ids=repr
 )
-def test_a_pin_is_found(wanted: str | int | None) -> None:
+def test_a_pin_is_found(wanted: str | None) -> None:
     assert _parse(TEXT).pin(wanted).build == 10
 
 
-@pytest.mark.parametrize("wanted", ["b13", 9, "abab0", "ab", "", "latest"], ids=repr)
-def test_a_pin_that_is_not_there_names_those_that_are(wanted: str | int) -> None:
+@pytest.mark.parametrize("wanted", ["b13", "9", "abab0", "ab", "", "latest"], ids=repr)
+def test_a_pin_that_is_not_there_names_those_that_are(wanted: str) -> None:
     with refused("PIN_UNKNOWN") as caught:
         _parse(TEXT).pin(wanted)
     assert "b10, b11, b12" in (caught.value.hint or "")
     assert ("patchkit bump --to b13" in (caught.value.hint or "")) == (wanted == "b13")
 
 
+def test_a_lock_of_version_1_is_read_as_the_same_lock() -> None:
+    text = TEXT.replace("version = 2", "version = 1").replace('default = "b10"', "default = 10")
+    text = re.sub(r'(?m)^(name|pin) = "b([0-9]+)"', r"build = \2", text)
+    assert _parse(text) == _parse(TEXT)
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(text.replace("build = 11", "build = 10"))
+    assert [place.line for place in caught.value.errors[0].where] == [24, 5]
+
+
+def test_a_pin_whose_name_has_no_build_needs_one() -> None:
+    named = TEXT.replace('name = "b12"', 'name = "v0.5.0"')
+    with pytest.raises(ErrorGroup, match=r"not a valid lock") as caught:
+        _parse(named)
+    assert caught.value.errors[0].message == "lock: pin v0.5.0 has no build"
+    lock = _parse(named.replace('name = "v0.5.0"', 'name = "v0.5.0"\nbuild = 12'))
+    assert lock.pin("v0.5.0").build == 12
+    assert _parse(format_lock(lock)) == lock
+    with pytest.raises(ErrorGroup) as caught:
+        _parse(TEXT.replace('name = "b12"', 'name = "b12"\nbuild = 13'))
+    assert caught.value.errors[0].message == "lock: pin b12 has build = 13"
+
+
 def test_a_prefix_of_two_commits_is_ambiguous() -> None:
-    text = TEXT.replace("build = 12\n", f'build = 12\ncommit = "{"ab" * 19}cd"\n')
+    text = TEXT.replace('name = "b12"\n', f'name = "b12"\ncommit = "{"ab" * 19}cd"\n')
     with refused("PIN_UNKNOWN", match="b11, b12"):
         _parse(text).pin("abab")
     assert _parse(text).pin("ab" * 19 + "c").build == 12
@@ -138,14 +161,15 @@ def test_a_prefix_of_two_commits_is_ambiguous() -> None:
 
 def test_a_result_is_found_by_archs_in_any_order_and_patches_in_theirs() -> None:
     lock = _parse(TEXT)
-    assert lock.result(10, ["gfx1151", "gfx1100"], ["two", "one"]) == lock.results[0]
-    assert lock.result(10, ["gfx1151", "gfx1100"], ["one", "two"]) is None
-    assert lock.result(10, ["gfx1151"], ["two", "one"]) is None
-    assert lock.result(11, ["gfx1151", "gfx1100"], ["two", "one"]) is None
+    assert lock.result("b10", ["gfx1151", "gfx1100"], ["two", "one"]) == lock.results[0]
+    assert lock.result("b10", ["gfx1151", "gfx1100"], ["one", "two"]) is None
+    assert lock.result("b10", ["gfx1151"], ["two", "one"]) is None
+    assert lock.result("b11", ["gfx1151", "gfx1100"], ["two", "one"]) is None
 
 
 def _result(**fields: object) -> Result:
     made = Result(
+        pin="b10",
         build=10,
         archs=("gfx90a",),
         patches=(),
@@ -176,8 +200,9 @@ def test_a_result_is_replaced_or_added() -> None:
         ('subdir = "a/b"', 'subdir = "../b"', 20, "CONFIG_VALUE", "subdir"),
         ('subdir = "a/b"', 'subdir = "/b"', 20, "CONFIG_VALUE", "subdir"),
         ('archs = ["gfx1100", "gfx1151"]', "archs = []", 38, "CONFIG_VALUE", "archs"),
-        ("build = 10\ncommit", "build = -1\ncommit", 5, "CONFIG_VALUE", "build"),
-        ("build = 10\ncommit", 'build = 10\nreleases = ["v1"]\ncommit', 6, "CONFIG_VALUE", "releases"),
+        ('name = "b10"\n', 'name = "b-1"\n', 5, "CONFIG_VALUE", "name"),
+        ('name = "b10"\n', 'name = "b10"\nbuild = -1\n', 6, "CONFIG_VALUE", "build"),
+        ('name = "b10"\n', 'name = "b10"\nreleases = ["v1"]\n', 6, "CONFIG_VALUE", "releases"),
     ],
 )
 def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, code: str, says: str) -> None:
@@ -190,8 +215,8 @@ def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, c
 @pytest.mark.parametrize(
     ("old", "new", "line", "code"),
     [
-        ("default = 10", "default = 9", 2, "LOCK_BAD"),
-        ("build = 11", "build = 10", 24, "LOCK_BAD"),
+        ('default = "b10"', 'default = "b9"', 2, "LOCK_BAD"),
+        ('name = "b11"', 'name = "b10"', 24, "LOCK_BAD"),
         (
             '2025-10-31T10:54:19+02:00"\ncommit_object',
             '2025-10-31T10:54:18+02:00"\ncommit_object',
@@ -211,8 +236,8 @@ def test_a_field_of_the_wrong_form_has_its_line(old: str, new: str, line: int, c
         ),
         (f'commit = "{"ab" * 20}"\n', "", 27, "LOCK_BAD"),
         (
-            'build = 10\narchs = ["gfx1100", "gfx1151"]',
-            'build = 9\narchs = ["gfx1100", "gfx1151"]',
+            'pin = "b10"\narchs = ["gfx1100", "gfx1151"]',
+            'pin = "b9"\narchs = ["gfx1100", "gfx1151"]',
             37,
             "LOCK_BAD",
         ),
@@ -260,7 +285,7 @@ def test_a_commit_of_an_impossible_zone_has_the_date_that_a_bump_writes_for_it()
     assert commit_date(lock.pins[0].commit_object or b"") == lock.pins[0].committed
 
 
-RELEASED = TEXT.replace("build = 10\ncommit", 'build = 10\nreleases = ["v0.5.0", "v0.5.1"]\ncommit')
+RELEASED = TEXT.replace('name = "b10"\n', 'name = "b10"\nreleases = ["v0.5.0", "v0.5.1"]\n')
 
 
 def test_a_pin_is_found_and_told_by_its_releases_and_written_with_them() -> None:
@@ -268,7 +293,7 @@ def test_a_pin_is_found_and_told_by_its_releases_and_written_with_them() -> None
     pin = lock.pin(" V0.5.1 ")
     assert (pin.build, pin.name, pin.title) == (10, "b10", "v0.5.0, v0.5.1 (b10)")
     assert lock.pin("b11").title == "b11"
-    assert 'build = 10\nreleases = ["v0.5.0", "v0.5.1"]\n' in format_lock(lock)
+    assert 'name = "b10"\nreleases = ["v0.5.0", "v0.5.1"]\n' in format_lock(lock)
     assert "releases" not in format_lock(_parse(TEXT))
     assert _parse(format_lock(lock)) == lock
     with refused("PIN_UNKNOWN") as caught:
@@ -279,7 +304,7 @@ def test_a_pin_is_found_and_told_by_its_releases_and_written_with_them() -> None
 
 def test_a_release_of_two_pins_is_refused_with_both_places() -> None:
     with pytest.raises(ErrorGroup) as caught:
-        _parse(RELEASED.replace("build = 11\n", 'build = 11\nreleases = ["v0.5.0"]\n'))
+        _parse(RELEASED.replace('name = "b11"\n', 'name = "b11"\nreleases = ["v0.5.0"]\n'))
     (error,) = caught.value.errors
     assert (error.code, [place.line for place in error.where]) == ("LOCK_BAD", [26, 6])
 
@@ -305,13 +330,13 @@ now_function = "g"
 def test_where_a_function_is_now_stands_with_its_pin() -> None:
     position = TEXT.index("[[result]]")
     lock = _parse(f"{TEXT[:position]}{FOLLOWED}\n{TEXT[position:]}")
-    (followed,) = lock.pin(12).followed
+    (followed,) = lock.pin("b12").followed
     assert (followed.function, followed.now_file, followed.now_function) == ("f", "ggml/b.cu", "g")
-    assert lock.pin(10).followed == ()
+    assert lock.pin("b10").followed == ()
     assert _parse(format_lock(lock)) == lock
     again = Followed(file="ggml/a.cu", function="f", now_file="ggml/a.cu", now_function="h")
-    assert lock.with_followed(12, [again]).pin(12).followed == (again,)
-    assert _parse(TEXT).with_followed(12, [followed]).pin(12) == lock.pin(12)
+    assert lock.with_followed("b12", [again]).pin("b12").followed == (again,)
+    assert _parse(TEXT).with_followed("b12", [followed]).pin("b12") == lock.pin("b12")
 
 
 def test_a_function_has_one_place() -> None:
@@ -335,14 +360,14 @@ why = "conflict: there is no such place"
 def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
     position = TEXT.index("[[result]]")
     lock = _parse(f"{TEXT[:position]}{LEFT_OUT}\n{TEXT[position:]}")
-    (row,) = lock.pin(12).left_out
+    (row,) = lock.pin("b12").left_out
     assert (row.patch, row.archs) == ("a-patch", ("gfx1151",))
     assert _parse(format_lock(lock)) == lock
-    assert lock.with_left_out(12, ["gfx1150"], ()).pin(12).left_out == (row,)
-    assert lock.with_left_out(12, ["gfx1151"], ()).pin(12).left_out == ()
-    without = _result(build=12, archs=("gfx1151",), patches=("b",))
-    assert lock.with_result(without).pin(12).left_out == (row,)
-    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin(12).left_out == ()
+    assert lock.with_left_out("b12", ["gfx1150"], ()).pin("b12").left_out == (row,)
+    assert lock.with_left_out("b12", ["gfx1151"], ()).pin("b12").left_out == ()
+    without = _result(pin="b12", build=12, archs=("gfx1151",), patches=("b",))
+    assert lock.with_result(without).pin("b12").left_out == (row,)
+    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin("b12").left_out == ()
     with pytest.raises(ErrorGroup) as caught:
         _parse(f"{TEXT[:position]}{LEFT_OUT}{LEFT_OUT}\n{TEXT[position:]}")
     (error,) = caught.value.errors
@@ -373,13 +398,14 @@ def test_text_and_lock_are_one_and_the_same() -> None:
 def test_order_of_pins_and_odd_keys_do_not_matter() -> None:
     lock = _parse(TEXT)
     odd = _result(
+        pin="b11",
         build=11,
         patches=tuple(f"a-patch-with-a-long-name-{number}" for number in range(9)),
         entities={'b "q" \\ \x7f \t \u00e9::x': "z", "a": "y"},
     )
     turned = replace(lock, pins=lock.pins[::-1], results=(odd, *lock.results))
     assert format_lock(turned) == format_lock(lock.with_result(odd))
-    assert _parse(format_lock(turned)).result(11, odd.archs, odd.patches) == odd
+    assert _parse(format_lock(turned)).result("b11", odd.archs, odd.patches) == odd
 
 
 def test_a_link_to_the_lock_stays_a_link(tmp_path: Path) -> None:
@@ -456,11 +482,11 @@ def test_the_mode_of_the_lock_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "why"), [("true", "must be the number 1"), ("2", "it must be one of: 1")]
+    ("version", "why"), [("true", "must be the number 2"), ("3", "it must be one of: 2")]
 )
-def test_a_version_that_is_not_1(version: str, why: str) -> None:
+def test_a_version_that_is_not_known(version: str, why: str) -> None:
     with pytest.raises(ErrorGroup) as caught:
-        _parse(TEXT.replace("version = 1", f"version = {version}"))
+        _parse(TEXT.replace("version = 2", f"version = {version}"))
     (error,) = caught.value.errors
     assert (error.code, error.why, error.where[0].line) == ("CONFIG_VALUE", why, 1)
 
@@ -476,7 +502,7 @@ def test_a_bad_source_is_one_error_at_the_source() -> None:
 
 def test_all_problems_are_told_at_once_and_of_very_many_the_first_are_explained() -> None:
     with pytest.raises(ErrorGroup) as caught:
-        _parse(TEXT.replace("default = 10", "default = 9").replace("build = 11", "build = 10"))
+        _parse(TEXT.replace('default = "b10"', 'default = "b9"').replace('name = "b11"', 'name = "b10"'))
     assert {error.code for error in caught.value.errors} >= {"LOCK_BAD"}
     text = "".join(f"key{number} = 1\n" for number in range(5000))
     with pytest.raises(ErrorGroup, match=r"5000 problems \(the first 100 are shown\)") as caught:

@@ -9,7 +9,7 @@ from patchkit.carry.judging.classes import Classified, Drift
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.sweep.run import Sweep, SweepRow, markdown_matrix, text_matrix
 
-PIN = Pin(build=7, commit=None, tree="1" * 40, committed="x", commit_object=None, sources=())
+PIN = Pin(name="b7", build=7, commit=None, tree="1" * 40, committed="x", commit_object=None, sources=())
 DRIFT = Drift(file="a.cu", entity="run", before="1", after="2", removed=(), added=("x",))
 
 
