@@ -89,7 +89,7 @@ def _gates_and_steps(report: Report) -> Iterator[str]:
         yield ""
         yield "### What to do now"
         yield ""
-        yield from (f"- {escaped(step.what)}: {_command(step.command)}" for step in report.steps)
+        yield from (f"- {escaped(step.what)}: {code_span(step.command)}" for step in report.steps)
 
 
 def _gate_row(gate: Section) -> str:
@@ -102,7 +102,7 @@ def _unproven(report: Report) -> Iterator[str]:
     yield "### Not proven"
     yield ""
     for group in report.unproven[:_MOST_OPEN]:
-        yield f"- {cell(group.what)}{f': {_command(group.command)}' if group.command else ''}"
+        yield f"- {cell(group.what)}{f': {code_span(group.command)}' if group.command else ''}"
     points = report.open or ()
     listed = [f"- **{escaped(gate)}**: {cell(text)}" for gate, text in points[:_MOST_OPEN]]
     if len(points) > _MOST_OPEN:
@@ -118,8 +118,8 @@ def _unproven(report: Report) -> Iterator[str]:
         yield from listed
 
 
-def _command(text: str) -> str:
-    """A command as code, or as escaped text if it has backticks or line breaks of a hostile name."""
+def code_span(text: str) -> str:
+    """Text as code, or as escaped text if it has backticks or line breaks of a hostile name."""
     plain = " ".join(text.split())
     return f"`{plain}`" if plain == text and "`" not in text else escaped(text)
 

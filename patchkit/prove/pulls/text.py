@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from patchkit.base.report.blocks import Row, Table, columns
+from patchkit.base.report.markdown import code_span, escaped, markdown_table
 from patchkit.base.text import counted, one_line
 from patchkit.base.verdict import MARKS
 from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, PullVerdict
@@ -18,7 +19,6 @@ CLOSING = {
     "explained": "Nothing was run. This lists what would run if the lock of the head is right.",
 }
 _MOST = 12  # leaks and paths per line of text; the JSON has all of them
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#!|~&])")
 
 
 def gate_lines(verdict: PullVerdict) -> list[str]:
@@ -102,39 +102,49 @@ def gate_markdown(verdict: PullVerdict) -> str:
     if verdict.findings:
         lines += ["", "### Findings", "", *_findings(verdict)]
     for one in verdict.judged:
-        lines += ["", f"### {_safe(one.name)}", "", f"{_safe(_tree(one))}. Because of {_codes(one.reasons)}."]
+        lines += [
+            "",
+            f"### {escaped(one.name)}",
+            "",
+            f"{escaped(_tree(one))}. Because of {_codes(one.reasons)}.",
+        ]
         if one.no_gates is not None:
-            lines += ["", _safe(one.no_gates)]
+            lines += ["", escaped(one.no_gates)]
             continue
-        lines += ["", "| gate | state | result |", "|---|---|---|"]
-        lines += [f"| {row.gate} | {row.state} | {_safe(_cell(row))} |" for row in one.rows]
+        lines += ["", *markdown_table(_gate_table(one))]
     open_ones = list(_not_proven(verdict))
     if open_ones:
-        lines += ["", "### Not proven", "", *(f"- {_safe(text)}" for text in open_ones)]
+        lines += ["", "### Not proven", "", *(f"- {escaped(text)}" for text in open_ones)]
     if verdict.attention:
-        lines += ["", "### For the reviewer", "", *(f"- {_safe(text)}" for text in verdict.attention)]
+        lines += ["", "### For the reviewer", "", *(f"- {escaped(text)}" for text in verdict.attention)]
     return "\n".join(lines) + "\n"
 
 
-def _cell(row: GateRow) -> str:
-    return row.summary if row.has_run else row.why
+def _gate_table(one: CandidateVerdict) -> Table:
+    rows = ((row.gate, row.state, row.summary if row.has_run else row.why) for row in one.rows)
+    return Table(
+        name="gates",
+        caption="Gates",
+        columns=columns("gate", "state", "result ~"),
+        rows=tuple(Row(cells=cells) for cells in rows),
+    )
 
 
 def _findings(verdict: PullVerdict) -> Iterator[str]:
     for finding in verdict.findings:
         problem = finding.problem
-        yield f"- **{problem.code}**: {_safe(problem.message)}"
+        yield f"- **{problem.code}**: {escaped(problem.message)}"
         for place in problem.where:
-            label = f": {_safe(place.label)}" if place.label else ""
-            yield f"  - at {_code(str(place))}{label}"
+            label = f": {escaped(place.label)}" if place.label else ""
+            yield f"  - at {code_span(str(place))}{label}"
         for text in _places(finding):
-            yield f"  - comes from {_code(text)}"
+            yield f"  - comes from {code_span(text)}"
         if finding.leaks:
             yield f"  - leaks into {_codes(finding.leaks)}"
         if problem.why:
-            yield f"  - why: {_safe(problem.why)}"
+            yield f"  - why: {escaped(problem.why)}"
         if problem.hint:
-            yield f"  - next: {_code(problem.hint)}"
+            yield f"  - next: {code_span(problem.hint)}"
 
 
 def _not_proven(verdict: PullVerdict) -> Iterator[str]:
@@ -146,13 +156,4 @@ def _not_proven(verdict: PullVerdict) -> Iterator[str]:
 
 
 def _codes(texts: tuple[str, ...]) -> str:
-    return _some(tuple(_code(text) for text in texts))
-
-
-def _code(text: str) -> str:
-    """A code span; backticks inside would end it."""
-    return "`" + one_line(text).replace("`", "'") + "`"
-
-
-def _safe(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", one_line(text))
+    return _some(tuple(code_span(text) for text in texts))
