@@ -172,7 +172,7 @@ def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> Non
     code, out, _ = patchkit("status")
     assert code == 0
     assert re.search(
-        r"b11549  tree ee320e359dbb    2026-10-10 \([0-9]+ days old\) +not downloaded  default", out
+        r"b11549  tree ee320e359dbb  2026-10-10 \([0-9]+ days old\) +not downloaded  default", out
     )
     assert "Your branches\n  none yet\n" in out
     assert "  patchkit apply --arch gfx1151  creates a branch\n" in out
