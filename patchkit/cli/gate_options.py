@@ -173,7 +173,7 @@ hardware_options = packed(
         help="Dask scheduler whose workers run compilers and the emulated GPU. They must see the same "
         "folders.",
     ),
-    click.option("--fresh", is_flag=True, help="Repeat device runs that already passed on this machine."),
+    click.option("--fresh", is_flag=True, help="Repeat gates that already passed on this machine."),
 )
 
 

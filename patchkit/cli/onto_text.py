@@ -28,11 +28,12 @@ def draw_classes(screen: Screen, found: OntoPlan, *, verbose: bool) -> None:
     """Add what becomes of each patch on that commit, with details of those that need a look."""
     titles = {each.patch.id: each.patch.title for each in found.plan.decision.selected}
     verdicts = [each for each in found.verdicts if each.id in found.in_range]
-    rows: list[tuple[Cell, Cell, Cell]] = []
+    rows: list[tuple[Cell, ...]] = []
     for each in verdicts:
         role = _ROLES.get(each.patch_class, "muted")
         meaning = _MEANINGS.get(each.patch_class, each.patch_class)
-        rows.append(((each.id, role), (meaning, role), titles.get(each.id, "")))
+        mark = ["optional" if each.id in found.opt_in else ""] if found.opt_in else []
+        rows.append(((each.id, role), (meaning, role), *mark, titles.get(each.id, "")))
     if rows:
         screen.blank()
         screen.table(rows)

@@ -23,9 +23,11 @@ _GAIN_LENGTH = 210  # characters of a gain in a list; `show ID` has all of it
 
 def add_titles(screen: Screen, titles: Iterable[tuple[str, str]], *, optional: Collection[str] = ()) -> None:
     """Add the patches with their titles, aligned; ``optional``: those that are not on by default."""
-    rows: list[tuple[Cell, Cell]] = [
-        ((name, ROLES["opt-in" if name in optional else "on"]), title) for name, title in titles
-    ]
+    rows: list[tuple[Cell, ...]] = []
+    for name, title in titles:
+        role = ROLES["opt-in" if name in optional else "on"]
+        mark = [("optional" if name in optional else "", role)] if optional else []
+        rows.append(((name, role), *mark, title))
     screen.table(rows)
 
 
@@ -33,7 +35,7 @@ def included_text(optional: Sequence[str]) -> str:
     """Describe the optional patches that a branch has on request."""
     names = f"{len(optional)} of the patches above" if len(optional) > _NAMED else ", ".join(optional)
     are = "is" if len(optional) == 1 else "are"
-    return f"{names} {are} optional, included on your request (patchkit show ID has the gain)."
+    return f"{names} {are} optional and included on your request (patchkit show ID has the gain)."
 
 
 def skipped_text(count: int, command: str) -> str:

@@ -66,8 +66,8 @@ _UPSTREAM = click.option(
     type=TEXT,
     metavar="PIN",
     shell_complete=pins,
-    help="llama.cpp build, one of those in the lock file: b6900, v0.5.0 or a commit prefix (default: the "
-    "lock's default).",
+    help="llama.cpp build of the lock file, by build (b6900), release (v0.5.0) or commit prefix (default: "
+    "the lock's default).",
 )
 _AS_BUILD = click.option(
     "--as-build",
@@ -245,7 +245,8 @@ _SOURCE = options(
         type=click.Choice(source_words()),
         default=AUTO,
         show_default=True,
-        help="Where to download llama.cpp from; the result is checked against the lock's tree hash.",
+        help="How to download llama.cpp: by git, or as a source package (sdist). The result is checked "
+        "against the lock's tree hash.",
     ),
     click.option(
         "--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from."

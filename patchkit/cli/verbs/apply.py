@@ -247,7 +247,7 @@ def _draw(
         screen.code(f"in   {repository}")
     _draw_source(screen, applied)
     needs = "" if candidate.archs == (PLAIN,) else " (needs ROCm)"
-    screen.heading(f"Build it{needs}{'' if applied.checkout else ', in the folder above that clone'}")
+    screen.heading(f"Build it{'' if applied.checkout else ' in the parent folder of that clone'}{needs}")
     screen.code(shlex.join(applied.cmake), build_command(applied.cmake))
     screen.heading("Check it (the patches are placed and parsed, but not compiled or run yet)")
     options = arch_options(candidate.archs, series.profiles)

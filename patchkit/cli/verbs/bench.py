@@ -286,10 +286,12 @@ def _run(
 ) -> None:
     """Measure upstream and the patched branch with llama-bench at several depths, and compare them.
 
-    Builds what is missing first. For HIP, upstream is measured without rocWMMA (label HIP) and with it
-    (rocWMMA). Each call of llama-bench measures one label at one depth, and is saved when it ends: after a
-    Ctrl-C, run the same command again to resume. More depths or repetitions add to the saved results. Each
-    label gets one result file, which bench compare can read.
+    Builds what is missing first. In the table, upstream is HIP (with another backend: baseline) and the
+    patched branch is candidate. Up to b10068, upstream is also measured with its rocWMMA attention kernel
+    (rocWMMA). Each build gets one result file, which bench compare can read.
+
+    Each call of llama-bench measures one build at one depth, and is saved when it ends. To resume after a
+    Ctrl-C, run the same command again. More depths or repetitions add to the saved results.
     """
     if not any((*plan.prompts, *plan.generated)):
         raise UsageError(

@@ -190,10 +190,11 @@ def _show(
 
 def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
     launched = [kernel for kernel in report.kernels if kernel.launches]
+    launches = counted(sum(kernel.launches for kernel in launched), "launch", "launches")
     processes = "" if report.processes == 1 else f" in {report.processes} processes"
     yield (
-        f"emulated {report.arch}: {sum(kernel.launches for kernel in launched)} launches of {len(launched)} "
-        f"kernels{processes}, {report.instructions} wave instructions executed; all were known"
+        f"emulated {report.arch}: {launches} of {counted(len(launched), 'kernel')}{processes}, "
+        f"{report.instructions} wave instructions"
     )
     if report.repeats:
         yield (

@@ -95,8 +95,8 @@ _plan_options = packed(
     default=24,
     show_default=True,
     metavar="N",
-    help="Maximum number of builds to compare in one round. With more builds, fewer rounds are needed. "
-    "With 1, each patch is left out of one build, and no combinations are built.",
+    help="Maximum number of builds in a round if patches are combined. With more builds, fewer rounds are "
+    "needed. With 1, no patches are combined: each one gets a build without it.",
 )
 @_plan_options
 @backend_option
@@ -133,22 +133,21 @@ def command(
 ) -> None:
     """Measure which patches help on this machine with your models, and keep only those.
 
-    First checks that every patch computes correct results here, and drops those that do not. Then compares
-    builds in rounds. Each build leaves out one patch; patches to different kernels are left out in all
-    combinations. A round runs every build once, in random order. Rounds are repeated until the verdict on
-    each patch is clear (keep or leave out), or time is up; then it is unclear.
+    First checks that the patches compute correct results here, and drops those that do not. Then measures
+    pairs of builds that differ in one patch. A round runs every build once, in random order. Rounds are
+    repeated until the verdict on each patch is clear (keep or leave out), or time is up (unclear).
 
-    A patch is kept if it makes at least one test faster, and no test slower by --least or more. At most one
-    run in 100 keeps a patch that makes a test slower by --least or more, and at most five in 100 keep a patch
-    that makes no test faster.
+    A patch is kept if it makes at least one test faster by --least or more, and no test slower by --least or
+    more. At most one run in 100 keeps a patch that makes a test slower by --least or more, and at most five
+    in 100 keep a patch that makes no test faster.
 
-    By default every patch for this GPU is tried, optional (opt-in) ones as well, so --with and --with-opt-in
-    change nothing. To try fewer, name them with --only, exclude some with --without, or set --trust; with
-    --trust, --with adds to its patches.
+    By default every patch for this GPU is tried, including the optional (opt-in) ones. To try fewer, use
+    --only, --without or --trust. --with adds optional patches to those of --trust; without --trust, --with
+    and --with-opt-in change nothing.
 
-    Every finished measurement is saved. After a Ctrl-C, a hang or a reboot, run the same command again to
-    resume; a larger --minutes continues a run whose time was up. The result folder has the journal of all
-    rounds, result.json, and picked.toml for patchkit apply --picked.
+    Every finished call of llama-bench is saved. To resume an interrupted run, run the same command again; a
+    larger --minutes continues a run whose time was up. The result folder has the journal of all rounds,
+    result.json, and picked.toml for patchkit apply --picked.
     """
     if emulated != modelled or (modelled and (options["backend"] or where["runner"])):
         raise UsageError(

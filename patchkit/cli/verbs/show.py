@@ -239,7 +239,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
     last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
     screen.table(
         [
-            *([("without it", patch.without)] if patch.without else []),
+            *([("if missing", patch.without)] if patch.without else []),
             ("upstream", patch.upstream_text),
             ("builds", f"{build_name(patch.builds.first)} to {last}: {patch.builds.why}"),
             ("file", str(patch.where)),

@@ -69,8 +69,7 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
     for pin in status.lock.pins:
         cached = "downloaded" if pin.name in status.cached else "not downloaded"
         is_default = ("default", "good") if pin is default else ""
-        source = f"commit {pin.commit[:12]}" if pin.commit is not None else f"tree {pin.tree[:12]}"
-        pins.append((pin.title, source, _age(pin, now), cached, is_default))
+        pins.append((pin.title, f"tree {pin.tree[:12]}", _age(pin, now), cached, is_default))
     screen.table(pins)
     for pin in status.lock.pins:
         for row in pin.left_out:
@@ -99,7 +98,7 @@ def _base(one: MadeCandidate, status: Status, now: dt.datetime) -> str:
         return f"llama.cpp {build_name(one.made.build)}, {branch} in {record.clone}"
     if pin is None:
         return f"llama.cpp {build_name(one.made.build)}"
-    return f"llama.cpp {pin.title}, {_age(pin, now)}"
+    return f"llama.cpp {pin.title} of {_age(pin, now)}"
 
 
 def _age(pin: Pin, now: dt.datetime) -> str:

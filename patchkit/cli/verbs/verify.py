@@ -20,6 +20,7 @@ from patchkit.cli.gate_options import (
 )
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import TEXT, Settings, packed, verb
+from patchkit.prove.gates.registry import gate_names
 from patchkit.prove.publish.run import Published, PublishRequest, check_request, run_publish
 from patchkit.prove.report.write import summarize
 from patchkit.prove.verify.run import failures, run_verify
@@ -104,11 +105,18 @@ publish_options = packed(
 @publish_options
 @hardware_options
 @report_options
-@click.option("--gate", "gates", multiple=True, metavar="NAME", help="Run only this gate. May be repeated.")
+@click.option(
+    "--gate",
+    "gates",
+    multiple=True,
+    metavar="NAME",
+    help=f"Run only this gate: {', '.join(gate_names())}. May be repeated.",
+)
 @click.option(
     "--full",
     is_flag=True,
-    help="Also build the whole library, compare more device code, and run all emulated cases. Slow.",
+    help="Also build the whole HIP backend, compare more device code, and run all cases on the emulated GPU "
+    "instead of a sample. Slow.",
 )
 @click.option("--timings", is_flag=True, help="Show how long each gate and each kind of work took.")
 def command(
@@ -123,20 +131,19 @@ def command(
 ) -> int:
     """Check the candidate, the branch that apply created: run all gates that are possible on this machine.
 
-    A gate is one check, for example that the code compiles, or that results equal upstream's. Gates that
-    could not run are listed.
+    A gate is one check, for example that the code compiles, or that operations compute the right results.
+    Gates that could not run are listed.
 
     Gates that need a GPU run on it if this machine has it. Otherwise they run on the emulated GPU, which
     executes the GPU code on the CPU; the result is then "passed (emulated)" and includes no speed. With
-    --backend cpu they run on the CPU backend instead, under other names; that proves nothing about the GPU.
+    --backend cpu they run on the CPU backend instead, as backend-ops@cpu and so on; that tests no GPU code.
 
-    For a plain candidate, the parts that its patches change are built for the CPU, and upstream's tests of
-    those parts run.
+    Patches that are not for certain GPUs (--arch plain) are built for the CPU, and upstream's tests of the
+    changed files run.
 
-    Exit code 1 if a gate fails. A candidate without patches equals upstream: no gate runs, the exit code is
-    10, and it cannot be published. The evidence is kept in the cache folder, one JSON file per gate. With
-    --publish, a candidate that passed the gates required by the series becomes a branch under its public
-    name; the last commit lists every gate and the evidence.
+    The exit code is 1 if a gate fails, and 10 if the branch has no patches, so that no gate runs. The result
+    of each gate is kept in the cache folder as JSON. With --publish, a candidate that passed the gates
+    required by the series becomes a branch under its public name; its last commit lists every gate.
 
     Reports (--summary, and one option per format) are written even if a gate fails or cannot run.
     """

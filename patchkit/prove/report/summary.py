@@ -211,7 +211,9 @@ def _known_gains(patches: Sequence[RunPatch]) -> Iterator[_KnownGains]:
 
 def _by_patch(run: RunRecord, known: Sequence[_KnownGains]) -> str:
     if len(known) == 1:
-        return f"{known[0].text}: {'the patch' if len(run.patches) == 1 else f'all {known[0].patches}'}"
+        return (
+            f"{known[0].text}: {'the patch' if len(run.patches) == 1 else f'all {known[0].patches} patches'}"
+        )
     return ", ".join(f"{one.text}: {one.patches} of {len(run.patches)}" for one in known)
 
 

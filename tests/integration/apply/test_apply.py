@@ -217,7 +217,7 @@ def test_plan_prints_the_command_that_makes_the_branch(finished_world):
 def test_apply_names_both_ways_to_get_the_branch(finished_world):
     text = finished_world.run("apply", "--arch", "gfx1151").stdout
     assert "Get it: add --checkout DIR to this command, or run in your clone of llama.cpp:" in text
-    assert "Build it (needs ROCm), in the folder above that clone" in text
+    assert "Build it in the parent folder of that clone (needs ROCm)" in text
 
 
 def test_plan_shows_the_rendered_text_on_request(finished_world):
@@ -263,8 +263,9 @@ def test_with_opt_in_adds_all_that_is_opt_in_and_says_so(world):
     assert ([each["id"] for each in told["commits"]], told["opt_in"]) == (["demo-launch-bounds"], [])
     done = world.run("apply", "--arch", "gfx1151", "--with-opt-in")
     assert done.returncode == 0, done.stderr
-    assert "\n  demo-twin " in done.stdout
-    assert "demo-twin is optional, included on your request" in done.stdout
+    assert re.search(r"\n  demo-twin +optional  ", done.stdout)
+    assert re.search(r"\n  demo-launch-bounds {12}", done.stdout)
+    assert "demo-twin is optional and included on your request" in done.stdout
     assert "was made with --with demo-twin" in world.run("diff", "--arch", "gfx1151").stderr
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,17 @@ def test_it_merges_fast_forward_and_is_the_same_on_another_machine(make_owner):
     assert owner.git("rev-parse", BRANCH) == other.git("rev-parse", BRANCH)
     owner.git("merge", "-q", "--ff-only", "patchkit/gfx1151")
     assert owner.git("rev-parse", "HEAD") == owner.git("rev-parse", BRANCH)
+
+
+def test_an_optional_patch_is_marked_in_the_list(owner):
+    profile = owner.place.series / "arch_profiles" / "gfx1151.toml"
+    text = profile.read_text()
+    profile.write_text(text.replace('demo-twin = { default = "on"', 'demo-twin = { default = "opt-in"'))
+    assert profile.read_text() != text
+    assert "optional  " not in owner.apply("--branch", "few").stdout
+    out = owner.apply("--with-opt-in").stdout
+    assert re.search(r"\n  demo-twin +applies  optional  ", out)
+    assert re.search(r"\n  demo-launch-bounds +applies {12}", out)
 
 
 def test_on_upstreams_own_commit_it_is_the_candidate_of_the_lock(owner):

@@ -56,7 +56,7 @@ def test_list_of_one_gpu_groups_the_patches_by_their_state(patchkit) -> None:
     assert "measured by Nyovelt and dzannotti: prefill +8" in on
     assert "  mmq-wmma-batches " in optional
     assert "decode unchanged; the timing model predicts a loss\n" in optional
-    assert "no gain known on this GPU and build: since PR 28102" in optional
+    assert "no gain known on this GPU and build: from build 11063 on (PR 28102)" in optional
     assert optional.count("speed not measured") == 1
     assert "Qwen3 30B-A3B 806 to 1095; ...\n" in modelled  # cut after a whole clause
     assert "  fuse-norm-q8-1 " in modelled
@@ -172,7 +172,7 @@ def test_status_of_an_empty_cache_makes_nothing(patchkit, tmp_path: Path) -> Non
     code, out, _ = patchkit("status")
     assert code == 0
     assert re.search(
-        r"b11549  tree ee320e359dbb    2026-10-10 \([0-9]+ days old\) +not downloaded  default", out
+        r"b11549  tree ee320e359dbb  2026-10-10 \([0-9]+ days old\) +not downloaded  default", out
     )
     assert "Your branches\n  none yet\n" in out
     assert "  patchkit apply --arch gfx1151  creates a branch\n" in out
