@@ -66,7 +66,7 @@ class HostFacts:
         iommus: names in /sys/class/iommu.
         unbound: PCI addresses of AMD GPUs without the driver amdgpu.
         memory: RAM that the kernel manages, in bytes.
-        ttm_pages: limit of pages that GPUs may map, of 4096 bytes each.
+        parameters: memory parameters of the kernel modules ttm and amdgpu, ``ttm.pages_limit`` for example.
         firmware: installed firmware packages with their versions.
         group_ids: ids of the groups that may open GPU devices, by name.
         member_of: those of these groups that /etc/group lists the user in.
@@ -81,7 +81,7 @@ class HostFacts:
     unbound: tuple[str, ...]
     devices: tuple[DeviceFile, ...]
     memory: int | None
-    ttm_pages: int | None
+    parameters: Mapping[str, int]
     profile: str | None
     firmware: Mapping[str, str]
     identity: Identity

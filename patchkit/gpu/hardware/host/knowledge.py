@@ -49,9 +49,14 @@ class Iommu(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory(TomlTable):
-    """GPU memory of APUs. Shares are of all memory that the kernel and the GPU have together."""
+    """GPU memory of APUs. Shares are of all memory that the kernel and the GPU have together.
+
+    ``parameters`` of kernel modules are shown; ``page_limit`` is the one that limits GTT.
+    """
 
     archs: Several[Words]
+    parameters: Several[Words]
+    page_limit: Words
     least_share: float
     most_share: float
     small: Advice
@@ -82,12 +87,14 @@ class Power(TomlTable):
     """Power profiles and limits."""
 
     slow_levels: Several[Words]
+    pinned_levels: Several[Words]
     automatic_levels: Several[Words]
     slow_profiles: Several[Words]
     fast_profiles: Several[Words]
     limits: Several[PowerLimit]
     level: Advice
     level_by_hand: Advice
+    level_pinned: Advice
     profile: Advice
     profile_may_cost: Advice
     limit: Advice

@@ -29,12 +29,14 @@ def judge_memory(facts: HostFacts, known: Knowledge) -> Iterator[Finding]:
 def _judge(
     name: str, gpu: Gpu, gtt: int, vram: int, facts: HostFacts, known: Knowledge, *, ram: int
 ) -> Finding:
-    if facts.ttm_pages is not None:
-        gtt = min(gtt, facts.ttm_pages * _PAGE)
+    pages = facts.parameters.get(known.memory.page_limit)
+    if pages is not None:
+        gtt = min(gtt, pages * _PAGE)
+    shown = "".join(f", {key}={value}" for key, value in facts.parameters.items())
     total = ram + vram
     detail = (
         f"{gpu.arch} may use {_gib(max(gtt, vram))} (GTT {_gib(gtt)}, reserved in the BIOS {_gib(vram)}) of "
-        f"{_gib(total)}"
+        f"{_gib(total)}{shown}"
     )
     if max(gtt, vram) < known.memory.least_share * total:
         return advise(name, "costs speed", detail, known.memory.small)

@@ -58,7 +58,7 @@ def read_host(
             _device(root, f"/dev/{name}") for name in ("kfd", *(f"dri/{gpu.render}" for gpu in gpus))
         ),
         memory=_memory(root),
-        ttm_pages=root.number("sys/module/ttm/parameters/pages_limit"),
+        parameters=dict(_parameters(root, known.memory.parameters)),
         profile=root.line("sys/firmware/acpi/platform_profile"),
         firmware=dict(_firmware(root, known.firmware.package_names)),
         identity=identity,
@@ -146,6 +146,14 @@ def _device(root: HostRoot, path: str) -> DeviceFile:
 def _memory(root: HostRoot) -> int | None:
     found = re.search(r"^MemTotal:\s+(\d{1,15}) kB$", root.read("proc/meminfo") or "", re.MULTILINE)
     return int(found[1]) * 1024 if found is not None else None
+
+
+def _parameters(root: HostRoot, names: tuple[str, ...]) -> Iterator[tuple[str, int]]:
+    for name in names:
+        module, _, parameter = name.partition(".")
+        value = root.number(f"sys/module/{module}/parameters/{parameter}")
+        if value is not None:
+            yield name, value
 
 
 def _groups(root: HostRoot, names: tuple[str, ...]) -> Iterator[tuple[str, tuple[int, tuple[str, ...]]]]:

@@ -73,8 +73,11 @@ def _level(gpu: Gpu, facts: HostFacts, known: Knowledge) -> Finding:
         return Finding(name=name, state="unknown", detail=detail)
     if gpu.level in power.slow_levels:
         return advise(name, "costs speed", gpu.level, power.level)
-    if gpu.level in power.automatic_levels:
+    is_apu = gpu.arch in known.memory.archs
+    if gpu.level in power.automatic_levels or (is_apu and gpu.level in power.pinned_levels):
         return Finding(name=name, state="ok", detail=gpu.level)
+    if gpu.level in power.pinned_levels:
+        return advise(name, "unknown", gpu.level, power.level_pinned)
     return advise(name, "unknown", gpu.level, power.level_by_hand)
 
 
