@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import platform
-import re
 import shutil
 import sys
 import tempfile
@@ -23,7 +22,8 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import check_git, damaged
 from patchkit.carry.upstream.refs import list_refs
 from patchkit.carry.upstream.repository import Repository
-from patchkit.gpu.hardware.gpus import detect_gpus, gfx_name
+from patchkit.gpu.hardware.gpus import detect_gpus
+from patchkit.gpu.hardware.host.knowledge import load_knowledge
 from patchkit.prove.verify.policy import load_proven_series
 from patchkit.toolchain.hip import (
     RocmInstallation,
@@ -39,7 +39,7 @@ from patchkit.toolchain.hip import (
 from patchkit.toolchain.sdk.prefix import current_prefix
 from patchkit.toolchain.sdk.versions import known_archs
 
-State = Literal["ok", "warn", "absent", "failed"]
+State = Literal["ok", "absent", "failed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,6 @@ class _Absent(_NotOk):
     state = "absent"
 
 
-class _Warned(_NotOk):
-    """Something is present that causes problems."""
-
-    state = "warn"
-
-
 def _checked(name: str, look: Callable[[], str]) -> Check:
     """Run ``look`` and turn its return value or exception into a check."""
     try:
@@ -94,12 +88,6 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
 
 _INSTALL = "patchkit sdk install"
 _NEEDED = f"needed to compile and emulate GPU code: {_INSTALL}; to run it on a GPU, install ROCm"
-
-# docs/guide/strix-halo.md. With headers before 6.3 builds fail at __hip_fp8_e4m3 (llama.cpp issue 27303).
-_OLDEST_ROCM = (6, 4)
-# ROCm/rocm-systems issue 2865, llama.cpp issue 19984; docs/records/timing-model.md compares the compilers.
-_ROCM_THAT_UNROLLS = (7, 2, 0)
-_OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"  # for all GPUs; with the suffix _0, _1, ... for one
 
 
 def check_toolchain(
@@ -148,24 +136,16 @@ def _rocm(found: RocmInstallation | None) -> str:
         )
     what = f"{found.version or found.hip_version}, {where}"
     _check_build(what, found)
-    if found.release == _ROCM_THAT_UNROLLS:
-        raise _Warned(
-            f"{what}: its compiler unrolls the loops of mul_mat_q, which makes prompt processing 2 "
-            f"to 3 times "
-            "slower",
-            "use ROCm 7.2.1 or newer, or add to cmake: "
-            '-DCMAKE_HIP_FLAGS="-mllvm --amdgpu-unroll-threshold-local=600" (the patch mmq-rolled-loops also '
-            "avoids it: docs/guide/strix-halo.md)",
-        )
     return what
 
 
 def _check_build(what: str, found: RocmInstallation) -> None:
     """Raise _Absent if llama.cpp cannot be built with this ROCm."""
-    if found.release[: len(_OLDEST_ROCM)] < _OLDEST_ROCM:
+    oldest = load_knowledge().rocm.oldest
+    if found.release[: len(oldest)] < oldest:
         raise _Absent(
             f"{what}: too old to build llama.cpp",
-            "install ROCm {}.{} or newer".format(*_OLDEST_ROCM) + f"; to compile without ROCm: {_INSTALL}",
+            "install ROCm {}.{} or newer".format(*oldest) + f"; to compile without ROCm: {_INSTALL}",
         )
     if found.missing_packages:
         raise _Absent(
@@ -245,7 +225,7 @@ def run_doctor(
 
     ``archs``: the GPUs to build for, by default this machine's, else gfx1151.
     """
-    archs = archs or detect_gpus() or (_DEFAULT_ARCH,)
+    archs = archs or default_archs()
     return (
         _checked("python", _python),
         _checked("git", lambda: "git {}.{}".format(*check_git(reporter))),
@@ -254,11 +234,15 @@ def run_doctor(
         _checked("series", lambda: _series(series_dir)),
         _checked("pins", lambda: _pins(cache_root, reporter)),
         _checked("gpu", _gpu),
-        _checked("gpu override", lambda: _override(archs, environ)),
         _checked("cmake", lambda: _cmake(environ)),
         _checked("c++ compiler", lambda: _cxx(environ)),
         *check_toolchain(cache_root, archs=archs, environ=environ, reporter=reporter),
     )
+
+
+def default_archs() -> tuple[str, ...]:
+    """The GPUs of this machine, else gfx1151."""
+    return detect_gpus() or (_DEFAULT_ARCH,)
 
 
 def _python() -> str:
@@ -328,28 +312,6 @@ def _gpu() -> str:
             "does not list it",
         )
     return ", ".join(found)
-
-
-def _override(archs: tuple[str, ...], environ: Mapping[str, str]) -> str:
-    """Check whether HSA_OVERRIDE_GFX_VERSION makes ROCm report another GPU to programs."""
-    names = [name for name in sorted(environ) if re.fullmatch(rf"{_OVERRIDE}(_[0-9]+)?", name)]
-    others = [name for name in names if environ[name] and _overriding(environ[name]) not in archs]
-    if others:
-        named = ", ".join(f"{name}={environ[name]} ({_overriding(environ[name])})" for name in others)
-        raise _Warned(
-            f"{named}: programs see that GPU, so code and patches for {' '.join(archs)} are not used",
-            f"unset {' '.join(others)}",
-        )
-    return ", ".join(f"{name}={environ[name]}" for name in names) or f"{_OVERRIDE} is not set"
-
-
-def _overriding(version: str) -> str:
-    """Return the GPU of a value: ``11.5.1`` is gfx1151, ``9.0.10`` is gfx90a."""
-    parts = version.split(".")
-    if len(parts) != 3 or not all(re.fullmatch("[0-9]{1,2}", part) for part in parts):  # noqa: PLR2004
-        return "not a GPU version"
-    major, minor, stepping = map(int, parts)
-    return gfx_name(major * 10000 + minor * 100 + stepping)
 
 
 def _cxx(environ: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from typing import Literal
 
 from patchkit.base.arch import architecture_of
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import file_sha256
+from patchkit.base.files import file_sha256, open_regular
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.flags import Pass, hip_arguments
@@ -138,10 +138,14 @@ def inspect_rocm(place: RocmLocation, environ: Mapping[str, str]) -> RocmInstall
     )
 
 
+_MOST_OF_VERSION = 100  # bytes; a version has some ten
+
+
 def _rocm_version(root: Path) -> str | None:
     for name in (".info/version", "share/therock/version"):
         try:
-            return (root / name).read_text("utf-8", errors="replace").strip() or None
+            with open_regular(root / name) as stream:
+                return stream.read(_MOST_OF_VERSION).decode("utf-8", "replace").strip() or None
         except OSError:
             continue
     return None

@@ -11,11 +11,21 @@ import click
 from patchkit.base.text import counted
 from patchkit.cli.complaint import exit_code_of
 from patchkit.cli.completing import gpus
-from patchkit.cli.doctor import Check, State, run_doctor
+from patchkit.cli.doctor import Check, State, default_archs, run_doctor
 from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
+from patchkit.gpu.hardware.host.check import check_host
+from patchkit.gpu.hardware.host.finding import Finding
+from patchkit.gpu.hardware.host.finding import State as HostState
+from patchkit.gpu.hardware.host.root import HostRoot
 
-_ROLES: Mapping[State, str] = {"ok": "good", "warn": "caution", "absent": "muted", "failed": "bad"}
+_ROLES: Mapping[State, str] = {"ok": "good", "absent": "muted", "failed": "bad"}
+_HOST_ROLES: Mapping[HostState, str] = {
+    "ok": "good",
+    "costs speed": "caution",
+    "broken": "bad",
+    "unknown": "muted",
+}
 
 
 @verb("doctor", example=("patchkit doctor",))
@@ -28,11 +38,14 @@ _ROLES: Mapping[State, str] = {"ok": "good", "warn": "caution", "absent": "muted
     help="GPU to build for (default: this machine's, else gfx1151). May be repeated.",
 )
 def command(settings: Settings, archs: tuple[str, ...]) -> int:
-    """Check that this machine has what patchkit, and a build of llama.cpp, need.
+    """Check that this machine has what patchkit needs, and find host settings that cost speed.
 
-    Installs nothing. Only failed checks affect the exit code, which is that of the first one; warnings and
-    missing optional parts do not.
+    Installs and changes nothing, and needs no root rights. Checks are of what patchkit, and a build of
+    llama.cpp, need: only failed ones affect the exit code, which is that of the first one. Findings are about
+    the host that runs llama.cpp: what each costs, how to change it, and how to check the change. See
+    docs/guide/host.md.
     """
+    archs = archs or default_archs()
     checks = run_doctor(
         series_dir=settings.series_dir,
         cache_root=settings.cache_root(),
@@ -40,15 +53,17 @@ def command(settings: Settings, archs: tuple[str, ...]) -> int:
         reporter=settings.reporter(),
         archs=archs,
     )
+    findings = check_host(HostRoot(), environ=os.environ, archs=archs)
     errors = [check.error for check in checks if check.error is not None]
-    settings.show_screen({"ok": not errors, "checks": checks}, lambda screen: _draw(screen, checks))
+    result = {"ok": not errors, "checks": checks, "findings": findings}
+    settings.show_screen(result, lambda screen: _draw(screen, checks, findings))
     if not settings.json:
         for error in errors:
             settings.terminal.write_error(error)
     return exit_code_of(errors[0]) if errors else 0
 
 
-def _draw(screen: Screen, checks: Sequence[Check]) -> None:
+def _draw(screen: Screen, checks: Sequence[Check], findings: Sequence[Finding]) -> None:
     rows: list[tuple[Cell, ...]] = []
     for check in _without_repeats(checks):
         rows.append(((check.state, _ROLES[check.state]), check.name, check.detail))
@@ -65,6 +80,24 @@ def _draw(screen: Screen, checks: Sequence[Check]) -> None:
         screen.prose(
             "patchkit works here. What is marked absent is optional; its line describes when you need it."
         )
+    draw_host(screen, findings)
+
+
+def draw_host(screen: Screen, findings: Sequence[Finding]) -> None:
+    """Show the findings in a table, then for each that is not ok what it costs and how to change it."""
+    screen.heading("Host")
+    screen.table(
+        [((each.state, _HOST_ROLES[each.state]), each.name, each.detail) for each in findings], indent=0
+    )
+    for finding in findings:
+        if finding.state == "ok" or finding.change is None:
+            continue
+        screen.blank()
+        screen.prose(f"{finding.name}: {finding.state}", role=_HOST_ROLES[finding.state])
+        lines = [("cost", finding.cost), *(("source", each) for each in finding.sources)]
+        for label, text in (*lines, ("change", finding.change), ("check", finding.check)):
+            if text is not None:
+                screen.prose(f"{label}: {text}", indent=2, hang=2)
 
 
 _TOOLCHAIN = ("rocm", "sdk", "hip toolchain")

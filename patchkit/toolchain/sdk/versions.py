@@ -7,22 +7,25 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
+from patchkit.base.files import open_regular
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.flags import leading_number
 
 _ANSWER_S = 30.0  # for options that a compiler answers in milliseconds
+_MOST_OF_HEADER = 65536  # bytes of hip_version.h, which has some 2000
 
 
 def hip_version(include: Path) -> str | None:
     """The version in ``hip/hip_version.h``, such as 6.4.43484; None if it is missing."""
     try:
-        text = (include / "hip" / "hip_version.h").read_text("utf-8", errors="replace")
+        with open_regular(include / "hip" / "hip_version.h") as stream:
+            text = stream.read(_MOST_OF_HEADER).decode("utf-8", "replace")
     except OSError:
         return None
     parts = []
     for name in ("MAJOR", "MINOR", "PATCH"):
-        found = re.search(rf"^#define HIP_VERSION_{name}\s+(\d+)", text, re.MULTILINE)
+        found = re.search(rf"^#define HIP_VERSION_{name}\s+(\d{{1,9}})\b", text, re.MULTILINE)
         if found is None:
             return None
         parts.append(found[1])

@@ -198,6 +198,19 @@ def test_doctor_exits_as_the_first_check_that_failed(patchkit, tmp_path: Path) -
     assert json.loads(out)["ok"] is False
 
 
+def test_doctor_reports_findings_about_the_host_that_do_not_fail_it(patchkit, monkeypatch) -> None:
+    monkeypatch.setenv("HSA_OVERRIDE_GFX_VERSION", "9.0.6")
+    code, out, _ = patchkit("doctor", "--json")
+    assert code == 0
+    (found,) = (each for each in json.loads(out)["findings"] if each["name"] == "gpu override")
+    assert found.keys() == {"name", "state", "detail", "cost", "sources", "change", "check"}
+    assert found["state"] == "broken"
+    _, out, _ = patchkit("doctor")
+    assert "\nHost\n" in out
+    assert "\ngpu override: broken\n  cost: " in out
+    assert "\n  change: unset HSA_OVERRIDE_GFX_VERSION" in out
+
+
 def _pretend_gpus(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
     monkeypatch.setattr("patchkit.cli.request.detect_gpus", lambda: names)
 
