@@ -32,7 +32,7 @@ _KINDS = {
 }
 _SAYS = {
     "gain": "a gain",
-    "mends": "a fix",
+    "fixes": "a fix",
     "same": "no change",
     "mixed": "gains and losses",
     "loss": "a loss",
@@ -287,7 +287,7 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
                 "needs": terms.needs,
                 "why": terms.why,
                 "builds": patch.builds,
-                "told_build": catalogue.label_build(patch),
+                "build_label": catalogue.label_build(patch),
             }
             for patch, terms in _offered(profile, catalogue)
         },
