@@ -246,7 +246,7 @@ class Status:
             | {
                 "cached": pin.build in self.cached,
                 "default": pin.build == self.lock.default,
-                "left_out": plain(pin.left_out),
+                "dropped": plain(pin.dropped),
             }
             for pin in self.lock.pins
         ]

@@ -218,10 +218,10 @@ def _variant(
     # A target compared with itself shows no moves, so its own result is used only if there is no other.
     builds = [build for build in builds if build != target] or builds
     is_single = request.is_about_one
-    left_out = {row.patch for build in builds for row in lock.pin(build).left_out if row.archs == archs}
+    dropped = {row.patch for build in builds for row in lock.pin(build).dropped if row.archs == archs}
     last_included = {
         name: max(each.build for each in lock.results if each.archs == archs and name in each.patches)
-        for name in left_out
+        for name in dropped
         if any(each.archs == archs and name in each.patches for each in lock.results)
     }
     return Variant(

@@ -411,7 +411,7 @@ def _not_chosen(
     looked = _was_looked_for(selected, files)
     if ended and gone and looked and not _is_elsewhere(comparison, selected, gone, files):
         return _retired(selected, gone, ())
-    return _verdict(selected, "out of era", reason, gone=gone)
+    return _verdict(selected, "out of range", reason, gone=gone)
 
 
 def _was_looked_for(selected: Selected, files: UpstreamFiles) -> bool:
@@ -439,7 +439,7 @@ def _is_elsewhere(
 
 
 def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
-    """The required patches that are out of era, if that is what excludes this patch."""
+    """The required patches that are out of range, if that is what excludes this patch."""
     if UNMET not in selected.reason:
         return ""
     builds = {each.patch.id: each.patch.builds for each in comparison.chosen}

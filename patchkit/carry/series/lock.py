@@ -22,7 +22,17 @@ from tomlkit.items import KeyType, SingleKey
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
-from patchkit.base.toml import Document, KeyPath, NotInFile, Several, TomlTable, Words, load_toml, validate
+from patchkit.base.toml import (
+    Document,
+    KeyPath,
+    NotInFile,
+    Several,
+    TomlTable,
+    Words,
+    load_toml,
+    parse_toml,
+    validate,
+)
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.carry.series.git_object import commit_date, object_id
 
@@ -106,8 +116,8 @@ class Followed(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class LeftOut(TomlTable):
-    """A patch that a bump left out on one pin, for these GPUs, because it could not be placed there.
+class DroppedPatch(TomlTable):
+    """A patch that ``bump --drop-conflicts`` dropped on one pin for these GPUs, because it did not fit.
 
     ``archs`` is sorted. ``digest`` is that of the patch's files; when they change, the patch is tried again.
     """
@@ -152,7 +162,7 @@ class Pin(TomlTable):
         Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
     ]
     followed: Several[Followed] = ()
-    left_out: Several[LeftOut] = ()
+    dropped: Several[DroppedPatch] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
     # Set for --onto: the user's repository, which has the commit. No source serves it, and ``build`` is that
     # of the upstream commit below it.
@@ -297,13 +307,13 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
-    def with_left_out(self, build: int, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
-        """This lock with ``left_out`` as the complete list of patches left out on a pin for these GPUs."""
+    def with_dropped(self, build: int, archs: Sequence[str], dropped: Sequence[DroppedPatch]) -> Lock:
+        """This lock with ``dropped`` as the complete list of patches dropped on a pin for these GPUs."""
         pins = []
         for pin in self.pins:
             if pin.build == build:
-                others = (each for each in pin.left_out if each.archs != tuple(sorted(archs)))
-                pins.append(replace(pin, left_out=tuple(sorted((*others, *left_out)))))
+                others = (each for each in pin.dropped if each.archs != tuple(sorted(archs)))
+                pins.append(replace(pin, dropped=tuple(sorted((*others, *dropped)))))
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
@@ -313,12 +323,12 @@ class Lock(TomlTable):
         return next((each.seen for each in self.watched if (each.url, each.branch) == (url, branch)), None)
 
     def with_result(self, result: Result) -> Lock:
-        """This lock with ``result`` replacing that of the same key; its patches are no longer left out."""
+        """This lock with ``result`` replacing that of the same key; its patches are no longer dropped."""
         kept = (other for other in self.results if other.key != result.key)
         lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.key)))
-        before = [each for pin in self.pins if pin.build == result.build for each in pin.left_out]
+        before = [each for pin in self.pins if pin.build == result.build for each in pin.dropped]
         still = [each for each in before if each.archs == result.archs and each.patch not in result.patches]
-        return lock.with_left_out(result.build, result.archs, still) if before else lock
+        return lock.with_dropped(result.build, result.archs, still) if before else lock
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
@@ -353,7 +363,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
                 why="git can fetch a commit, but not a tree",
             )
         yield from _of_followed(pin, at, document)
-        yield from _of_left_out(pin, at, document)
+        yield from _of_dropped(pin, at, document)
     if lock.default not in builds:
         yield ConfigError(
             f"lock: default = {lock.default} is not the build of a pin",
@@ -389,13 +399,13 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         )
 
 
-def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
-    for places in _twice((each.patch, each.archs) for each in pin.left_out):
-        each = pin.left_out[places[0]]
+def _of_dropped(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
+    for places in _twice((each.patch, each.archs) for each in pin.dropped):
+        each = pin.dropped[places[0]]
         yield ConfigError(
-            f"lock: '{each.patch}' is excluded twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
+            f"lock: '{each.patch}' is dropped twice on {build_name(pin.build)} for {'+'.join(each.archs)}",
             code="LOCK_BAD",
-            where=[document.locate((*at, "left_out", number, "patch")) for number in places],
+            where=[document.locate((*at, "dropped", number, "patch")) for number in places],
         )
 
 
@@ -492,7 +502,8 @@ def _moment(text: str) -> dt.datetime | None:
 
 def load_lock(path: Path) -> Lock:
     """Read and check a lock file; raises the errors of :func:`parse_lock` and of reading a file."""
-    return parse_lock(load_toml(path))
+    data = load_toml(path).data.replace(b"[[pin.left_out]]", b"[[pin.dropped]]")  # its earlier name
+    return parse_lock(parse_toml(str(path), data))
 
 
 def parse_lock(document: Document) -> Lock:
@@ -529,7 +540,7 @@ def format_lock(lock: Lock) -> str:
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
-        tables += [_format_table("[[pin.left_out]]\n", asdict(each)) for each in sorted(pin.left_out)]
+        tables += [_format_table("[[pin.dropped]]\n", asdict(each)) for each in sorted(pin.dropped)]
     tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
     for result in sorted(lock.results, key=lambda each: each.key):
         own = {name: getattr(result, name) for name in ("build", "archs", "patches", "tree", "commit")}

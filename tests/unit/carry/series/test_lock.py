@@ -323,8 +323,8 @@ def test_a_function_has_one_place() -> None:
     assert len(error.where) == 2
 
 
-LEFT_OUT = f"""
-[[pin.left_out]]
+DROPPED = f"""
+[[pin.dropped]]
 patch = "a-patch"
 archs = ["gfx1151"]
 digest = "{"0" * 64}"
@@ -332,19 +332,27 @@ why = "conflict: there is no such place"
 """
 
 
-def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
+def test_a_lock_with_the_earlier_name_of_dropped_patches_is_read(tmp_path: Path) -> None:
     position = TEXT.index("[[result]]")
-    lock = _parse(f"{TEXT[:position]}{LEFT_OUT}\n{TEXT[position:]}")
-    (row,) = lock.pin(12).left_out
+    text = f"{TEXT[:position]}{DROPPED}\n{TEXT[position:]}"
+    path = tmp_path / "upstream.lock"
+    path.write_text(text.replace("[[pin.dropped]]", "[[pin.left_out]]"))
+    assert load_lock(path).pin(12).dropped == _parse(text).pin(12).dropped != ()
+
+
+def test_a_dropped_patch_stays_with_its_pin_until_a_result_has_it() -> None:
+    position = TEXT.index("[[result]]")
+    lock = _parse(f"{TEXT[:position]}{DROPPED}\n{TEXT[position:]}")
+    (row,) = lock.pin(12).dropped
     assert (row.patch, row.archs) == ("a-patch", ("gfx1151",))
     assert _parse(format_lock(lock)) == lock
-    assert lock.with_left_out(12, ["gfx1150"], ()).pin(12).left_out == (row,)
-    assert lock.with_left_out(12, ["gfx1151"], ()).pin(12).left_out == ()
+    assert lock.with_dropped(12, ["gfx1150"], ()).pin(12).dropped == (row,)
+    assert lock.with_dropped(12, ["gfx1151"], ()).pin(12).dropped == ()
     without = _result(build=12, archs=("gfx1151",), patches=("b",))
-    assert lock.with_result(without).pin(12).left_out == (row,)
-    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin(12).left_out == ()
+    assert lock.with_result(without).pin(12).dropped == (row,)
+    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin(12).dropped == ()
     with pytest.raises(ErrorGroup) as caught:
-        _parse(f"{TEXT[:position]}{LEFT_OUT}{LEFT_OUT}\n{TEXT[position:]}")
+        _parse(f"{TEXT[:position]}{DROPPED}{DROPPED}\n{TEXT[position:]}")
     (error,) = caught.value.errors
     assert (error.code, len(error.where)) == ("LOCK_BAD", 2)
 
