@@ -1,4 +1,4 @@
-"""Edits of plain patches: the text is inserted unchanged, without a guard, for every build."""
+"""Edits of plain patches: the text is inserted unchanged, without a guard, for every GPU."""
 
 from __future__ import annotations
 

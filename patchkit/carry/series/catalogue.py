@@ -66,9 +66,7 @@ class Series(TomlTable):
     ``gates`` is read by :mod:`patchkit.prove.verify.policy`.
     """
 
-    plain: Annotated[bool, Field(description="GPU-independent: each of its patches is for every build")] = (
-        False
-    )
+    plain: Annotated[bool, Field(description="GPU-independent: none of its patches has a guard")] = False
     folders: Annotated[
         Several[Annotated[str, AfterValidator(_with_slash)]],
         Field(description="Folders that guarded patches may touch; a plain series has none"),
@@ -201,7 +199,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 code="PATCH_BAD",
                 where=patch.guard.where,
                 why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
-                hint='set guard = "none" if the patch is for every build; put patches for GPUs into a series '
+                hint='set guard = "none" if the patch is for every GPU; put patches for GPUs into a series '
                 "made with: patchkit init DIR",
             )
     yield from _check_faults(series)
@@ -404,5 +402,5 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
                 hint="change the path; or add the folder to series.toml after review; or, if the code is "
-                'for every build, set guard = "none"',
+                'for every GPU, set guard = "none"',
             )
