@@ -96,8 +96,8 @@ def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
 
 
 def format_archs(archs: Sequence[str]) -> str:
-    """The GPUs of a candidate for a message; ``every GPU`` for a GPU-independent one."""
-    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every GPU"
+    """The GPUs of a candidate for a message; ``every backend`` for a GPU-independent one."""
+    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every backend"
 
 
 def is_editor_file(path: PurePath) -> bool:

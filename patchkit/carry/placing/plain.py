@@ -1,4 +1,4 @@
-"""Edits of plain patches: the text is inserted unchanged, without a guard, for every GPU."""
+"""Edits of plain patches: the text is inserted unchanged, without a guard, for every backend."""
 
 from __future__ import annotations
 

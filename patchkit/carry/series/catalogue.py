@@ -199,8 +199,8 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 code="PATCH_BAD",
                 where=patch.guard.where,
                 why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
-                hint='set guard = "none" if the patch is for every GPU; put patches for GPUs into a series '
-                "made with: patchkit init DIR",
+                hint='set guard = "none" if the patch is for every backend; put patches for GPUs into a '
+                "series made with: patchkit init DIR",
             )
     yield from _check_faults(series)
     watched = [(watch.url, watch.branch) for watch in series.watches]
@@ -402,5 +402,5 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
                 hint="change the path; or add the folder to series.toml after review; or, if the code is "
-                'for every GPU, set guard = "none"',
+                'for every backend, set guard = "none"',
             )

@@ -68,7 +68,7 @@ def command(
         raise UsageError(
             f"--plain cannot be combined with --arch {archs[0]}",
             code="OPTIONS_CONTRADICT",
-            why="a plain series has no GPUs; each of its patches is for every GPU",
+            why="a plain series has no GPUs; each of its patches is for every backend",
         )
     if upstream_url is not None and not is_plain:
         raise UsageError(

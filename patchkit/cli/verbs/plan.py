@@ -118,7 +118,7 @@ def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, 
 
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
     if patch.selected.patch.is_plain:
-        yield "for every GPU"
+        yield "for every backend"
     else:
         yield f"active on {', '.join(patch.targets)}; other GPUs run upstream's code"
     for edit in patch.edits:

@@ -249,7 +249,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
     rows: list[tuple[Cell, ...]] = []
     for edit in patch.edits:
         where = f"{edit.function}, {edit.file}" if edit.function else edit.file
-        rows.append((edit.id, f"{edit.verb} ({edit.side or 'every GPU'}) in {where}{_builds(edit)}"))
+        rows.append((edit.id, f"{edit.verb} ({edit.side or 'every backend'}) in {where}{_builds(edit)}"))
     screen.table(rows)
     screen.code(*patch.format_files)
     if patch.links:

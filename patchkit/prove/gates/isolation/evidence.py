@@ -93,7 +93,7 @@ class HostBranch(Record):
 
 
 class Declared(Record):
-    """A GPU-independent patch: its files, and the units of GPU backends that they change for every GPU."""
+    """A GPU-independent patch: its files, and the units of GPU backends that they change."""
 
     patch: str
     files: Many[str]
@@ -101,11 +101,13 @@ class Declared(Record):
 
     def __str__(self) -> str:
         where = counted(len(self.units), "GPU unit") if self.units else "no GPU unit"
-        return f"{self.patch} changes code for every GPU, by declaration: {', '.join(self.files)} ({where})"
+        return (
+            f"{self.patch} changes code for every backend, by declaration: {', '.join(self.files)} ({where})"
+        )
 
 
 class IsolationEvidence(Evidence):
-    """All that the gate compared (units by platform, readings, code), and declared changes for every GPU."""
+    """All that the gate compared (units by platform, readings, code), and declared changes."""
 
     changed_files: Many[str]
     units: Mapping[Platform, Many[str]]
@@ -154,7 +156,7 @@ class IsolationEvidence(Evidence):
         if self.declared:
             yield Table(
                 name="declared",
-                caption="Changes for every GPU, by declaration",
+                caption="Changes for every backend, by declaration",
                 columns=columns("patch", "files", "GPU units"),
                 rows=tuple(
                     Row(cells=(one.patch, ", ".join(one.files), ", ".join(one.units) or "none"))

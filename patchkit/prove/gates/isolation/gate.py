@@ -160,7 +160,9 @@ class IsolationGate:
         if not declared:
             return self._guarded(subject, subject.toolchain)
         lines = tuple(map(str, declared))
-        summary = f"changes code for every GPU, by declaration: {', '.join(one.patch for one in declared)}"
+        summary = (
+            f"changes code for every backend, by declaration: {', '.join(one.patch for one in declared)}"
+        )
         own = subject.guarded_part
         if not own.patches:
             evidence = IsolationEvidence(
