@@ -358,12 +358,10 @@ def _reasons(gates: Iterable[GateReport]) -> tuple[tuple[str, str], ...]:
 
 
 def _first(pairs: Sequence[tuple[str, str]]) -> str:
-    """The first text without the command at its end, the others counted."""
+    """The first text without the command or option at its end, the others counted."""
     if not pairs:
         return ""
-    text = (
-        pairs[0][1].partition(": patchkit ")[0].removesuffix(": --full").removesuffix("; --full compiles it")
-    )
+    text = re.sub(r" \(--full [^)]*\)$", "", pairs[0][1].partition(": patchkit ")[0])
     return f"{text} (and {len(pairs) - 1} more)" if len(pairs) > 1 else text
 
 
@@ -392,6 +390,6 @@ def _steps(run: RunRecord) -> Iterator[Step]:
                 command=command_line(run, "verify", "--gate", "bench", "--model", "FILE.gguf"),
             )
     yield Step(
-        what="Show all tables",
+        what="Write a page with all tables",
         command=command_line(run, "report", "--format", "html", "--out", "report.html"),
     )
