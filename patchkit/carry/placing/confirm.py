@@ -86,6 +86,7 @@ def confirm_untouched(
                 f"'{name}' changed, but no edit names it",
                 code="TWIN_TOUCHED",
                 where=[Location(path=after.source.path), *(anchor.edit.where for anchor, _ in anchors)],
+                why="an edit may change only the function, struct or table that it names",
                 hint="patchkit plan shows the place of each edit",
             )
 

@@ -263,7 +263,12 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     count = Counter(name for name, _ in named)
     for name, where in named:
         if count[name] > 1:
-            yield ConfigError(f"'{name}' occurs twice", code="PATCH_BAD", where=where)
+            yield ConfigError(
+                f"patch '{patch.id}' uses the name '{name}' twice",
+                code="PATCH_BAD",
+                where=where,
+                why="aliases need other names than edits, and each file may be given once",
+            )
     for edit in patch.edits:
         if edit.alias is not None and edit.alias not in aliases:
             yield ConfigError(

@@ -239,12 +239,10 @@ def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
         raise ran.broken
     if ran.report is None or seen.cut_short:
         raise ToolchainError(
-            f"no report of what {program} ran on the emulated GPU",
+            f"the emulated GPU wrote no report of {program}",
             code="EMULATION_UNREPORTED",
-            why=f"it exited with status {ran.status}, either without using the GPU or without a normal exit",
-            hint="if its output above names a missing HIP function, the emulated GPU does not "
-            "support that yet; "
-            "patchkit emulate runs it without checks",
+            why=f"the program did not use the GPU, or did not exit normally (status {ran.status})",
+            hint="see its output above; a HIP function that it names as missing is not supported yet",
         )
     # A sample computes wrong results, so the program may report an error; a signal is still unexpected.
     follows = ran.report.left_out > 0 and ran.status < _SIGNALLED
