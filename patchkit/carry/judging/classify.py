@@ -401,10 +401,10 @@ def _not_chosen(
     reason = selected.reason.removeprefix("not for this build: ")
     ended = builds.last is not None and comparison.build > builds.last
     if builds.covers(comparison.build):
-        era = _era_of_requirements(comparison, selected)
-        if not era:
+        required = _out_of_range_requirements(comparison, selected)
+        if not required:
             return _verdict(selected, "off", selected.reason)
-        ended, reason = comparison.build > builds.first, f"with {era}: {selected.reason}"
+        ended, reason = comparison.build > builds.first, f"with {required}: {selected.reason}"
     superseded = _superseded(comparison, selected) if ended else None
     if superseded is not None:
         return superseded
@@ -438,7 +438,7 @@ def _is_elsewhere(
     return found is not None or bool(near)
 
 
-def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
+def _out_of_range_requirements(comparison: Comparison, selected: Selected) -> str:
     """The required patches that are out of range, if that is what excludes this patch."""
     if UNMET not in selected.reason:
         return ""
