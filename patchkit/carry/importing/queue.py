@@ -184,8 +184,9 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
         return run_import(single, workspace)
     if request.dry_run and request.squash:
         raise UsageError(
-            "--dry-run cannot be combined with --squash: it reports on each change of a queue",
+            "--dry-run cannot be combined with --squash",
             code="IMPORT_OPTIONS",
+            why="--dry-run reports what each change would become, and --squash makes one patch of all",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
     if commits:

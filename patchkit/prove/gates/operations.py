@@ -536,7 +536,7 @@ def _halves(rows: tuple[Row, ...], ran: ProgramRun) -> tuple[tuple[Row, ...], tu
     before, after = rows[:half], rows[half:]
     if [row.case for row in before] != [row.case for row in after]:
         raise ToolchainError(
-            "the rows of the two CPU backends are not for the same cases",
+            "test-backend-ops did not run the same cases on both CPU backends",
             code="PROGRAM_FAILED",
             where=Location(path=str(ran.stdout)),
             hint="run the command again",
