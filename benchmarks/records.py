@@ -114,7 +114,7 @@ def _sweep() -> str:
 
 
 def _short(found: str) -> str:
-    return {"out of era": "-", "clean": "in"}.get(found, found)
+    return {"out of range": "-", "clean": "in"}.get(found, found)
 
 
 def _sweep_counts() -> str:

@@ -137,14 +137,14 @@ def _print(sets: Sequence[dict[tuple[int, str], tuple[float, float]]], sources: 
 
     show("parameters of the file", sets[0])
     show("best set", min(sets, key=_loss))
-    left_out: dict[tuple[int, str], tuple[float, float]] = {}
+    held_out: dict[tuple[int, str], tuple[float, float]] = {}
     for source in sorted(set(sources.values())):
         without = [{key: pair for key, pair in times.items() if sources[key[0]] != source} for times in sets]
         best = min(range(len(sets)), key=lambda number: _loss(without[number]) if without[number] else 0.0)
         own = {key: pair for key, pair in sets[best].items() if sources[key[0]] == source}
         show(f"without {source}, on it (set {best})", own)
-        left_out |= own
-    show("leave one source out, all points", left_out)
+        held_out |= own
+    show("leave one source out, all points", held_out)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Brings the one issue about following upstream up to date: opened, changed when the news is, and closed.
+"""Opens, updates and closes the one issue for failing bumps to upstream's newest build.
 
-The issue is known by its label and by a mark in its text, which also carries a digest of the news: the same
-news again changes nothing but the text's count of nights, and writes no comment: nobody learns to look away.
+The issue is identified by its label and a mark in its text. The mark contains a digest of the result, so an
+unchanged result only raises the count of nights in the text and writes no comment.
 
 usage: python ci/canary_issue.py --report canary.json --code 1 --run URL [--dry-run]
 
-It calls ``gh`` (GH_TOKEN and GH_REPO are its own). The report is what ``patchkit bump --json`` wrote;
-it may be missing or broken, which is news, too.
+It calls ``gh``, which reads GH_TOKEN and GH_REPO. The report is the output of ``patchkit bump --json``; if it
+is missing or damaged, the issue reports that.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from typing import Any
 
 LABEL = "patchkit-canary"
 _MARK = re.compile(r"<!-- patchkit-canary news=([0-9a-f]{16}) nights=(\d{1,6}) -->")
-_TITLE = "upstream cannot be followed"
-_LONGEST = 4000  # characters of the report's own words in the issue
+_TITLE = "the bump to upstream's newest build fails"
+_LONGEST = 4000  # characters of the report in the issue
 _MOST = 40  # rows of each list
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """What a night found; ``good``: the series follows. ``lines`` are markdown without markup of others."""
+    """The result of a night; ``good``: the bump works. ``lines``: Markdown without markup from the report."""
 
     good: bool
     lines: tuple[str, ...]
 
     @property
     def digest(self) -> str:
-        """What makes two nights the same."""
+        """Equal for two nights with the same result."""
         return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()[:16]
 
 
@@ -51,19 +51,17 @@ class Action:
 
 
 def read_news(report: bytes, code: str) -> News:
-    """The news of a report; never raises, whatever the report is."""
+    """The result in a report; never raises, not even for a damaged report."""
     try:
         document: Any = json.loads(report)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        return News(
-            good=False, lines=(f"The canary ended with exit code {_plain(code)} and without a report.",)
-        )
+        return News(good=False, lines=(f"The canary exited with {_plain(code)} and wrote no report.",))
     error = document.get("error")
     if isinstance(error, dict):
-        told = f"{error.get('code')}: {error.get('message')}"
-        return News(good=False, lines=(f"Exit code {_plain(code)}: `{_plain(told)}`",))
+        text = f"{error.get('code')}: {error.get('message')}"
+        return News(good=False, lines=(f"Exit code {_plain(code)}: `{_plain(text)}`",))
     if code == "0" and document.get("state") == "done":
         return News(good=True, lines=())
     lines = [f"Exit code {_plain(code)}, `{_plain(document.get('state'))}`."]
@@ -73,7 +71,8 @@ def read_news(report: bytes, code: str) -> News:
         name += f" with {opted}" if opted else ""
         lines += [f"- {name}: `{_plain(why)}`" for why in _list(made.get("blocked"))]
         lines += [
-            f"- {name}: {_plain(row.get('id'))} would be lost without a proof: `{_plain(row.get('why'))}`"
+            f"- {name}: {_plain(row.get('id'))} would be lost, without a proof that it is needless: "
+            f"`{_plain(row.get('why'))}`"
             for row in _dicts(made.get("lost"))
             if row.get("how") in {"unproven", "dropped"}
         ]
@@ -88,11 +87,11 @@ def read_news(report: bytes, code: str) -> News:
 
 
 def decide(news: News, issues: Sequence[dict[str, Any]], run: str) -> tuple[Action, ...]:
-    """What to do, given the open issues with the label (``number`` and ``body``)."""
+    """The actions, given the open issues with the label (``number`` and ``body``)."""
     ours = _ours(issues)
     if news.good:
         return tuple(
-            Action(argv=("issue", "close", str(number), "--comment", f"Followed again: {run}"), body="")
+            Action(argv=("issue", "close", str(number), "--comment", f"The bump works again: {run}"), body="")
             for number, _, _ in ours
         )
     if not ours:
@@ -104,9 +103,9 @@ def decide(news: News, issues: Sequence[dict[str, Any]], run: str) -> tuple[Acti
     actions = [Action(argv=("issue", "edit", str(number), "--body-file", "-"), body=text)]
     if digest != news.digest:
         actions.append(Action(argv=("issue", "comment", str(number), "--body-file", "-"), body=text))
-    # A race of two runs may have made two: the older one stays.
+    # Two runs at the same time may have opened two issues: keep the older one.
     actions += [
-        Action(argv=("issue", "close", str(other), "--comment", f"The same as #{number}."), body="")
+        Action(argv=("issue", "close", str(other), "--comment", f"Duplicate of #{number}."), body="")
         for other, _, _ in ours[1:]
     ]
     return tuple(actions)
@@ -125,14 +124,14 @@ def _text(news: News, run: str, *, nights: int) -> str:
     lines = "\n".join(news.lines[:_MOST])[:_LONGEST]
     count = f"{nights} night{'s'[: nights != 1]}"
     return (
-        f"The series does not follow upstream's newest build, for {count} now.\n\n{lines}\n\n"
-        f"Newest run: {run}\n\nHere: `patchkit bump --to latest --keep-default` tells the same, and what "
-        f"to do first.\n\n<!-- patchkit-canary news={news.digest} nights={nights} -->\n"
+        f"The bump to upstream's newest build has failed for {count}.\n\n{lines}\n\n"
+        f"Newest run: {run}\n\n`patchkit bump --to latest --keep-default` prints the same, and what to "
+        f"do first.\n\n<!-- patchkit-canary news={news.digest} nights={nights} -->\n"
     )
 
 
 def _plain(value: object) -> str:
-    """One short line that cannot end a code span, mention anybody or hide a mark."""
+    """One short line that cannot end a code span, mention a user or hide a mark."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(value))[:300]
     return text.replace("`", "'").replace("<!--", "<! --")
 
@@ -151,8 +150,8 @@ def _gh(*argv: str, body: str = "") -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Read the report, look at the open issues, act."""
-    parser = argparse.ArgumentParser(description="Brings the canary's issue up to date.")
+    """Read the report and the open issues, then act."""
+    parser = argparse.ArgumentParser(description="Update the canary's issue.")
     parser.add_argument("--report", type=Path, required=True)
     parser.add_argument("--code", required=True)
     parser.add_argument("--run", required=True)
@@ -164,7 +163,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         "issue", "list", "--label", LABEL, "--state", "open", "--json", "number,body", "--limit", "20"
     )
     if not news.good and not options.dry_run:
-        _gh("label", "create", LABEL, "--force", "--description", "The nightly try to follow upstream")
+        _gh(
+            "label",
+            "create",
+            LABEL,
+            "--force",
+            "--description",
+            "The nightly bump to upstream's newest build",
+        )
     for action in decide(news, json.loads(listed), options.run):
         print("gh", *action.argv)
         if not options.dry_run:

@@ -1,4 +1,4 @@
-"""Prints one command of the README, so that CI runs what a newcomer is told to run.
+"""Prints one command of the README, so that CI runs what the README shows.
 
 A command is the ``sh`` block that follows the comment ``<!-- NAME -->``.
 """

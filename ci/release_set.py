@@ -1,11 +1,11 @@
-"""Prints the options of ``apply`` that make what the lock records for one GPU at one pin, one a line.
+"""Prints the options of ``apply`` that give the result in the lock for one GPU at one pin, one per line.
 
-The lock may have several sets for it: with and without patches that are opt-in. Then one has to be named, so
-that nobody publishes upstream itself under our name because the rest was opt-in.
+The lock may have several results for it, with different opt-in patches. Then one must be named. Otherwise a
+release could be upstream without patches, because all patches are opt-in.
 
 usage: patchkit status --json | python ci/release_set.py --arch gfx1151 --upstream b11549 --with "ID ID"
 
-``--with ""`` is the only set that there is; ``--with none`` the one without opt-in patches.
+``--with ""`` selects the only result; ``--with none`` the one without opt-in patches.
 """
 
 from __future__ import annotations
@@ -18,21 +18,27 @@ from typing import Any
 
 
 def choose(results: Sequence[dict[str, Any]], arch: str, upstream: str, wanted: str) -> list[str]:
-    """The options; raises LookupError with what there is."""
+    """The options; raises LookupError, which lists the results."""
     here = [row for row in results if row["archs"] == [arch] and f"b{row['build']}" == upstream]
     sets = {tuple(sorted(row["with"] or ())): row for row in here}
-    told = "; ".join(" ".join(names) or "none" for names in sorted(sets)) or "nothing"
+    known = "; ".join(" ".join(names) or "none" for names in sorted(sets))
+    if not sets:
+        raise LookupError(f"the lock has no result for {arch} at {upstream}")
     if not wanted.strip() and len(sets) != 1:
-        raise LookupError(f"the lock has for {arch} at {upstream}: {told}. Name one of these sets.")
+        raise LookupError(
+            f"the lock has several results for {arch} at {upstream}; name its opt-in patches: {known}"
+        )
     names = tuple(sorted(set(wanted.split()) - {"none"})) if wanted.strip() else next(iter(sets))
     if names not in sets:
-        raise LookupError(f"the lock has no such set for {arch} at {upstream}, but: {told}")
+        raise LookupError(
+            f"the lock has no result with these opt-in patches for {arch} at {upstream}; it has: {known}"
+        )
     return [f"--with={name}" for name in names]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read the status from standard input, print the options."""
-    parser = argparse.ArgumentParser(description="The options that make what the lock records.")
+    parser = argparse.ArgumentParser(description="Print the options that give a result in the lock.")
     parser.add_argument("--arch", required=True)
     parser.add_argument("--upstream", required=True)
     parser.add_argument("--with", dest="wanted", default="")

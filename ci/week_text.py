@@ -1,12 +1,12 @@
-"""What ci/shell/week.sh wants to know of a bump, and the text that tells people what the week changed.
+"""What ci/shell/week.sh reads from a bump, and the summary of what the weekly job changed.
 
-usage: python ci/week_text.py branch --folder OUT      the branch with the new lock; 1 where there is none
+usage: python ci/week_text.py branch --folder OUT      the branch with the new lock; exit code 1 if none
        python ci/week_text.py candidates --folder OUT  name and options of each candidate that has a branch
        python ci/week_text.py write --folder OUT --code 9 --series CLONE
 
-It reads what ``patchkit --json`` wrote: ``bump.json``, and for each candidate ``verify-NAME.json`` and
-``package-NAME.json``. Any of them may be missing or an error, which is told. ``week.md``: the first line is
-the subject, below an empty line comes the body, in Markdown that reads as plain text, too.
+It reads the output of ``patchkit --json``: ``bump.json``, and for each candidate ``verify-NAME.json`` and
+``package-NAME.json``. If one of them is missing or an error, the summary reports that. ``week.md``: the first
+line is the subject; after an empty line follows the body, in Markdown that is readable as plain text.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from pathlib import Path
 from typing import Any
 
 _MOST = 60  # rows of each list
-_LONGEST = 400  # characters of one line that is somebody else's
+_LONGEST = 400  # characters of one line of untrusted text
 _STATES = {
-    "blocked": "a patch needs a person; nothing was changed",
+    "blocked": "you have to change a patch; nothing was changed",
     "faulty": "that build is known to compute wrong results; nothing was changed",
-    "unverified": "functions of its patches changed, and no gate was to be run; nothing was changed",
+    "unverified": "edited functions changed upstream, and no gate was requested; nothing was changed",
     "refuted": "a gate failed; nothing was changed",
     "fewer": "patches would be lost; nothing was changed",
 }
-_HOW = {"proven": "needed no longer", "accepted": "left out by name", "dropped": "LEFT OUT"}
+_HOW = {"proven": "no longer needed", "accepted": "excluded by --without", "dropped": "DROPPED"}
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A document, empty where there is none that can be read."""
+    """A document; empty if the file is missing or is not one."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError):
@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def new_branch(bump: dict[str, Any]) -> str | None:
-    """The branch with the new lock; None where the bump made none."""
+    """The branch with the new lock; None if the bump made none."""
     commit = bump.get("commit")
     branch = commit.get("branch") if bump.get("state") == "done" and isinstance(commit, dict) else None
     return branch if isinstance(branch, str) else None
@@ -55,12 +55,12 @@ def candidates(bump: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def subject(bump: dict[str, Any], code: int) -> str:
-    """One line: where it went, and how it ended."""
+    """One line: the build, and the outcome."""
     error = bump.get("error")
     if isinstance(error, dict):
-        return f"llama.cpp: not followed, {plain(error.get('code'))}"
+        return f"llama.cpp: no bump, {plain(error.get('code'))}"
     if not bump:
-        return f"llama.cpp: not followed, the job ended with {code} and without a report"
+        return f"llama.cpp: no bump, the job exited with {code} and wrote no report"
     pins = f"llama.cpp b{bump['from']['build']} -> b{bump['to']['build']}"
     state = str(bump.get("state"))
     if state != "done":
@@ -71,15 +71,15 @@ def subject(bump: dict[str, Any], code: int) -> str:
     left = {loss["id"] for each in made for loss in dicts(each.get("lost")) if loss.get("how") == "dropped"}
     carried = {name for each in made for name in each.get("applied", ())}
     text = f"{pins}: {len(carried)} patch{'es'[: 2 * (len(carried) != 1)]} carried"
-    text += f", {len(left)} left out" if left else ""
-    return text + ("" if code in {0, 9} else f"; a step behind it failed ({code})")
+    text += f", {len(left)} dropped" if left else ""
+    return text + ("" if code in {0, 9} else f"; a later step failed (exit code {code})")
 
 
 def body(bump: dict[str, Any], folder: Path) -> Iterator[str]:
     """Everything below the subject."""
     error = bump.get("error")
     if isinstance(error, dict):
-        yield from told_error(error)
+        yield from error_lines(error)
     branch = new_branch(bump)
     if branch is not None:
         yield f"The new lock is the branch `{plain(branch)}` of the series: look at it and merge it."
@@ -88,7 +88,7 @@ def body(bump: dict[str, Any], folder: Path) -> Iterator[str]:
 
 
 def candidate(bump: dict[str, Any], made: dict[str, Any], folder: Path) -> Iterator[str]:
-    """One set of patches: what became of each, what was proven, what was published."""
+    """One set of patches: the class of each, the results of the gates, what was published."""
     name = "+".join(map(str, made["archs"]))
     opted = ", ".join(map(str, made.get("with", ())))
     yield from ("", f"## {name}" + (f" with {opted}" if opted else ""), "")
@@ -99,7 +99,7 @@ def candidate(bump: dict[str, Any], made: dict[str, Any], folder: Path) -> Itera
             yield from (
                 f"  - changed upstream: `{plain(row['entity'])}`" for row in dicts(patch.get("drift"))
             )
-    yield from (f"- first to do: {plain(why)}" for why in made.get("blocked", ()))
+    yield from (f"- to do first: {plain(why)}" for why in made.get("blocked", ()))
     for loss in dicts(made.get("lost")):
         how = _HOW.get(str(loss["how"]), "WOULD BE LOST")
         yield f"- {plain(loss['id'])}: {how}: {plain(loss['why'])}"
@@ -112,30 +112,30 @@ def candidate(bump: dict[str, Any], made: dict[str, Any], folder: Path) -> Itera
     if any(loss.get("how") == "dropped" for loss in dicts(made.get("lost"))):
         options = " ".join(f"--arch {arch}" for arch in made["archs"])
         options += f" --upstream b{bump['to']['build']}"
-        yield f"- see what is in the way: `patchkit plan {options} --with ID`"
+        yield f"- to see the conflict: `patchkit plan {options} --with ID`"
     for fault in (one for one in dicts(made.get("faults")) if one.get("archs")):
         yield f"- known fault of the build: {plain(fault.get('id'))} on {' '.join(fault.get('archs', ()))}"
     yield from proofs(made, name, folder)
 
 
 def proofs(made: dict[str, Any], name: str, folder: Path) -> Iterator[str]:
-    """The gates of one candidate, in what they say themselves; what was not run is told so."""
+    """The results of the gates of one candidate, and what they did not check."""
     own = bool(made.get("branch"))
     verify = read(folder / f"verify-{name}.json") if own else {}
     rows = dicts(verify.get("gates")) or dicts((made.get("gates") or {}).get("gates"))
     if made.get("applied") and not rows:
-        yield "- no gate was run: nothing is proven but the places"
+        yield "- no gate ran: only the places of the edits were checked"
     for row in rows:
         yield f"- gate {plain(row['gate'])}: {plain(row['verdict'])}: {plain(row['summary'])}"
-        if own:  # of the other sets of these GPUs the same is open
+        if own:  # the other sets of these GPUs have the same rows
             yield from (f"  - not proven: {plain(why)}" for why in row.get("not_run", ())[:_MOST])
     if isinstance(verify.get("error"), dict):
-        yield from told_error(verify["error"])
+        yield from error_lines(verify["error"])
     yield from results(made, verify, name, folder)
 
 
 def results(made: dict[str, Any], verify: dict[str, Any], name: str, folder: Path) -> Iterator[str]:
-    """What was published, and what lies beside the text."""
+    """What was published, and the files next to the summary."""
     own = bool(made.get("branch"))
     published = verify.get("published")
     if isinstance(published, dict):
@@ -143,7 +143,7 @@ def results(made: dict[str, Any], verify: dict[str, Any], name: str, folder: Pat
         if published.get("pushed_to"):
             yield f"- pushed to {plain(published['pushed_to'])}"
     elif made.get("tip") and made.get("applied"):
-        yield "- nothing was published" if own else "- not published: the branch is that of the GPU's own set"
+        yield "- nothing was published" if own else "- not published: only the default branch of a GPU is"
     if (folder / f"report-{name}.html").is_file() and own:
         yield f"- report: report-{name}.html"
     package = read(folder / f"package-{name}.json") if own else {}
@@ -151,29 +151,29 @@ def results(made: dict[str, Any], verify: dict[str, Any], name: str, folder: Pat
         yield f"- wheel: {Path(package['wheel']).name}, sha256 {plain(package['sha256'])}"
         yield f"  - {plain(package['proof'])}"
     elif isinstance(package.get("error"), dict):
-        yield from told_error(package["error"])
+        yield from error_lines(package["error"])
 
 
-def told_error(error: dict[str, Any]) -> Iterator[str]:
-    """What patchkit ended with."""
+def error_lines(error: dict[str, Any]) -> Iterator[str]:
+    """The error of patchkit."""
     yield f"- `{plain(error.get('code'))}`: {plain(error.get('message'))}"
     yield from (f"  - {part}: {plain(error[part])}" for part in ("why", "hint") if error.get(part))
 
 
 def plain(value: object) -> str:
-    """One line that cannot end a code span, mention anybody or begin markup of its own."""
+    """One line that cannot end a code span, mention a user or start markup."""
     text = "".join(letter if letter.isprintable() else " " for letter in str(value))[:_LONGEST]
     return text.replace("`", "'").replace("<", "(").replace("@", "(at)")
 
 
 def dicts(value: object) -> list[dict[str, Any]]:
-    """The dictionaries of a list, as many as anybody reads."""
+    """The first dictionaries of a list."""
     return [one for one in value if isinstance(one, dict)][:_MOST] if isinstance(value, list) else []
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Answer, or write the text."""
-    parser = argparse.ArgumentParser(description="What a fork's week changed.")
+    parser = argparse.ArgumentParser(description="What the weekly job changed.")
     parser.add_argument("what", choices=["branch", "candidates", "write"])
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--code", type=int, default=0)
@@ -192,7 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if options.code or bump.get("state") != "done" or new_branch(bump) is not None:
         lines += body(bump, options.folder)
     text = "\n".join(lines).rstrip() + "\n"
-    # The clone that the job worked on is gone when somebody reads this.
+    # The clone that the job worked on is deleted at its end.
     text = text.replace(f"{options.series}/", "") if options.series else text
     (options.folder / "week.md").write_text(text, "utf-8")
     return 0

@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# Tries to follow upstream's newest build and writes what came of it; the lock of this checkout stays as it is.
-# Every set of GPUs and opt-in patches that the lock has is tried, unless the options name one.
+# Tries a bump to upstream's newest build and writes a report; the lock of this checkout is not changed.
+# It tries every set of GPUs and opt-in patches in the lock, unless the options name one.
 #
 #   ci/shell/canary.sh PATCHKIT REPORT [OPTION...]
 #
-# Prints "code=N", the exit code of the last try: 3 a patch needs a person, 1 a gate failed, 9 a patch would be lost.
-# Only what another try can mend is tried again: a source that did not answer (7) or a disk that refused (8), three
-# times in all, CANARY_PAUSE seconds apart (default 300).
+# Prints "code=N", the exit code of the last try: 3 you have to change a patch, 1 a gate failed, 9 a patch would be lost.
+# It tries again only if that can help: after a source that did not answer (7) or a disk error (8), three times in all, CANARY_PAUSE seconds apart (default 300).
 set -uo pipefail
 patchkit=${1:?the command} report=${2:?the file to write}
 shift 2

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# A fork's week: follows upstream with a series of your own, proves the result, publishes it, and writes what changed.
+# The weekly job: moves a series of yours to a newer build, checks the result, publishes it, and writes a summary.
 #
 #   ci/shell/week.sh TOOL SERIES
 #
 # TOOL is a checkout of patchkit, SERIES the git repository of the series, a folder or an address. It is cloned and
 # gets nothing back but, with WEEK_KEEP=yes, the branch bump/bNUMBER with the new lock. Also optional:
 #   WEEK_OUT       the folder for everything that is written (default: week); week.md there is the issue or mail
-#   WEEK_TO        where to go (default: latest)
+#   WEEK_TO        the build to move to (default: latest)
 #   WEEK_UPSTREAM  the git remote of llama.cpp (default: upstream's own)
 #   WEEK_PUSH      a fork of llama.cpp; the published branches are pushed there
-#   WEEK_GATES     emulated: all of them, what needs a GPU on the emulated one (default); no-gpu: those that need none;
-#                  none: nothing is proven and nothing published, and bump refuses where edited functions changed
+#   WEEK_GATES     emulated: all gates, those for a GPU on the emulated one (default); no-gpu: those that need no GPU;
+#                  none: nothing is checked or published, and bump stops if edited functions changed
 #   WEEK_WHEEL     hip: a wheel of the programs (default); cpu: for machines without a GPU; no
-#   PATCHKIT       a command to use in place of installing TOOL
-# The exit code is that of the bump (9: something was left out, and the rest went on), or of the first later step that
-# failed. GitHub Actions and GitLab call this, too: what is true of one is true of all.
+#   PATCHKIT       a patchkit command to use instead of installing TOOL
+# The exit code is that of the bump (9: a patch was dropped, the others were moved), or of the first later step that
+# failed. GitHub Actions and GitLab call this script, too.
 set -uo pipefail
 refuse() { echo "$1" >&2; exit 2; }
-main() { # read as a whole before it begins: the job takes hours, and TOOL may be updated meanwhile
+main() { # a function is read completely before it runs: the job takes hours, and TOOL may be updated meanwhile
     tool=${1:?the folder of patchkit} series=${2:?the repository of the series}
     tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
     gates=${WEEK_GATES:-emulated} wheel=${WEEK_WHEEL:-hip}
@@ -36,17 +36,17 @@ main() { # read as a whole before it begins: the job takes hours, and TOOL may b
     fi
     git clone --quiet -- "$series" "$work/series" || exit 5
     export PATCHKIT_SERIES=$work/series
-    # What an earlier week left is replaced by the bump only if nobody else worked on it.
+    # The bump replaces the branch of an earlier week only if no one else committed to it.
     git -C "$PATCHKIT_SERIES" fetch --quiet origin '+refs/heads/bump/*:refs/heads/bump/*' || exit 5
 
     text() { python3 "$tool/ci/week_text.py" "$@" --folder "$out"; }
-    finish() { # finish CODE: writes the text and ends
+    finish() { # finish CODE: writes the summary and exits
         text write --code "$1" --series "$PATCHKIT_SERIES" || exit 70
         printf 'written: %s\n' "$out/week.md"
         exit "$1"
     }
     code=0
-    step() { # step NAME ARGUMENT...: a command of patchkit with its document in NAME.json; the first failure is kept
+    step() { # step NAME ARGUMENT...: runs patchkit with its JSON in NAME.json; keeps the first failure
         local name=$1 ended=0
         shift
         "$PATCHKIT" "$@" --json >"$out/$name.json" || ended=$?
@@ -72,7 +72,7 @@ main() { # read as a whole before it begins: the job takes hours, and TOOL may b
         # shellcheck disable=SC2086  # as above
         [[ $wheel == no ]] || step "package-$name" package $words --backend "$wheel" --out "$out"
     done 3< <(text candidates)
-    # A lock whose candidates do not hold is not handed on.
+    # A lock whose candidates failed is not pushed.
     if [[ ${WEEK_KEEP:-no} == yes ]] && ((code == 0 || code == 9)); then
         git -C "$PATCHKIT_SERIES" push --quiet --force-with-lease origin "$branch" || code=5
     fi

@@ -301,7 +301,7 @@ def plain_series_error(folder: Path, named: str) -> UsageError:
         f"{'a GPU' if named == PLAIN else repr(named)} is named, but the series in use is GPU-independent",
         code="ARCH_IN_PLAIN_SERIES",
         where=load_toml(folder.with_name("patches") / "series.toml").locate(("plain",)),
-        why="such a series has no GPU profiles: each of its patches is for every build",
+        why="such a series has no GPU profiles: each of its patches is for every backend",
         hint="omit the GPU, or use a series that has profiles: env -u PATCHKIT_SERIES patchkit ...",
     )
 

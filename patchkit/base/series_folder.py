@@ -22,7 +22,7 @@ EVIDENCE = "evidence.toml"
 _FOLDERS = ("patches", "arch_profiles")
 
 PLAIN = "plain"
-"""Used in place of a gfx id for GPU-independent patches, which are for every build."""
+"""Used in place of a gfx id for GPU-independent patches, which are for every GPU and backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +96,8 @@ def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
 
 
 def format_archs(archs: Sequence[str]) -> str:
-    """The GPUs of a candidate for a message; ``every build`` for a GPU-independent one."""
-    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every build"
+    """The GPUs of a candidate for a message; ``every backend`` for a GPU-independent one."""
+    return " ".join(archs) if tuple(archs) != (PLAIN,) else "every backend"
 
 
 def is_editor_file(path: PurePath) -> bool:

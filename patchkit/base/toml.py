@@ -352,7 +352,7 @@ def _set_places(value: object, path: KeyPath, document: Document) -> None:
 
 # Hints for required keys of patch.toml.
 _EXAMPLES = {
-    "guard": 'add: guard = { macros = ["GGML_USE_HIP"] } for some GPUs, or guard = "none" for every build',
+    "guard": 'add: guard = { macros = ["GGML_USE_HIP"] } for some GPUs, or guard = "none" for every backend',
     "builds": 'add, for example: builds = { first = 11549, why = "tested with this build only" }',
 }
 EXPLAINED = 100  # limit on the errors shown, because locations and suggestions take time

@@ -246,7 +246,7 @@ class Status:
             | {
                 "cached": pin.name in self.cached,
                 "default": pin.name == self.lock.default,
-                "left_out": plain(pin.left_out),
+                "dropped": plain(pin.dropped),
             }
             for pin in self.lock.pins
         ]

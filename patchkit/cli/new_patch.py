@@ -45,7 +45,7 @@ _guard = click.option(
     type=TEXT,
     metavar="GPUS",
     shell_complete=gpus,
-    help="Which GPUs the patch is for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every build. Not "
+    help="Which GPUs the patch is for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every backend. Not "
     "needed in a plain series.",
 )
 _MORE = (
@@ -79,7 +79,7 @@ guard_options = click.option(
     multiple=True,
     metavar="[PATTERN=]GPUS",
     shell_complete=gpus,
-    help="Which GPUs the patches are for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every build. "
+    help="Which GPUs the patches are for: a GPU (gfx1151), a family (rdna3_5), or 'none' for every backend. "
     "With a pattern, for changes to matching paths only; may be repeated.",
 )
 more_values = packed("wanted", dict, *_MORE)
@@ -111,7 +111,7 @@ def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     """Describe the patch, the place of each edit, the checks and the next step; ``is_known``: an update."""
     patch = done.patch
     offered = "for" if is_known else "optional (opt-in) for"
-    whom = "for every build" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
+    whom = "for every backend" if patch.archs is None else f"{offered} {' '.join(patch.archs)}"
     yield f"{done.folder}: {whom}"
     for edit in patch.body.edits:
         yield f"  {edit.id}: {_place(edit)}, {done.places[edit.id]}{f' ({edit.side})' if edit.side else ''}"

@@ -92,7 +92,7 @@ def gain_text(patch: Patch, terms: Terms) -> str:
     Without a gain on this build, the reason comes from a claim about this build, if there is one.
     """
     standing = terms.assessment
-    figures = [claim.figure for claim in standing.claims if claim.says in ("gain", "mends")]
+    figures = [claim.figure for claim in standing.claims if claim.says in ("gain", "fixes")]
     text = patch.expected.effect or next(iter(figures), "")
     if standing.level is None and not figures:
         text = next((claim.figure for claim in standing.claims if claim.says == "same"), text)

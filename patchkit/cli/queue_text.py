@@ -27,15 +27,15 @@ def queue_lines(
         yield f"{_cut(each.name):{width}}  {each.state:8}  {_result(each)}"
         yield from (f"  {hunk}" for hunk in each.moved)
         yield from (f"  requires {name}: {why}" for name, why in each.requires)
-        yield from ((f"  {each.note}",) if each.note and each.state != "left out" else ())
+        yield from ((f"  {each.note}",) if each.note and each.state != "skipped" else ())
         yield from _reasons(each)
     parts = [
         f"{done.count('lifted')} lifted",
         f"{done.count('text')} text",
         f"{done.count('refused')} refused",
     ]
-    if done.count("left out"):
-        parts.append(f"{done.count('left out')} left out")
+    if done.count("skipped"):
+        parts.append(f"{done.count('skipped')} skipped")
     yield f"{counted(len(done.patches), 'change')}: {', '.join(parts)}; on {done.base}: {done.because}"
     ids = [name for each in done.patches for name, _ in each.patches]
     if not ids:
@@ -68,7 +68,7 @@ def _cut(name: str) -> str:
 def _result(each: QueuedPatch) -> str:
     if each.state == "refused":
         return ", ".join(dict.fromkeys(error.code for error in members_of(each.error))) if each.error else ""
-    if each.state == "left out":
+    if each.state == "skipped":
         return each.note
     parts = []
     if each.edits:

@@ -221,7 +221,7 @@ class ApplyOptions:
             raise UsageError(
                 "--drop-conflicts requires --onto",
                 code="OPTIONS_CONTRADICT",
-                why="for a build of the lock file, the lock records which patches it gets",
+                why="without --onto, apply uses the patches that the lock records for the build",
                 hint="exclude a patch with --without ID",
             )
         return onto

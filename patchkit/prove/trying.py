@@ -96,13 +96,13 @@ class Tried:
     """The result. ``before`` names what it is compared with; ``tree`` and ``before_tree`` are hashes.
 
     ``commit`` is the short hash of the commit in the user's clone that the series was placed on; None on a
-    pin of the lock. ``units`` counts the units whose input differs, ``left_out`` those of them that were
+    pin of the lock. ``units`` counts the units whose input differs, ``skipped`` those of them that were
     skipped. ``kernels`` are those whose code changed. ``checked`` are the results of the gates that ran
     afterwards; empty if nothing changed or no gates were requested.
     """
 
     json_keys: ClassVar = (
-        "ok archs build commit before before_tree tree patches units left_out kernels checked=checks "
+        "ok archs build commit before before_tree tree patches units skipped kernels checked=checks "
         "shapes seconds"
     )
 
@@ -114,7 +114,7 @@ class Tried:
     tree: str
     patches: tuple[str, ...]
     units: int
-    left_out: int
+    skipped: int
     kernels: tuple[KernelRow, ...]
     checked: tuple[GateResult, ...]
     shapes: tuple[TriedShape, ...]
@@ -203,7 +203,7 @@ def run_try(
         tree=subject.candidate_tree,
         patches=candidate.ids,
         units=len(units),
-        left_out=len(units) - len(wanted),
+        skipped=len(units) - len(wanted),
         kernels=tuple(kernels),
         checked=checked,
         shapes=tuple(_shapes(checked, workspace.cache_root / "evidence" / before_tree / "speed.json")),

@@ -58,7 +58,7 @@ class Record:
     sources: str
     like: str | None
     headers: tuple[RecordedHeaders, ...]
-    left_out: tuple[Exclusion, ...]
+    excluded: tuple[Exclusion, ...]
     candidates: Mapping[str, tuple[Setting, ...]]
     units: Mapping[str, tuple[Outcome, ...]]
 
@@ -91,9 +91,9 @@ def parse_record(data: bytes, where: str) -> Record:
         return Record(
             **{name: found[name] for name in _WORDS},
             headers=tuple(RecordedHeaders(**each) for each in found["headers"]),
-            left_out=tuple(
+            excluded=tuple(
                 Exclusion(variant=each["variant"], setting=tuple(each["setting"]), why=each["why"])
-                for each in found["left_out"]
+                for each in found.get("excluded", found.get("left_out"))  # its earlier name
             ),
             candidates={name: tuple(map(tuple, settings)) for name, settings in found["candidates"].items()},
             units={path: tuple(map(_outcome, row)) for path, row in found["units"].items()},
@@ -114,9 +114,9 @@ def render_record(record: Record) -> bytes:
         "version": _VERSION,
         **{name: getattr(record, name) for name in _WORDS},
         "headers": [{"name": each.name, "sha256": each.sha256} for each in record.headers],
-        "left_out": [
+        "excluded": [
             {"variant": each.variant, "setting": list(each.setting), "why": each.why}
-            for each in record.left_out
+            for each in record.excluded
         ],
         "candidates": {name: [list(each) for each in rows] for name, rows in record.candidates.items()},
         "columns": list(_COLUMNS),

@@ -71,7 +71,7 @@ class TuneReport:
     json_keys: ClassVar = (
         "arch=record.arch kernel=record.kernel parameters build=record.build compiler=record.compiler "
         "headers llvm_mca=mca like=record.like complete reproduces_profile=reproduces record=basis "
-        "own_headers=own order not_timed=untimed left_out=record.left_out profile=current "
+        "own_headers=own order not_timed=untimed excluded=record.excluded profile=current "
         "spills=spilled variants=verdicts"
     )
 

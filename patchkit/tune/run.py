@@ -209,7 +209,7 @@ def _report(
             sources=sources,
             like=request.like if record is None else record.like,
             headers=run.headers.headers,
-            left_out=exclusions(family, request) if record is None else record.left_out,
+            excluded=exclusions(family, request) if record is None else record.excluded,
             candidates=settings,
             units=compiled,
         ),

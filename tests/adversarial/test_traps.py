@@ -362,9 +362,9 @@ def test_a_deleted_function_retires_the_patch(ground):
 def test_behind_the_end_of_its_range_a_patch_is_retired_only_by_what_is_really_gone(ground):
     text = ground.read("fattn.cu")
     for changed, patch_class in (
-        (text, "out of era"),
-        (text.replace(CHOICE, "ggml_cuda_choose_fattn"), "out of era"),
-        (renamed_and_changed(ground), "out of era"),
+        (text, "out of range"),
+        (text.replace(CHOICE, "ggml_cuda_choose_fattn"), "out of range"),
+        (renamed_and_changed(ground), "out of range"),
         (swap(text, function_of(text, CHOICE), ""), "retired"),
     ):
         found = ground.classify({"fattn.cu": changed}, build=20000)

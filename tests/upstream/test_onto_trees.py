@@ -123,7 +123,7 @@ def test_beside_an_edit_of_the_owners_every_patch_lands_as_on_the_pin(history, b
     )
     mine = history.patchkit("apply", "--arch", "gfx1151", "--onto", "HEAD", "--repo", str(clone), *asked)
     assert [each["id"] for each in mine["commits"]] == [each["id"] for each in pin["commits"]] != []
-    assert {each["class"] for each in mine["classes"]} <= {"clean", "moved", "out of era", "off", "retired"}
+    assert {each["class"] for each in mine["classes"]} <= {"clean", "moved", "out of range", "off", "retired"}
     before = history.added(clone, pin["base"], pin["commits"][-1]["commit"])
     after = history.added(clone, mine["base"], mine["commits"][-1]["commit"])
     assert after == before

@@ -134,7 +134,7 @@ def _done_lines(bump: Bump) -> Iterator[str]:
 
 def _dropped_lines(bump: Bump) -> Iterator[str]:
     """What ``--drop-conflicts`` excluded, listed last because the user did not name these patches."""
-    names = list(dict.fromkeys(name for successor in bump.successors for name in successor.dropped))
+    names = list(dict.fromkeys(name for successor in bump.successors for name in successor.dropped_losses))
     if names:
         yield f"FEWER PATCHES: excluded: {', '.join(names)}"
         yield (

@@ -219,9 +219,9 @@ def _variant(
     # A target compared with itself shows no moves, so its own result is used only if there is no other.
     pins = tuple(pin for pin in pins if pin.build != target) or pins
     is_single = request.is_about_one
-    left_out = {row.patch for pin in pins for row in pin.left_out if row.archs == archs}
+    dropped = {row.patch for pin in pins for row in pin.dropped if row.archs == archs}
     including = [
-        [each for each in lock.results if each.archs == archs and name in each.patches] for name in left_out
+        [each for each in lock.results if each.archs == archs and name in each.patches] for name in dropped
     ]
     last_included = [max(each, key=lambda result: result.build) for each in including if each]
     return Variant(

@@ -22,7 +22,7 @@ from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering, followed_by
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.fault import FaultHere
-from patchkit.carry.series.lock import Followed, LeftOut, Lock, Pin, write_lock
+from patchkit.carry.series.lock import DroppedPatch, Followed, Lock, Pin, write_lock
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
@@ -86,7 +86,7 @@ def _proven(known: Mapping[str, Classified], series: Series) -> dict[str, str]:
     while more:
         more = False
         for patch in series.patches:
-            if patch.id in found or known[patch.id].patch_class != "out of era":
+            if patch.id in found or known[patch.id].patch_class != "out of range":
                 continue
             needed = next((each for each in patch.requires if each.patch in ended), None)
             if needed is not None:
@@ -105,12 +105,12 @@ class Successor:
     that makes the same candidate. ``followed``: functions that are not where patch.toml has them, with their
     new place, which goes into the lock. ``candidate`` is None until the commits are written. ``history``:
     whether upstream's history was searched, or why not. ``faults``: known faults of the new build.
-    ``left_out``: patches that ``--drop-conflicts`` excluded, as recorded in the lock.
+    ``dropped``: patches that ``--drop-conflicts`` excluded, as recorded in the lock.
     """
 
     json_keys: ClassVar = (
         "archs=variant.archs with=variant.with_ compared_with=compared_with branch=own_branch "
-        "made_by=command tip=candidate.tip tree before=patches_before applied=patches lost=losses left_out "
+        "made_by=command tip=candidate.tip tree before=patches_before applied=patches lost=losses dropped "
         "opt_in=offered blocked faults history followed patches=verdicts gates=report"
     )
 
@@ -124,7 +124,7 @@ class Successor:
     apply_args: tuple[str, ...]
     followed: tuple[Followed, ...]
     faults: tuple[FaultHere, ...]
-    left_out: tuple[LeftOut, ...] = ()
+    dropped: tuple[DroppedPatch, ...] = ()
     candidate: Candidate | None = None
     tree: str | None = None
     report: Proof | None = None
@@ -141,7 +141,7 @@ class Successor:
         return self.candidate.ids if self.candidate is not None else ()
 
     @property
-    def dropped(self) -> tuple[str, ...]:
+    def dropped_losses(self) -> tuple[str, ...]:
         """Patches that ``--drop-conflicts`` excluded without proof that they are unnecessary."""
         return tuple(loss.id for loss in self.losses if loss.how == "dropped")
 
@@ -204,8 +204,8 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
     judged = judge.judge(decision, judge.read(work.obtain(work.new)), last, pulls=work.pulls)
     verdicts = judged.verdicts
     patches_before = variant.patches_before if variant.patches_before is not None else tuple(last)
-    left_out = _left_out(work, variant, series, verdicts) if work.request.drop_conflicts else ()
-    named = {each.patch for each in left_out}
+    dropped = _dropped(work, variant, series, verdicts) if work.request.drop_conflicts else ()
+    named = {each.patch for each in dropped}
     renderings = tuple(each for each in judged.renderings if each.patch.id not in named)
     placed = {rendering.patch.id for rendering in renderings}
     inside = [patch.id for patch in series.patches if patch.builds.covers(work.new.build)]
@@ -233,13 +233,13 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
         branch=candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/"),
         apply_args=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
-        left_out=left_out,
+        dropped=dropped,
     )
 
 
-def _left_out(
+def _dropped(
     work: Work, variant: Variant, series: Series, verdicts: Sequence[Classified]
-) -> tuple[LeftOut, ...]:
+) -> tuple[DroppedPatch, ...]:
     """Patches that ``--drop-conflicts`` excludes, with the reasons, and patches that require one of these."""
     found: dict[str, str] = {}
     for verdict in verdicts:
@@ -255,7 +255,7 @@ def _left_out(
         if needed is not None and patch.id in placed:
             found[patch.id] = f"requires '{needed.patch}', which is excluded: {needed.why}"
     return tuple(
-        LeftOut(
+        DroppedPatch(
             patch=patch.id,
             archs=variant.archs,
             digest=digest_of_patch(patch, work.stage.series),
@@ -276,9 +276,9 @@ def settle(successors: Sequence[Successor], lock: Lock, pin: str) -> tuple[Lock,
     for one in successors:
         same = [each for each in successors if each.variant.archs == one.variant.archs]
         others = {verdict.id for each in same for verdict in each.verdicts if verdict.patch_class in GOOD}
-        rows = [each for one in same for each in one.left_out if each.patch not in others]
-        lock = lock.with_left_out(pin, one.variant.archs, list(dict.fromkeys(rows)))
-        words = [word for each in one.left_out if each not in rows for word in ("--without", each.patch)]
+        rows = [each for one in same for each in one.dropped if each.patch not in others]
+        lock = lock.with_dropped(pin, one.variant.archs, list(dict.fromkeys(rows)))
+        words = [word for each in one.dropped if each not in rows for word in ("--without", each.patch)]
         settled.append(replace(one, apply_args=(*one.apply_args, *words)))
     return lock, settled
 
@@ -310,7 +310,7 @@ def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tupl
         archs=one.variant.archs,
         upstream=work.new.name,
         with_=one.variant.with_,
-        without=tuple(dict.fromkeys([*one.variant.without, *(each.patch for each in one.left_out)])),
+        without=tuple(dict.fromkeys([*one.variant.without, *(each.patch for each in one.dropped)])),
         accept_faults=work.request.accept_faults,
     )
     plan = make_plan(request, work.stage, work.cache)

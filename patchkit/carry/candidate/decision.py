@@ -15,7 +15,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.inputs import left_out_on
+from patchkit.carry.candidate.inputs import dropped_on
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import FaultHere, find_faults
@@ -86,7 +86,7 @@ class Decision:
     In ``series`` functions are at their places on the pin. ``terms`` are by patch, one for each profile.
     ``with_`` and ``without`` include the patches that ``with_opt_in`` and ``trust`` add or exclude, and
     ``with_`` those of ``brought``: for a patch of the wish's ``with_`` the patches that it requires and that
-    were added because of it. ``left_out``: patches that a bump left out on this pin, with the reason.
+    were added because of it. ``dropped``: patches that a bump dropped on this pin, with the reason.
     """
 
     wish: Wish
@@ -98,7 +98,7 @@ class Decision:
     with_: tuple[str, ...]
     without: tuple[str, ...]
     brought: Mapping[str, tuple[str, ...]]
-    left_out: Mapping[str, str]
+    dropped: Mapping[str, str]
 
     @property
     def archs(self) -> tuple[str, ...]:
@@ -176,16 +176,16 @@ class Decision:
         return None
 
     def warn(self, reporter: Reporter) -> None:
-        """Warn about patches that a bump left out here, and about requested ones that are not applied.
+        """Warn about patches that a bump dropped here, and about requested ones that are not applied.
 
         Also calls :meth:`report_brought`.
         """
         self.report_brought(reporter)
-        for name, why in self.left_out.items():
+        for name, why in self.dropped.items():
             reporter.warn(f"{name}: {why}")
         for each in self.selected:
             name = each.patch.id
-            if not each.targets and name in (*self.wish.only, *self.with_) and name not in self.left_out:
+            if not each.targets and name in (*self.wish.only, *self.with_) and name not in self.dropped:
                 reporter.warn(f"requested, but not applied: {name}, {each.reason}{self._missing_line(each)}")
 
     def _missing_line(self, selected: Selected) -> str:
@@ -244,14 +244,14 @@ def load_decision(request: Request, workspace: Workspace, lock: Lock | None = No
     pin = lock.pin(request.upstream)
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, request.archs)
-    left_out = left_out_on(
+    dropped = dropped_on(
         pin,
         [each.arch for each in profiles],
         series,
         workspace.series,
         named=(*request.only, *request.with_, *request.without),
     )
-    return decide(series, profiles, pin, request, left_out)
+    return decide(series, profiles, pin, request, dropped)
 
 
 def decide(
@@ -259,9 +259,9 @@ def decide(
     profiles: Sequence[ArchProfile],
     pin: Pin,
     wish: Wish,
-    left_out: Mapping[str, str] | None = None,
+    dropped: Mapping[str, str] | None = None,
 ) -> Decision:
-    """Which patches these GPUs get on ``pin``; ``left_out``: patches that a bump left out, with the reason.
+    """Which patches these GPUs get on ``pin``; ``dropped``: patches that a bump dropped, with the reason.
 
     In a candidate for several GPUs a patch is applied if the trust setting is enough for all GPUs that are
     offered it. A patch whose requirement is not applied is not applied either; requirements of a patch of
@@ -270,14 +270,14 @@ def decide(
     Raises UNKNOWN_PATCH, OPTIONS_CONTRADICT, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
     are several).
     """
-    left_out = left_out or {}
+    dropped = dropped or {}
     series = followed_series(series, pin)
     _refuse_trust(wish, profiles)
     terms = {
         patch.id: tuple(terms_of(series, patch, each, pin.build) for each in profiles)
         for patch in series.patches
     }
-    brought = _brought(series, terms, pin.build, wish, left_out)
+    brought = _brought(series, terms, pin.build, wish, dropped)
     wish_with = (*wish.with_, *(name for names in brought.values() for name in names))
     added, distrusted = _by_trust(series, terms, pin.build, replace(wish, with_=wish_with))
     with_, without = (*wish_with, *added), (*wish.without, *distrusted)
@@ -290,8 +290,8 @@ def decide(
         reason = _refusal(patch, pin.build, wish.only, without)
         if not reason:
             targets, reason = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
-        if targets and patch.id in left_out:
-            targets, reason = (), left_out[patch.id]
+        if targets and patch.id in dropped:
+            targets, reason = (), dropped[patch.id]
         chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
     if splits:
@@ -317,7 +317,7 @@ def decide(
         with_=with_,
         without=without,
         brought=brought,
-        left_out=left_out,
+        dropped=dropped,
     )
 
 
@@ -339,7 +339,7 @@ def _brought(
     terms: Mapping[str, tuple[Terms, ...]],
     build: int,
     wish: Wish,
-    left_out: Mapping[str, str],
+    dropped: Mapping[str, str],
 ) -> dict[str, tuple[str, ...]]:
     """By patch of ``wish.with_``, the patches that it requires and that would not be applied without it.
 
@@ -357,7 +357,7 @@ def _brought(
         patches = [patch for patch in series.patches if patch.id in (name, *needed)]
         if not all(
             patch.builds.covers(build)
-            and patch.id not in left_out
+            and patch.id not in dropped
             and any(each.is_offered for each in terms[patch.id])
             for patch in patches
         ):
@@ -382,7 +382,7 @@ def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
     elif wish.with_opt_in:
         conflict = "--with-opt-in", "it adds every opt-in patch, regardless of its evidence"
     elif tuple(profiles) == (NO_GPU,):
-        conflict = f"--arch {PLAIN}", "patches for every build are applied at any trust setting"
+        conflict = f"--arch {PLAIN}", "GPU-independent patches are applied at any trust setting"
     if wish.trust is not None and conflict is not None:
         raise UsageError(
             f"--trust {wish.trust} and {conflict[0]} contradict each other",

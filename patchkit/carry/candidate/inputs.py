@@ -1,4 +1,4 @@
-"""The inputs of a result: sha256 of every file, and the patches left out by a bump as long as unchanged."""
+"""The inputs of a result: sha256 of every file, and the patches that a bump dropped, as long as unchanged."""
 
 from __future__ import annotations
 
@@ -101,20 +101,20 @@ def digest_of_patch(patch: Patch, series: SeriesDir) -> str:
     return digest_of(_hashed(files, series))
 
 
-def left_out_on(
+def dropped_on(
     pin: Pin, archs: Sequence[str], series: Series, folder: SeriesDir, *, named: Collection[str] = ()
 ) -> dict[str, str]:
-    """The patches that a bump left out on a pin for these GPUs, each with the reason.
+    """The patches that a bump dropped on a pin for these GPUs, each with the reason.
 
     A patch whose files have changed since, or that is ``named``, is not included, because it is tried again.
 
     Raises LOCK_INPUT_UNUSABLE.
     """
     found = {}
-    for row in pin.left_out:
+    for row in pin.dropped:
         patch = series.patch(row.patch)
         if patch is None or row.archs != tuple(sorted(archs)) or row.patch in named:
             continue
         if digest_of_patch(patch, folder) == row.digest:
-            found[row.patch] = f"excluded at {pin.name} until its files change: {row.why}"
+            found[row.patch] = f"dropped at {pin.name} until its files change: {row.why}"
     return found

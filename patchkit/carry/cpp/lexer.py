@@ -183,7 +183,7 @@ def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
         raise InternalError(
             f"token offsets from libclang do not match {source.path}",
             code="LEXER_MISMATCH",
-            hint="patchkit doctor",
+            hint="to check the installation: patchkit doctor",
         )
     return tuple(tokens)
 

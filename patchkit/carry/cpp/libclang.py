@@ -52,7 +52,7 @@ def parse_unit(
             f"libclang could not parse {path}",
             code="LIBCLANG_PARSE",
             why=str(exc),
-            hint="patchkit doctor",
+            hint="to check the installation: patchkit doctor",
         ) from exc
 
 

@@ -59,7 +59,7 @@ from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.upstream.clone import open_clone
 from patchkit.carry.upstream.git import Git
 
-State = Literal["lifted", "text", "refused", "left out"]
+State = Literal["lifted", "text", "refused", "skipped"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class QueueReport:
     @property
     def counts(self) -> dict[State, int]:
         """The number of changes in each state."""
-        states: tuple[State, ...] = ("lifted", "text", "refused", "left out")
+        states: tuple[State, ...] = ("lifted", "text", "refused", "skipped")
         return {state: self.count(state) for state in states}
 
 
@@ -184,8 +184,9 @@ def import_changes(request: QueueRequest, workspace: Workspace) -> Written | Que
         return run_import(single, workspace)
     if request.dry_run and request.squash:
         raise UsageError(
-            "--dry-run cannot be combined with --squash: it reports on each change of a queue",
+            "--dry-run cannot be combined with --squash",
             code="IMPORT_OPTIONS",
+            why="--dry-run reports what each change would become, and --squash makes one patch of all",
         )
     commits = not is_queue(request.sources) and is_range(request.sources[0])
     if commits:
@@ -289,7 +290,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written
             newest, missing = importer.look_at_newest()
         if not request.dry_run:
             put_all(importer.new, workspace.series)
-    skipped = [QueuedPatch(name=name, state="left out", note=why) for name, why in contents.skipped]
+    skipped = [QueuedPatch(name=name, state="skipped", note=why) for name, why in contents.skipped]
     return QueueReport(
         patches=(*found, *skipped),
         base=queue_base.name,

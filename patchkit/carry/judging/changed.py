@@ -104,10 +104,10 @@ def compare_changes(old: Iterable[Versions], new: Iterable[Versions]) -> tuple[D
 
 def _kept(texts: list[str]) -> tuple[str, ...]:
     """Limit the number and length of statements in a report, as they come from untrusted code."""
-    left_out = len(texts) - _MOST_KEPT
+    hidden = len(texts) - _MOST_KEPT
     return (
         *(text[:_LONGEST_KEPT] for text in texts[:_MOST_KEPT]),
-        *([f"... and {left_out} more"] * (left_out > 0)),
+        *([f"... and {hidden} more"] * (hidden > 0)),
     )
 
 

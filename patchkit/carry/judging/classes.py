@@ -8,7 +8,9 @@ from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
 
-PatchClass = Literal["clean", "moved", "upstreamed", "superseded", "retired", "out of era", "conflict", "off"]
+PatchClass = Literal[
+    "clean", "moved", "upstreamed", "superseded", "retired", "out of range", "conflict", "off"
+]
 PATCH_CLASSES: tuple[PatchClass, ...] = get_args(PatchClass)
 GOOD: frozenset[PatchClass] = frozenset({"clean", "moved"})
 """Classes of patches that are in the candidate."""

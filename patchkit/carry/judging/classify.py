@@ -401,17 +401,17 @@ def _not_chosen(
     reason = selected.reason.removeprefix("not for this build: ")
     ended = builds.last is not None and comparison.build > builds.last
     if builds.covers(comparison.build):
-        era = _era_of_requirements(comparison, selected)
-        if not era:
+        required = _out_of_range_requirements(comparison, selected)
+        if not required:
             return _verdict(selected, "off", selected.reason)
-        ended, reason = comparison.build > builds.first, f"with {era}: {selected.reason}"
+        ended, reason = comparison.build > builds.first, f"with {required}: {selected.reason}"
     superseded = _superseded(comparison, selected) if ended else None
     if superseded is not None:
         return superseded
     looked = _was_looked_for(selected, files)
     if ended and gone and looked and not _is_elsewhere(comparison, selected, gone, files):
         return _retired(selected, gone, ())
-    return _verdict(selected, "out of era", reason, gone=gone)
+    return _verdict(selected, "out of range", reason, gone=gone)
 
 
 def _was_looked_for(selected: Selected, files: UpstreamFiles) -> bool:
@@ -438,8 +438,8 @@ def _is_elsewhere(
     return found is not None or bool(near)
 
 
-def _era_of_requirements(comparison: Comparison, selected: Selected) -> str:
-    """The required patches that are out of era, if that is what excludes this patch."""
+def _out_of_range_requirements(comparison: Comparison, selected: Selected) -> str:
+    """The required patches that are out of range, if that is what excludes this patch."""
     if UNMET not in selected.reason:
         return ""
     builds = {each.patch.id: each.patch.builds for each in comparison.chosen}

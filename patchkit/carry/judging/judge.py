@@ -63,8 +63,8 @@ class SeriesJudge:
     def decide(self, pin: Pin, archs: Sequence[str], wish: Wish, *, as_recorded: bool = False) -> Decision:
         """Which patches the GPUs get on a pin. Retries what a bump excluded, unless ``as_recorded``."""
         profiles = load_profiles(self.workspace.series.profiles, archs)
-        left_out = {each.patch: each.why for each in pin.left_out} if as_recorded else {}
-        return decide(self.series, profiles, pin, wish, left_out)
+        dropped = {each.patch: each.why for each in pin.dropped} if as_recorded else {}
+        return decide(self.series, profiles, pin, wish, dropped)
 
     def read(self, commit: str) -> UpstreamFiles:
         """The sources of a commit, without patches."""

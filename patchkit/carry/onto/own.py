@@ -265,6 +265,6 @@ def refuse_replacing(
         where=[Location(path=str(clone.top), label=f"{each.sha[:12]} {each.id}") for each in what],
         why=why,
         hint=f"revert them yourself: {clone.command} switch -c {name} {commit.sha[:12]} && {clone.command} "
-        f"revert {reverts}; then run the same command with --onto {name}. For a commit of which nothing is "
-        "left, make an empty commit with the message 'This reverts commit' and its full id",
+        f"revert {reverts}; then run the same command with --onto {name}. If git finds nothing to revert for "
+        "a commit, make an empty commit with the message 'This reverts commit' and its full id",
     )

@@ -117,7 +117,7 @@ class OntoPlan:
             each.id
             for each in self.verdicts
             if each.patch_class in GOOD
-            or (each.patch_class not in {"off", "out of era"} and self._covers(each.id))
+            or (each.patch_class not in {"off", "out of range"} and self._covers(each.id))
         )
 
     def _covers(self, name: str) -> bool:

@@ -86,6 +86,7 @@ def confirm_untouched(
                 f"'{name}' changed, but no edit names it",
                 code="TWIN_TOUCHED",
                 where=[Location(path=after.source.path), *(anchor.edit.where for anchor, _ in anchors)],
+                why="an edit may change only the function, struct or table that it names",
                 hint="patchkit plan shows the place of each edit",
             )
 
@@ -283,7 +284,7 @@ def judge_new_issues(
     doubtful: dict[str, None] = {}
     for found in find_new_issues(before, after, spans, trees_before, trees_after):
         if found.is_proven:
-            # The GPU that a plain patch was parsed for is not named, because the patch is for every build.
+            # The GPU that a plain patch was parsed for is not named, because the patch is for every GPU.
             which = "" if found.which[0] == "host" else " in the device pass"
             raise _unparsable(after, anchors, which, found.issue, None)
         place = after.source.locate(found.issue.offset)

@@ -414,7 +414,7 @@ def _placed(scopes: ScopeMap, anchor: Anchor, text: str, seen_in: tuple[str, ...
         file=edit.file,
         entity=anchor.entity_name,
         verb=edit.verb,
-        side=edit.side or "every build",
+        side=edit.side or "every backend",
         locations=tuple(scopes.source.locate(span.start) for span in anchor.spans)
         or (Location(path=edit.file),),
         text=text,

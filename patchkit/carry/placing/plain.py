@@ -1,4 +1,4 @@
-"""Edits of plain patches: the text is inserted unchanged, without a guard, for every build."""
+"""Edits of plain patches: the text is inserted unchanged, without a guard, for every backend."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _refuse_repeated(scopes: ScopeMap, anchor: Anchor, text: str) -> None:
             line, share = find_half(scopes, region, at, text.encode()), "a part of "
     if line is not None:
         raise AnchorError(
-            f"upstream has {share}what edit '{edit.id}' adds",
+            f"upstream already has {share}what edit '{edit.id}' adds",
             code="EDIT_THERE_ALREADY",
             where=[edit.where, Location(path=scopes.source.path, line=line)],
             why="the edit would add it a second time",

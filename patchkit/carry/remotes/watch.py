@@ -60,10 +60,10 @@ class NewCommit:
 class WatchedFork:
     """The new commits of a ``[[watch]]`` branch: since ``seen``, or if that is None all that upstream lacks.
 
-    ``asked``: the time of the last fetch. ``left_out``: number of older new commits that are not listed.
+    ``asked``: the time of the last fetch. ``unlisted``: number of older new commits that are not listed.
     """
 
-    json_keys: ClassVar = "name url=shown_url branch state asked seen tip commits left_out notes"
+    json_keys: ClassVar = "name url=shown_url branch state asked seen tip commits unlisted notes"
 
     name: str
     url: str
@@ -74,7 +74,7 @@ class WatchedFork:
     seen: str | None = None
     tip: str | None = None
     commits: tuple[NewCommit, ...] = ()
-    left_out: int = 0
+    unlisted: int = 0
     notes: tuple[str, ...] = ()
 
     @property
@@ -90,13 +90,13 @@ class WatchedFork:
             yield f"{head}: {STATE_TEXTS[self.state]}{when}"
         else:
             since = f"since {self.seen[:12]}" if self.seen is not None else "that upstream lacks"
-            many = counted(len(self.commits) + self.left_out, "commit")
+            many = counted(len(self.commits) + self.unlisted, "commit")
             yield f"{head}: {many} {since}, in files that this series reads{when}"
         yield from (f"  {note}" for note in self.notes)
         for commit in self.commits:
             yield from (f"  {line}" for line in commit.lines())
-        if self.left_out:
-            yield f"  ... and {self.left_out} older commits"
+        if self.unlisted:
+            yield f"  ... and {self.unlisted} older commits"
 
 
 def watch_name(watch: Watch) -> str:
@@ -181,13 +181,13 @@ def judge_watch(
     found = replace(found, asked=answer.asked, tip=tip)
     if tip is None:
         return replace(found, state="not there", notes=(*found.notes, "the remote has no such branch"))
-    commits, left_out, notes = new_commits(watch, answer, mains, seen, remotes, series)
+    commits, unlisted, notes = new_commits(watch, answer, mains, seen, remotes, series)
     shapes = [_Shape.of(patch) for patch in series.patches]
     return replace(
         found,
         state="asked",
         commits=tuple(_new_commit(commit, shapes, remotes) for commit in commits),
-        left_out=left_out,
+        unlisted=unlisted,
         notes=(*found.notes, *notes),
     )
 

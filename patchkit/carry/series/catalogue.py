@@ -66,9 +66,7 @@ class Series(TomlTable):
     ``gates`` is read by :mod:`patchkit.prove.verify.policy`.
     """
 
-    plain: Annotated[bool, Field(description="GPU-independent: each of its patches is for every build")] = (
-        False
-    )
+    plain: Annotated[bool, Field(description="GPU-independent: none of its patches has a guard")] = False
     folders: Annotated[
         Several[Annotated[str, AfterValidator(_with_slash)]],
         Field(description="Folders that guarded patches may touch; a plain series has none"),
@@ -201,8 +199,8 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 code="PATCH_BAD",
                 where=patch.guard.where,
                 why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
-                hint='set guard = "none" if the patch is for every build; put patches for GPUs into a series '
-                "made with: patchkit init DIR",
+                hint='set guard = "none" if the patch is for every backend; put patches for GPUs into a '
+                "series made with: patchkit init DIR",
             )
     yield from _check_faults(series)
     watched = [(watch.url, watch.branch) for watch in series.watches]
@@ -265,7 +263,12 @@ def _check_names(series: Series, patch: Patch) -> Iterator[ConfigError]:
     count = Counter(name for name, _ in named)
     for name, where in named:
         if count[name] > 1:
-            yield ConfigError(f"'{name}' occurs twice", code="PATCH_BAD", where=where)
+            yield ConfigError(
+                f"patch '{patch.id}' uses the name '{name}' twice",
+                code="PATCH_BAD",
+                where=where,
+                why="aliases need other names than edits, and each file may be given once",
+            )
     for edit in patch.edits:
         if edit.alias is not None and edit.alias not in aliases:
             yield ConfigError(
@@ -404,5 +407,5 @@ def _check_folders(series: Series, patch: Patch) -> Iterator[ConfigError]:
                 where=where,
                 why=f"series.toml allows only {', '.join(series.folders)}",
                 hint="change the path; or add the folder to series.toml after review; or, if the code is "
-                'for every build, set guard = "none"',
+                'for every backend, set guard = "none"',
             )

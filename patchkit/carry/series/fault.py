@@ -52,17 +52,17 @@ class Fault(TomlTable):
 class FaultHere:
     """A fault on a candidate: ``archs`` are the GPUs that have it and lack the patch that fixes it.
 
-    ``mended``: the candidate's other affected GPUs, on which it is fixed.
+    ``fixed``: the candidate's other affected GPUs, on which it is fixed.
     """
 
     json_keys: ClassVar = (
-        "id=fault.id title=fault.title archs mended does=fault.does seen_on=fault.seen_on refused "
+        "id=fault.id title=fault.title archs fixed does=fault.does seen_on=fault.seen_on refused "
         "patch=fault.patch symptom=fault.symptom links=fault.links"
     )
 
     fault: Fault
     archs: tuple[str, ...]
-    mended: tuple[str, ...]
+    fixed: tuple[str, ...]
 
     def sentence(self) -> str:
         """The fault, the affected GPUs, and the patch that fixes it."""
@@ -75,7 +75,7 @@ class FaultHere:
         """The sentence; if the fault is fixed on all GPUs, the patch that fixes it."""
         if self.archs:
             return self.sentence()
-        return f"{self.fault.id} on {' '.join(self.mended)}: fixed by {self.fault.patch}"
+        return f"{self.fault.id} on {' '.join(self.fixed)}: fixed by {self.fault.patch}"
 
     @property
     def refused(self) -> bool:
@@ -91,10 +91,10 @@ def find_faults(
     found = []
     for fault in faults:
         on = [arch for arch in archs if arch in fault.archs] if fault.builds.covers(build) else []
-        mended = tuple(arch for arch in on if arch in targets.get(fault.patch or "", ()))
+        fixed = tuple(arch for arch in on if arch in targets.get(fault.patch or "", ()))
         if on:
-            left = tuple(arch for arch in on if arch not in mended)
-            found.append(FaultHere(fault=fault, archs=left, mended=mended))
+            left = tuple(arch for arch in on if arch not in fixed)
+            found.append(FaultHere(fault=fault, archs=left, fixed=fixed))
     return tuple(found)
 
 

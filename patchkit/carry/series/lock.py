@@ -126,8 +126,8 @@ class Followed(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class LeftOut(TomlTable):
-    """A patch that a bump left out on one pin, for these GPUs, because it could not be placed there.
+class DroppedPatch(TomlTable):
+    """A patch that ``bump --drop-conflicts`` dropped on one pin for these GPUs, because it did not fit.
 
     ``archs`` is sorted. ``digest`` is that of the patch's files; when they change, the patch is tried again.
     """
@@ -175,7 +175,7 @@ class Pin(TomlTable):
         Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
     ]
     followed: Several[Followed] = ()
-    left_out: Several[LeftOut] = ()
+    dropped: Several[DroppedPatch] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
     # Set for --onto: the user's repository, which has the commit. No source serves it, ``name`` is ``onto-``
     # and the commit, and ``build`` is that of the upstream commit below it.
@@ -322,13 +322,13 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
-    def with_left_out(self, name: str, archs: Sequence[str], left_out: Sequence[LeftOut]) -> Lock:
-        """This lock with ``left_out`` as the complete list of patches left out on a pin for these GPUs."""
+    def with_dropped(self, name: str, archs: Sequence[str], dropped: Sequence[DroppedPatch]) -> Lock:
+        """This lock with ``dropped`` as the complete list of patches dropped on a pin for these GPUs."""
         pins = []
         for pin in self.pins:
             if pin.name == name:
-                others = (each for each in pin.left_out if each.archs != tuple(sorted(archs)))
-                pins.append(replace(pin, left_out=tuple(sorted((*others, *left_out)))))
+                others = (each for each in pin.dropped if each.archs != tuple(sorted(archs)))
+                pins.append(replace(pin, dropped=tuple(sorted((*others, *dropped)))))
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
@@ -338,12 +338,12 @@ class Lock(TomlTable):
         return next((each.seen for each in self.watched if (each.url, each.branch) == (url, branch)), None)
 
     def with_result(self, result: Result) -> Lock:
-        """This lock with ``result`` replacing that of the same key; its patches are no longer left out."""
+        """This lock with ``result`` replacing that of the same key; its patches are no longer dropped."""
         kept = (other for other in self.results if other.key != result.key)
         lock = replace(self, results=tuple(sorted((*kept, result), key=lambda each: each.order)))
-        before = [each for pin in self.pins if pin.name == result.pin for each in pin.left_out]
+        before = [each for pin in self.pins if pin.name == result.pin for each in pin.dropped]
         still = [each for each in before if each.archs == result.archs and each.patch not in result.patches]
-        return lock.with_left_out(result.pin, result.archs, still) if before else lock
+        return lock.with_dropped(result.pin, result.archs, still) if before else lock
 
 
 def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
@@ -393,7 +393,7 @@ def _of_pins(lock: Lock, document: Document) -> Iterator[ConfigError]:
                 why="git can fetch a commit, but not a tree",
             )
         yield from _of_followed(pin, at, document)
-        yield from _of_left_out(pin, at, document)
+        yield from _of_dropped(pin, at, document)
     if lock.default not in names:
         yield ConfigError(
             f"lock: default = '{lock.default}' is not the name of a pin",
@@ -429,13 +429,13 @@ def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigEr
         )
 
 
-def _of_left_out(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
-    for places in _twice((each.patch, each.archs) for each in pin.left_out):
-        each = pin.left_out[places[0]]
+def _of_dropped(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
+    for places in _twice((each.patch, each.archs) for each in pin.dropped):
+        each = pin.dropped[places[0]]
         yield ConfigError(
             f"lock: '{each.patch}' is excluded twice on {pin.name} for {'+'.join(each.archs)}",
             code="LOCK_BAD",
-            where=[document.locate((*at, "left_out", number, "patch")) for number in places],
+            where=[document.locate((*at, "dropped", number, "patch")) for number in places],
         )
 
 
@@ -561,7 +561,7 @@ def _with_builds(lock: Lock) -> Lock:
 
 
 def _current(document: Document) -> Document:
-    """The document in version 2. Version 1 had build numbers in the place of names; no line moves."""
+    """The document in version 2. Version 1 had build numbers and earlier names of keys; no line moves."""
     if type(document.table.get("version")) is not int or document.table["version"] != 1:
         return document
     data = document.data
@@ -573,6 +573,7 @@ def _current(document: Document) -> Document:
 _RENAMED = (
     (rb"^version = 1$", rb"version = 2"),
     (rb"^default = ([0-9]+)$", rb'default = "b\1"'),
+    (rb"^\[\[pin\.left_out\]\]$", rb"[[pin.dropped]]"),
     (rb"^\[\[pin\]\]\nbuild = ([0-9]+)$", rb'[[pin]]\nname = "b\1"'),
     (rb"^\[\[result\]\]\nbuild = ([0-9]+)$", rb'[[result]]\npin = "b\1"'),
 )
@@ -596,7 +597,7 @@ def format_lock(lock: Lock) -> str:
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
-        tables += [_format_table("[[pin.left_out]]\n", asdict(each)) for each in sorted(pin.left_out)]
+        tables += [_format_table("[[pin.dropped]]\n", asdict(each)) for each in sorted(pin.dropped)]
     tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
     for result in sorted(lock.results, key=lambda each: each.order):
         own = {name: getattr(result, name) for name in ("pin", "archs", "patches", "tree", "commit")}

@@ -465,7 +465,7 @@ class Patch(TomlTable):
                 raise ValueError(f'edit \'{edit.id}\' has no side: add side = "device" or side = "host"')
             if self.is_plain and edit.side is not None:
                 raise ValueError(
-                    f"edit '{edit.id}' must not have a side: guard = \"none\" is for every build"
+                    f"edit '{edit.id}' must not have a side: guard = \"none\" is for every backend"
                 )
             if self.is_plain and edit.verb in ("add_include", "use_alias"):
                 raise ValueError(
@@ -482,7 +482,7 @@ class Patch(TomlTable):
         given = [name for name, table in tables.items() if table]
         given += [f"'{file.path}' is not a new text file" for file in self.files if not file.is_text]
         if given:
-            raise ValueError(f'{given[0]}: this affects every build, so it needs guard = "none"')
+            raise ValueError(f'{given[0]}: this affects every backend, so it needs guard = "none"')
 
     @property
     def found_files(self) -> frozenset[str]:
@@ -540,7 +540,7 @@ class Patch(TomlTable):
 
     @property
     def is_plain(self) -> bool:
-        """Whether the patch has no guard: it is for every build and every GPU."""
+        """Whether the patch has no guard: it is for every GPU and backend."""
         return self.guard == "none"
 
     @property

@@ -178,7 +178,7 @@ class ArchProfile(GpuProfile):
 NO_GPU = ArchProfile(
     arch=PLAIN,
     inherits="",
-    note="no GPU: only the patches for every build",
+    note="no GPU: only the GPU-independent patches",
     facts=Facts(),
     build=BuildOptions(cmake={}, why="a build for the CPU needs none"),
 )
@@ -219,7 +219,7 @@ def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]
         raise UsageError(
             f"--arch {PLAIN} and --arch {gpus[0]} contradict each other",
             code="ARCH_PLAIN_ALONE",
-            why=f"{PLAIN} selects only the patches for every build; a candidate for a GPU includes them",
+            why=f"{PLAIN} selects only the GPU-independent patches; a candidate for a GPU includes them",
         )
     return tuple(load_profile(folder, arch) for arch in named)
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, get_args
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from patchkit.base.errors import Location
 from patchkit.base.text import control_characters
@@ -27,7 +27,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 DEFAULT_TRUST: Level = "published"
 
 Kind = Literal["hardware", "modelled", "emulated", "concluded"]
-Says = Literal["gain", "mends", "same", "mixed", "loss"]
+Says = Literal["gain", "fixes", "same", "mixed", "loss"]
 ModelSays = Literal["agrees", "disagrees", "silent"]
 _MODEL_TEXT: dict[ModelSays, str] = {
     "agrees": "the timing model agrees",
@@ -66,9 +66,10 @@ class Claim(TomlTable):
     ]
     says: Annotated[
         Says,
+        BeforeValidator(lambda word: "fixes" if word == "mends" else word),  # its earlier name
         Field(
-            description="gain: faster; mends: fixes wrong results; same: neither; loss: slower, beyond "
-            "noise; mixed: gain and loss, so it is not counted"
+            description="gain: faster; fixes: right where it was wrong before; same: neither; loss: slower, "
+            "beyond noise; mixed: gain and loss, so it is not counted"
         ),
     ]
     who: _Line
@@ -194,7 +195,7 @@ def assess_claims(
         trust = {"agrees": "published", "silent": "modelled", "disagrees": None}[model]
     elif model == "agrees" and any(each.kind == "modelled" and each.says == "gain" for each in about):
         level = trust = "modelled"
-    elif model != "disagrees" and any(each.says == "mends" for each in about):
+    elif model != "disagrees" and any(each.says == "fixes" for each in about):
         level = trust = "faults"
     return Assessment(
         level=level,
@@ -214,7 +215,7 @@ def _votes(claims: Sequence[Claim]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for claim in claims:
         if claim.kind == "hardware" and not (claim.indirect and claim.says == "loss"):
             effects.setdefault(claim.who, set()).add(claim.says)
-    both = {"gain", "mends"}
+    both = {"gain", "fixes"}
     gains = tuple(who for who, says in effects.items() if says & both and not says & {"loss", "mixed"})
     losses = tuple(who for who, says in effects.items() if "loss" in says and not says & {*both, "mixed"})
     return gains, losses
@@ -224,7 +225,7 @@ def _model_says(claims: Sequence[Claim]) -> ModelSays:
     effects = {claim.says for claim in claims if claim.kind in ("modelled", "emulated")}
     if "loss" in effects:
         return "disagrees"
-    return "agrees" if effects & {"gain", "mends"} else "silent"
+    return "agrees" if effects & {"gain", "fixes"} else "silent"
 
 
 def admits(trust: Level, needed: Level | None) -> bool:

@@ -25,7 +25,7 @@ from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import read_pin, remote_url
 from patchkit.carry.upstream.tags import Tags, find_tagged, list_tags
 
-_DECLARED = frozenset({"out of era", "off"})
+_DECLARED = frozenset({"out of range", "off"})
 
 
 def sweep_remote(

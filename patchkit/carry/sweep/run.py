@@ -238,7 +238,7 @@ def _find_breaks(rows: Sequence[SweepRow]) -> tuple[Break, ...]:
     return tuple(sorted(found, key=lambda each: (each.patch, each.bad)))
 
 
-_CELLS = {"conflict": "CONFLICT", "out of era": "era", "off": "-"}
+_CELLS = {"conflict": "CONFLICT", "out of range": "range", "off": "-"}
 
 
 def text_matrix(sweep: Sweep) -> list[str]:
@@ -272,7 +272,7 @@ def _cell(verdict: Classified) -> str:
 
 def _counts(sweep: Sweep) -> str:
     counts = [f"{count} {name}" for name in PATCH_CLASSES if (count := sweep.count(name))]
-    return f"{', '.join(counts)}; era: outside of its declared builds, -: off, *: the edited function changed"
+    return f"{', '.join(counts)}; range: out of range, -: off, *: the edited function changed"
 
 
 def _details(sweep: Sweep) -> Iterator[str]:

@@ -154,7 +154,7 @@ def check_target(work: Repository, directory: Path, branch: str, *, landing: Not
                 f"the branch {branch} of the checkout {directory} is checked out elsewhere",
                 code="CHECKOUT_UNUSABLE",
                 where=Location(path=place),
-                why="moving it would change it under the files there",
+                why="patchkit would move the branch, and the files there would no longer match it",
                 hint=f"git -C {shlex.quote(place)} switch --detach",
             )
     at, put = refs.get(_BRANCHES + branch), refs.get(PUT + branch)

@@ -94,7 +94,11 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
     depth = new.build - old.build + 1
     if old.commit is None or new.commit is None or not 1 < depth <= _MOST_BUILDS:
         raise SourceError(
-            f"there are no commits to fetch between {old.name} and {new.name}", code="HISTORY_UNAVAILABLE"
+            f"cannot fetch the commits between {old.name} and {new.name}",
+            code="HISTORY_UNAVAILABLE",
+            why="the commit of one of them is unknown"
+            if old.commit is None or new.commit is None
+            else f"only the commits between two builds at most {_MOST_BUILDS} apart are fetched",
         )
     folder = root / "history.git"
     git = Git(reporter=reporter, git_dir=folder)

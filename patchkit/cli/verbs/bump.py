@@ -170,7 +170,7 @@ def _prove(workspace: Workspace, candidate: Candidate, pin: Pin) -> Proof:
 
 def _exit_code(bump: Bump) -> ExitCode:
     if bump.state == "done":
-        return ExitCode.FEWER_PATCHES if any(made.dropped for made in bump.successors) else ExitCode.OK
+        return ExitCode.FEWER_PATCHES if any(made.dropped_losses for made in bump.successors) else ExitCode.OK
     codes = {
         "blocked": ExitCode.ANCHOR,
         "fewer": ExitCode.FEWER_PATCHES,

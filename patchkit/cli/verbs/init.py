@@ -31,7 +31,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     "--plain",
     "is_plain",
     is_flag=True,
-    help="Start with no patches and no GPUs, for patches that apply to every build.",
+    help="Start with no patches and no GPUs, for GPU-independent patches.",
 )
 @click.option(
     "--upstream",
@@ -61,14 +61,14 @@ def command(
     them from build to build. The lock file starts with the results recorded for these GPUs (without --arch:
     for all).
 
-    With --plain, the series starts empty and has no GPUs. This is for patches that apply to every build, for
+    With --plain, the series starts empty and has no GPUs. This is for GPU-independent patches, for
     example those of a server operator or a distribution. Commands then need no --arch.
     """
     if is_plain and archs:
         raise UsageError(
             f"--plain cannot be combined with --arch {archs[0]}",
             code="OPTIONS_CONTRADICT",
-            why="a plain series has no GPUs; each of its patches is for every build",
+            why="a plain series has no GPUs; each of its patches is for every backend",
         )
     if upstream_url is not None and not is_plain:
         raise UsageError(

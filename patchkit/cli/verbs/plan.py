@@ -90,10 +90,10 @@ def _draw(screen: Screen, plan: Plan, accepted: tuple[str, ...], *, show_text: b
         screen.heading("Skipped")
         rows: list[tuple[Cell, Cell]] = [((patch.id, "muted"), patch.reason) for patch in skipped]
         screen.table(rows)
-    left_out = [patch.id for patch in plan.patches if patch.reason == LEFT_OUT]
-    if left_out:
+    excluded = [patch.id for patch in plan.patches if patch.reason == LEFT_OUT]
+    if excluded:
         screen.heading("Excluded on request")
-        screen.prose(", ".join(left_out), indent=2)
+        screen.prose(", ".join(excluded), indent=2)
 
 
 def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, series: SeriesDir) -> None:
@@ -118,7 +118,7 @@ def _draw_next(screen: Screen, plan: Plan, request: Request, onto: Onto | None, 
 
 def _edits(patch: PlannedPatch, *, show_text: bool) -> Iterator[str]:
     if patch.selected.patch.is_plain:
-        yield "for every build"
+        yield "for every backend"
     else:
         yield f"active on {', '.join(patch.targets)}; other GPUs run upstream's code"
     for edit in patch.edits:

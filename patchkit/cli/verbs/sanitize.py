@@ -173,18 +173,18 @@ def command(
     gpu = open_gpu(settings, arch)
     built = built_side(settings, gpu, program[0], side)
     seen = gpu.sanitize(program, how, prepares=built, quiet=settings.json)
-    left, left_out, wrong = suppress(seen.findings, known)
+    left, suppressed, wrong = suppress(seen.findings, known)
     faults = [one for one in left if not one.is_note]
     if not faults:
-        _check_whole(seen, program[0], has_any=bool(left_out or left))
+        _check_whole(seen, program[0], has_any=bool(suppressed or left))
     elif seen.cut_short:
         settings.reporter().warn(
             f"{program[0]} ended before its report was complete, so the counts of findings are too low"
         )
-    document = _document(seen.ran, checks, left, left_out, wrong)
+    document = _document(seen.ran, checks, left, suppressed, wrong)
     document["static"] = code_document(seen.code, arch)
-    summary = list(_summary(len(faults), len(left) - len(faults), left_out, seen.ran, checks))
-    files.write(document, _report(program, left, left_out, seen.ran, summary))
+    summary = list(_summary(len(faults), len(left) - len(faults), suppressed, seen.ran, checks))
+    files.write(document, _report(program, left, suppressed, seen.ran, summary))
     settings.show(document, [*_lines(left), *hazard_lines(seen.code), *summary])
     _show_profile(settings, seen.ran, is_wanted=profile)
     if faults:
@@ -239,12 +239,10 @@ def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
         raise ran.broken
     if ran.report is None or seen.cut_short:
         raise ToolchainError(
-            f"no report of what {program} ran on the emulated GPU",
+            f"the emulated GPU wrote no report of {program}",
             code="EMULATION_UNREPORTED",
-            why=f"it exited with status {ran.status}, either without using the GPU or without a normal exit",
-            hint="if its output above names a missing HIP function, the emulated GPU does not "
-            "support that yet; "
-            "patchkit emulate runs it without checks",
+            why=f"the program did not use the GPU, or did not exit normally (status {ran.status})",
+            hint="see its output above; a HIP function that it names as missing is not supported yet",
         )
     # A sample computes wrong results, so the program may report an error; a signal is still unexpected.
     follows = ran.report.left_out > 0 and ran.status < _SIGNALLED
@@ -270,7 +268,7 @@ def _document(
     ran: EmulatedRun,
     checks: Sequence[str],
     left: Sequence[Finding],
-    left_out: Sequence[tuple[Finding, Suppression]],
+    suppressed: Sequence[tuple[Finding, Suppression]],
     wrong: ConfigError | None,
 ) -> dict[str, object]:
     report = ran.report
@@ -288,7 +286,7 @@ def _document(
         "fault": None if report is None else report.fault,
         "findings": left,
         "suppressed": [
-            {"reason": known.reason, "link": known.link, **fields_of(one)} for one, known in left_out
+            {"reason": known.reason, "link": known.link, **fields_of(one)} for one, known in suppressed
         ],
         "unused_suppressions": [] if wrong is None else [str(place) for place in wrong.where],
     }
@@ -311,7 +309,7 @@ def _lines(left: Sequence[Finding]) -> Iterator[str]:
 def _summary(
     faults: int,
     notes: int,
-    left_out: Sequence[tuple[Finding, Suppression]],
+    suppressed: Sequence[tuple[Finding, Suppression]],
     ran: EmulatedRun,
     checks: Sequence[str],
 ) -> Iterator[str]:
@@ -329,9 +327,9 @@ def _summary(
     )
     if (sample := sampled(report)) is not None:
         yield sample + (f"; it exited with status {ran.status}" if ran.status else "")
-    if left_out:
-        links = sorted({" ".join(known.link.split()) for _, known in left_out})
-        yield f"suppressed as known: {counted(len(left_out), 'finding')}: {', '.join(links)}"
+    if suppressed:
+        links = sorted({" ".join(known.link.split()) for _, known in suppressed})
+        yield f"suppressed as known: {counted(len(suppressed), 'finding')}: {', '.join(links)}"
     if report.on_cpu:
         calls = sorted({one.call for one in report.on_cpu})
         yield f"not checked, because computed on the CPU: {', '.join(calls)}"
@@ -340,7 +338,7 @@ def _summary(
 def _report(
     program: Sequence[str],
     left: Sequence[Finding],
-    left_out: Sequence[tuple[Finding, Suppression]],
+    suppressed: Sequence[tuple[Finding, Suppression]],
     ran: EmulatedRun,
     summary: Sequence[str],
 ) -> Report:
@@ -349,7 +347,7 @@ def _report(
         title=shlex.join(program),
         headline=summary[0],
         notes=tuple(summary[1:]),
-        sections=(Section(title="Findings", blocks=finding_blocks(left, left_out, Path.cwd())),),
+        sections=(Section(title="Findings", blocks=finding_blocks(left, suppressed, Path.cwd())),),
         facts=(
             ("GPU", f"emulated {ran.gpu.device.arch}, emulator {ran.gpu.identity}"),
             ("exit status of the program", str(ran.status)),

@@ -32,7 +32,7 @@ _KINDS = {
 }
 _SAYS = {
     "gain": "a gain",
-    "mends": "a fix",
+    "fixes": "a fix",
     "same": "no change",
     "mixed": "gains and losses",
     "loss": "a loss",
@@ -249,7 +249,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
     rows: list[tuple[Cell, ...]] = []
     for edit in patch.edits:
         where = f"{edit.function}, {edit.file}" if edit.function else edit.file
-        rows.append((edit.id, f"{edit.verb} ({edit.side or 'every build'}) in {where}{_builds(edit)}"))
+        rows.append((edit.id, f"{edit.verb} ({edit.side or 'every backend'}) in {where}{_builds(edit)}"))
     screen.table(rows)
     screen.code(*patch.format_files)
     if patch.links:
@@ -287,7 +287,7 @@ def _arch_document(profile: ArchProfile, catalogue: Catalogue) -> dict[str, obje
                 "needs": terms.needs,
                 "why": terms.why,
                 "builds": patch.builds,
-                "told_build": catalogue.label_build(patch),
+                "build_label": catalogue.label_build(patch),
             }
             for patch, terms in _offered(profile, catalogue)
         },

@@ -72,9 +72,9 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
         pins.append((pin.title, f"tree {pin.tree[:12]}", _age(pin, now), cached, is_default))
     screen.table(pins)
     for pin in status.lock.pins:
-        for row in pin.left_out:
+        for row in pin.dropped:
             screen.prose(
-                f"{pin.title}: skipped for {format_archs(row.archs)}: {row.patch}: {row.why}", indent=2
+                f"{pin.title}: dropped for {format_archs(row.archs)}: {row.patch}: {row.why}", indent=2
             )
     if shows_patches:
         _draw_queue(screen, status.queue, default.title)

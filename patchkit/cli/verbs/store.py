@@ -119,7 +119,9 @@ def _lines(done: Pruned, root: Path, action: Action, *, dry_run: bool) -> list[s
 def _read(name: str, text: str, form: re.Pattern[str], units: dict[str, int], example: str) -> int:
     found = form.fullmatch(text.strip())
     if found is None:
-        raise UsageError(f"cannot read {name} {text!r}", code="USAGE_SYNTAX", hint=f"for example {example}")
+        raise UsageError(
+            f"invalid value for {name}: {text!r}", code="USAGE_SYNTAX", hint=f"for example {example}"
+        )
     unit = found[2].upper() if found[2].upper() in units else found[2].lower()
     return int(float(found[1]) * units[unit])
 

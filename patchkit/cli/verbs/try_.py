@@ -124,7 +124,7 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
     if done.tree == done.before_tree:
         yield "nothing changed: the trees are the same"
         return
-    looked = done.units - done.left_out
+    looked = done.units - done.skipped
     if not done.kernels:
         yield f"no kernel changed in {counted(looked, 'source file')}; only host code did, or nothing at all"
     yield from _kernels(done.kernels)
@@ -137,8 +137,8 @@ def _lines(done: Tried, *, run: bool) -> Iterator[str]:
         times = " -> ".join("-" if us is None else f"{us:.1f}" for us in (one.before_us, one.now_us))
         change = "" if one.change is None else f"  {100 * one.change:+.1f} %"
         yield f"  {one.arch}  {one.shape}: {times}{change}"
-    if done.left_out:
-        more = counted(done.left_out, "source file")
+    if done.skipped:
+        more = counted(done.skipped, "source file")
         yield f"not compiled: {more} that may also be affected (omit --likely to include them)"
     if not run:
         yield "not run on the emulated GPU, and not modelled (omit --no-run for both)"

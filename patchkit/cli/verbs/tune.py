@@ -253,7 +253,7 @@ def _lines(report: TuneReport, *, written: bool | None) -> Iterator[str]:
         yield ""
         yield from _verdict(verdict, report.current.get(verdict.variant))
     yield ""
-    yield from (f"excluded: {one.variant} {_setting(one.setting)}: {one.why}" for one in record.left_out)
+    yield from (f"excluded: {one.variant} {_setting(one.setting)}: {one.why}" for one in record.excluded)
     for index, name in enumerate(report.headers):
         before, after = report.spills(index)
         yield f"spilled registers, total of all variants, {name}: upstream {before}, best {after}"

@@ -92,7 +92,7 @@ def coverage_document(states: Sequence[InstructionState], arch: str) -> dict[str
         "arch": arch,
         "instructions": len(states),
         "emulated": sum(one.state in {"yes", "some"} for one in states),
-        "left_out": sum(one.state == "out" for one in states),
+        "not_emulated": sum(one.state == "out" for one in states),
         "lacking": [one.name for one in states if one.state == "no"],
         "states": [
             {"family": one.family, "name": one.name, "state": one.state, "why": one.why} for one in states

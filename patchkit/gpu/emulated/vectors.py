@@ -181,7 +181,7 @@ def run_vectors(
     answers = list(_answers(done.stdout.decode("utf-8", "replace").splitlines()))
     if [name for name, _ in answers] != [vector.name for vector in vectors]:
         raise ToolchainError(
-            f"{len(vectors)} vectors were to be run, but {len(answers)} results were returned",
+            f"the program returned {len(answers)} results for {len(vectors)} vectors",
             code="VECTORS_BAD",
             where=Location(path=str(program)),
             why=done.stderr.decode("utf-8", "replace")[-400:] or "it printed nothing",

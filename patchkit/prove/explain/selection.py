@@ -66,9 +66,9 @@ def locate_blocks(blocks: Sequence[int], library: Path, compiler: Compiler) -> t
     symbols = [row["Symbol"][0] for row in rows if row.get("Symbol")]
     if len(symbols) != len(blocks):
         raise ToolchainError(
-            f"the symbolizer found {len(symbols)} of {len(blocks)} executed blocks",
+            f"llvm-symbolizer found the source lines of {len(symbols)} of {len(blocks)} executed blocks",
             code="BLOCKS_UNKNOWN",
-            hint="patchkit doctor",
+            hint="check the toolchain with: patchkit doctor",
         )
     starts: dict[str, int] = {}
     for offset, symbol in zip(blocks, symbols, strict=True):
@@ -371,5 +371,7 @@ def active_lines(tree: SourceTree, unit: str, arch: str, compiler: Compiler) -> 
             lines.add(number)
         number += 1
     if not lines:
-        raise ToolchainError(f"the preprocessor output has no line of {unit}", hint="patchkit doctor")
+        raise ToolchainError(
+            f"the preprocessor output has no line of {unit}", hint="check the toolchain with: patchkit doctor"
+        )
     return frozenset(lines)

@@ -246,7 +246,7 @@ class BackendOpsGate:
             evidence=evidence,
             not_run=(
                 *not_proven_on(self.machine, subject),
-                *chosen.left_out,
+                *chosen.skipped,
                 *(
                     (f"{unsupported} of patchkit's cases: not supported by the backend",)
                     if unsupported

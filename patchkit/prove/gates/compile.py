@@ -23,7 +23,7 @@ from patchkit.toolchain.compile import CompiledUnit, CompileFailed
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.remarks import Diagnostic
 
-_NOT_LINKED = "linking, and units that no patch touches: patchkit verify --no-gpu --full"
+_NOT_LINKED = "linking, and units that no patch touches (--full compiles and links all)"
 _ALONE = "only the candidate has it, so there is no baseline to compare with"
 _HOST_BUILD = "gate cpu-build checks what is built for the CPU"
 
@@ -157,7 +157,7 @@ class CompileGate:
     def _not_run(self, subject: Subject) -> Iterator[str]:
         if not self.library:
             yield _NOT_LINKED
-            yield from (f"{unit}: {_ALONE}; --full compiles it" for unit in unpaired_units(subject))
+            yield from (f"{unit}: {_ALONE} (--full compiles it)" for unit in unpaired_units(subject))
         for path in unreached_files(subject):
             yield f"{path}: no unit of the HIP backend includes it, and {_HOST_BUILD}"
 

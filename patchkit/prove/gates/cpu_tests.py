@@ -127,7 +127,7 @@ def choose_tests(
     covered = {path for test in chosen if test.program for path in by_program[test.program]}
     if not every_test:
         skipped += [
-            f"{path}: no test of upstream includes it; to run all tests: patchkit verify --gate {NAME} --full"
+            f"{path}: no test of upstream includes it (--full runs all tests)"
             for path in files
             if path not in covered
         ]

@@ -147,7 +147,7 @@ class Chosen:
         """A line for each kind with skipped groups."""
         for kind in dict.fromkeys(group.kind for group in self.left):
             labels = "; ".join(group.label for group in self.left if group.kind == kind)
-            yield f"small models, {kind} ({labels}): --full"
+            yield f"small models, {kind} ({labels}) (--full runs them)"
 
 
 def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:

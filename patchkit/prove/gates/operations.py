@@ -252,18 +252,18 @@ def run_ops(tools: Tools, choice: Choice, wanted: frozenset[str] | None = None) 
         return _run_on_cpu(tools, after, choice)
     old_support, old_known = _support(tools, before, "baseline", choice)
     old_tests, aborting = _tests(tools, before, "baseline", choice, len(old_known), most=_MOST_ABORTING)
-    left_out = frozenset(one.case for one in aborting)
-    old_known = tuple(row for row in old_known if row.case not in left_out)
+    skipped = frozenset(one.case for one in aborting)
+    old_known = tuple(row for row in old_known if row.case not in skipped)
     old_rows = _rows(old_tests, len(old_known))
-    if wanted is not None and wanted - left_out:
-        left_out |= frozenset(choice.cases) - wanted
+    if wanted is not None and wanted - skipped:
+        skipped |= frozenset(choice.cases) - wanted
         aborting = tuple(one for one in aborting if one.case in wanted)
         old_known = tuple(row for row in old_known if row.case in wanted)
         old_rows = tuple(row for row in old_rows if row.case in wanted)
     try:
         new_support, new_known = _support(tools, after, "candidate", choice)
-        new_known = tuple(row for row in new_known if row.case not in left_out)
-        new_tests, _ = _tests(tools, after, "candidate", choice, len(new_known), left_out=left_out)
+        new_known = tuple(row for row in new_known if row.case not in skipped)
+        new_tests, _ = _tests(tools, after, "candidate", choice, len(new_known), skipped=skipped)
         new_rows = _rows(new_tests, len(new_known))
     except ToolchainError as error:
         raise blame_candidate(error, BackendOpsBroken) from error
@@ -435,17 +435,17 @@ def _tests(
     choice: Choice,
     known: int,
     *,
-    left_out: frozenset[str] = frozenset(),
+    skipped: frozenset[str] = frozenset(),
     most: int = 0,
 ) -> tuple[tuple[ProgramRun, ...], tuple[AbortedCase, ...]]:
-    """Run the chosen cases except ``left_out``, ``known`` rows, in several processes if the cases are named.
+    """Run the chosen cases except ``skipped``, ``known`` rows, in several processes if the cases are named.
 
     Also returns the cases that end the program. Raises CaseAborted if there are more than ``most``, or if all
     cases do.
     """
     if not choice.cases:
         return (_mode(tools, stage, "test", side, choice, known)[0],), ()
-    parts = _parts(tools, stage, side, choice.cases, left_out)
+    parts = _parts(tools, stage, side, choice.cases, skipped)
     done = _run_parts(tools, parts, side)
     most = min(most, sum(len(part.cases) for part in parts) - 1)
 
@@ -477,10 +477,10 @@ def _in_case(error: ToolchainError, case: str) -> CaseAborted:
 
 
 def _parts(
-    tools: Tools, stage: Stage, side: str, cases: Sequence[str], left_out: frozenset[str]
+    tools: Tools, stage: Stage, side: str, cases: Sequence[str], skipped: frozenset[str]
 ) -> tuple[Part, ...]:
     """The cases of each process. Both sides have the same division, except for skipped or spread cases."""
-    parts = [tuple(case for case in some if case not in left_out) for some in parts_of(cases)]
+    parts = [tuple(case for case in some if case not in skipped) for some in parts_of(cases)]
     if tools.is_spread and side == "candidate":
         each = math.ceil(cores() / max(1, len(parts)))
         parts = [some for part in parts for some in _cut(part, each)]
@@ -536,7 +536,7 @@ def _halves(rows: tuple[Row, ...], ran: ProgramRun) -> tuple[tuple[Row, ...], tu
     before, after = rows[:half], rows[half:]
     if [row.case for row in before] != [row.case for row in after]:
         raise ToolchainError(
-            "the rows of the two CPU backends are not for the same cases",
+            "test-backend-ops did not run the same cases on both CPU backends",
             code="PROGRAM_FAILED",
             where=Location(path=str(ran.stdout)),
             hint="run the command again",
@@ -566,7 +566,7 @@ class Selected:
 
     ops: tuple[str, ...]
     choice: Choice
-    left_out: tuple[str, ...]
+    skipped: tuple[str, ...]
     wanted: frozenset[str] | None = None
 
     @property
@@ -591,7 +591,7 @@ def select(tools: Tools, *, ops: tuple[str, ...], pattern: str | None, is_sample
     rows = [row for row in listed if not ops or row.op in ops]
     supported = [row for row in rows if row.is_supported]
     choice = _choice(tools.machine, ops, pattern, supported, is_sample=is_sample)
-    return Selected(ops=ops, choice=choice, left_out=tuple(_left_out(choice, rows)))
+    return Selected(ops=ops, choice=choice, skipped=tuple(_skipped(choice, rows)))
 
 
 def _choice(
@@ -624,12 +624,12 @@ def narrowed_to(chosen: Selected, types: Sequence[str]) -> Selected:
     return replace(
         chosen,
         choice=replace(chosen.choice, cases=whole),
-        left_out=(*((skipped,) if left else ()), *chosen.left_out),
+        skipped=(*((skipped,) if left else ()), *chosen.skipped),
         wanted=wanted,
     )
 
 
-def _left_out(choice: Choice, rows: Sequence[Row]) -> Iterator[str]:
+def _skipped(choice: Choice, rows: Sequence[Row]) -> Iterator[str]:
     if choice.pattern:
         yield f"upstream's cases that do not match {choice.pattern}: a sample ran"
     if choice.cases:

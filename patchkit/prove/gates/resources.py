@@ -16,6 +16,7 @@ from patchkit.base.occupancy import HardwareLimits, limits_of, reported_waves, r
 from patchkit.base.process import run_tool
 from patchkit.base.report.blocks import Block, KernelUsage, Order, Row, Table, columns, was_is
 from patchkit.base.reporter import Reporter
+from patchkit.base.text import counted
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
 from patchkit.gpu.emulated.kernel_labels import label_kernel
 from patchkit.prove.gates.base import Count, Evidence, GateResult, Many, Record, RunSetup
@@ -437,10 +438,12 @@ def _summary(rows: Sequence[KernelRow], refused: int) -> str:
     odd = sum(len(row.disagreements) for row in rows)
     worse = count["worse"] + count["mixed"]
     allowed = f" ({worse - refused} allowed by a patch)" if worse > refused else ""
+    new = _spilling([row.after for row in rows if row.state == "new" and row.after])
+    added = f", plus {new[1]} in {counted(new[0], 'new variant')}" if new[0] else ""
     return (
         f"{len(rows)} kernels: {worse} worse{allowed}, {count['better']} better, "
         f"{count['new']} new; spilling variants {spilled[0][0]} -> {spilled[1][0]}, "
-        f"spilled VGPRs {spilled[0][1]} -> {spilled[1][1]}; "
+        f"spilled VGPRs {spilled[0][1]} -> {spilled[1][1]}{added}; "
         f"occupancy model and compiler {'agree on all' if not odd else f'disagree on {odd}'}"
     )
 
@@ -471,6 +474,8 @@ def _lines(rows: Sequence[KernelRow]) -> Iterator[str]:
             f"new    {label_kernel(row.variant)} on {row.arch}: {_row_text(row)}"
             for row in worst[:_SHOWN_NEW]
         )
+        if rest := worst[_SHOWN_NEW:]:
+            yield f"new    {len(rest)} more variants, in the evidence"
     same = sum(row.state == "same" for row in rows)
     traps = sum(row.state == "trap" for row in rows)
     yield f"same   {same} variants; {traps} are still traps"

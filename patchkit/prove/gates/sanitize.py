@@ -254,7 +254,7 @@ class SanitizeGate:
         except ToolchainError as error:
             return GateResult.ended_by(self.name, blame_candidate(error, BackendOpsBroken))
         tests = ((), ()) if upstream is None else upstream.tests
-        left_out = () if upstream is None else upstream.aborting
+        of_upstream = () if upstream is None else upstream.aborting
         evidence = SanitizeEvidence(
             emulated=emulated_on(self.machine),
             device=self.machine.label,
@@ -262,7 +262,7 @@ class SanitizeGate:
             operations=chosen.ops,
             sides=built_sides(sides),
             commands=() if upstream is None else tuple(run.command for run in upstream.runs),
-            aborting=left_out,
+            aborting=of_upstream,
             baseline=before.record(tests[0], [old for old, _ in own], subject.baseline, after, chosen),
             candidate=after.record(tests[1], [new for _, new in own], subject.candidate, before, chosen),
         )
@@ -278,13 +278,13 @@ class SanitizeGate:
             evidence=evidence,
             not_run=(
                 *not_proven_on(self.machine, subject),
-                *chosen.left_out,
+                *chosen.skipped,
                 *(
                     (f"{unsupported} of patchkit's cases: not supported by the backend",)
                     if unsupported
                     else ()
                 ),
-                *format_aborting(left_out),
+                *format_aborting(of_upstream),
                 *aborting,
                 *_not_checked(evidence, after.fault),
             ),
@@ -563,9 +563,9 @@ def _lines(found: SanitizeEvidence) -> Iterator[str]:
     for one in found.baseline.findings[:_SHOWN]:
         gone = "" if one.on_other_side else "; not seen on the candidate"
         yield f"upstream's own: {one.kind} in {one.kernel} at {one.place}: {one.what}{gone}"
-    left_out = len(found.baseline.findings) - _SHOWN
-    if left_out > 0:
-        yield f"upstream's own: {left_out} more in the evidence"
+    hidden = len(found.baseline.findings) - _SHOWN
+    if hidden > 0:
+        yield f"upstream's own: {hidden} more in the evidence"
 
 
 def _not_checked(found: SanitizeEvidence, fault: str | None) -> Iterator[str]:

@@ -323,7 +323,7 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
         raise UsageError(
             "a GPU-independent series names no GPU to measure on",
             code="OPTIONS_CONTRADICT",
-            why="its patches are for every build, so the backend must be given",
+            why="its patches are GPU-independent, so the backend must be given",
             hint="--backend cpu or --backend cuda",
         )
     return choose_backend(request.backend, archs, runner, _NO_GPU)

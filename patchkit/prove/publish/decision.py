@@ -118,17 +118,17 @@ def decide(report: Report, policy: GatePolicy, *, accept_not_run: bool) -> Publi
     open_ones = [*not_run, *only_emulated]
     missing = tuple(name for name in ladder if name in policy.required and name in dict(open_ones))
     # cpu-build and cpu-tests need this machine's compiler, which may be missing.
-    left_out = [each.name for each in entries("anywhere") if each.name in missing and not each.plain_only]
-    if left_out or (missing and not accept_not_run):
-        where = " on the required hardware" if only_emulated and not left_out else ""
+    unproven = [each.name for each in entries("anywhere") if each.name in missing and not each.plain_only]
+    if unproven or (missing and not accept_not_run):
+        where = " on the required hardware" if only_emulated and not unproven else ""
         lacks = "the tools that they need" if is_plain else "the GPU"
         hint = f"run them on a machine with {lacks}, or add --accept-not-run, which publishes the branch "
         raise GateError(
-            f"required gates did not run{where}: {', '.join(left_out or missing)}; nothing was published",
+            f"required gates did not run{where}: {', '.join(unproven or missing)}; nothing was published",
             code="PUBLISH_NOT_PROVEN",
-            why="; ".join(f"{name}: {why}" for name, why in open_ones if name in (left_out or missing)),
+            why="; ".join(f"{name}: {why}" for name, why in open_ones if name in (unproven or missing)),
             hint="they need no GPU: patchkit verify --no-gpu, without --gate"
-            if left_out
+            if unproven
             else f"{hint}with 'unproven' in its name",
         )
     return PublishDecision(

@@ -28,7 +28,7 @@ _ON_CPU = "@cpu"
 _SPEED_GATES = ("speed", "bench")
 _RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "logits")
 _OTHERS_UNCHANGED = "code for other GPUs is unchanged"
-_DECLARED = "except for patches that change every build"
+_DECLARED = "except for GPU-independent patches"
 _MORE_CHECKS = {"resources": "registers", "launch": "launches"}
 _MOST_SOURCES = 3
 _PIN = re.compile(r"b[0-9]{1,9}")
@@ -136,7 +136,7 @@ def _is_on_cpu(gate: GateReport) -> bool:
 
 
 def _has_subject(run: RunRecord, gate: GateReport) -> bool:
-    """Whether the candidate has something that the gate checks: not all have patches for every build."""
+    """Whether the candidate has something that the gate checks: not all have GPU-independent patches."""
     entry = find_entry(gate.name)
     if entry is None or gate.verdict != "not run" or gate.has_broken:
         return True
@@ -360,12 +360,10 @@ def _reasons(gates: Iterable[GateReport]) -> tuple[tuple[str, str], ...]:
 
 
 def _first(pairs: Sequence[tuple[str, str]]) -> str:
-    """The first text without the command at its end, the others counted."""
+    """The first text without the command or option at its end, the others counted."""
     if not pairs:
         return ""
-    text = (
-        pairs[0][1].partition(": patchkit ")[0].removesuffix(": --full").removesuffix("; --full compiles it")
-    )
+    text = re.sub(r" \(--full [^)]*\)$", "", pairs[0][1].partition(": patchkit ")[0])
     return f"{text} (and {len(pairs) - 1} more)" if len(pairs) > 1 else text
 
 
@@ -394,6 +392,6 @@ def _steps(run: RunRecord) -> Iterator[Step]:
                 command=command_line(run, "verify", "--gate", "bench", "--model", "FILE.gguf"),
             )
     yield Step(
-        what="Show all tables",
+        what="Write a page with all tables",
         command=command_line(run, "report", "--format", "html", "--out", "report.html"),
     )

@@ -181,7 +181,9 @@ def check_sweep_shown(form: str, *, is_made: bool) -> None:
         return
     *others, last = (each.name for each in FORMATS if each.shows_sweep)
     raise UsageError(
-        f"--format {form} cannot show the matrix of a sweep" if is_made else "--json alone writes no report",
+        f"--format {form} cannot show the matrix of a sweep"
+        if is_made
+        else "--sweep requires --out with --json",
         code="REPORT_SWEEP",
         why="the format has no tables" if is_made else "the JSON document has no tables",
         hint=f"--format {', '.join(others)} or {last}" + ("" if is_made else " with --out FILE"),

@@ -160,7 +160,9 @@ def _fetch(new: Path, scratch: Path, request: InstallRequest, reporter: Reporter
             (new / "debs").rmdir()
         return _Fetched(suite=suite, packages=packages, compiler=compiler)
     raise SourceError(
-        "no suite given to download packages from", code="SDK_PACKAGE_MISSING", hint="add one with --suite"
+        "there is no suite of the distribution to download packages from",
+        code="SDK_PACKAGE_MISSING",
+        hint="name one with --suite",
     )
 
 

@@ -115,5 +115,5 @@ def check_majors(
             code="SDK_UNUSABLE",
             where=Location(path=str(where)),
             why=f"known to work with HIP {major}: {', '.join(str(one) for one in sorted(allowed))}",
-            hint="the suite may be in the middle of a transition: try again later, or with --suite",
+            hint="the distribution may be updating these packages: try again later, or use another --suite",
         )

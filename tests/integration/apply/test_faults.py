@@ -40,7 +40,7 @@ def test_a_patch_that_mends_it_makes_it_no_fault(faulty):
     done = run(faulty, "apply", "--json")
     assert done.returncode == 0, done.stderr
     (fault,) = json.loads(done.stdout)["faults"]
-    assert (fault["id"], fault["archs"], fault["mended"]) == ("twin-scale", [], ["gfx1151"])
+    assert (fault["id"], fault["archs"], fault["fixed"]) == ("twin-scale", [], ["gfx1151"])
     assert "known fault" not in done.stderr
 
 

@@ -92,11 +92,11 @@ def test_a_plain_patch_alone_changes_every_build_by_declaration(subject_of) -> N
     # Nothing is compiled: there is nothing to hold apart.
     found = IsolationGate().run(replace(subject, toolchain=cast("Toolchain", object())))
     assert found.verdict == "passed"
-    assert found.summary == "changes every build, by declaration: for-everybody"
+    assert found.summary == "changes code for every backend, by declaration: for-everybody"
     assert found.not_run == ("no patch is guarded, so there was nothing to isolate",)
     (line,) = found.lines
     assert line.startswith(
-        f"for-everybody changes every build, by declaration: common/tool.cpp, {FOLDER}/demo.cu"
+        f"for-everybody changes code for every backend, by declaration: common/tool.cpp, {FOLDER}/demo.cu"
     )
     (declared,) = found.evidence.declared
     assert declared.units == (f"{FOLDER}/demo.cu",)

@@ -1,4 +1,4 @@
-"""Patches for every build: placed by structure in C++ and by exact lines elsewhere, anywhere in the tree."""
+"""Patches for every backend: placed by structure in C++, by exact lines elsewhere, in any file."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_it_is_placed_in_cmake_tool_and_kernel_next_to_guarded_patches(world) ->
     assert message.startswith("for-everybody: a larger limit, fast by default\n\nCo-authored-by: Ann Author")
     shown = world.run("show", "for-everybody")
     assert "What it does\n  (not written yet)\n" in shown.stdout
-    assert "change_to (every build) in limit, common/tool.cpp" in shown.stdout
+    assert "change_to (every backend) in limit, common/tool.cpp" in shown.stdout
 
 
 def test_a_gpu_for_which_no_guarded_patch_is_gets_it_too(world) -> None:

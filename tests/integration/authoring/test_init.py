@@ -68,7 +68,7 @@ def test_what_is_said_in_the_first_minutes_is_what_to_paste(recorded) -> None:
     done = run_patchkit("new", "wider", "--guard", "none", *change, *words, cwd=recorded.root)
     assert done.returncode == 0, done.stderr
     told = run_patchkit("plan", "--arch", "gfx1100", *words, cwd=recorded.root).stdout
-    assert "wider: wider\n  for every build\n" in told
+    assert "wider: wider\n  for every backend\n" in told
 
 
 def test_it_may_begin_at_an_earlier_pin(recorded) -> None:

@@ -51,7 +51,7 @@ class Queue:
         """Import a change of one line; the id of the patch."""
         self.desk.change(path, old, new)
         said = self.told("import", str(self.desk.diff()), "--id", "higher")
-        assert "for every build" in said
+        assert "for every backend" in said
         return "higher"
 
     def refused(self, *args: str) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
     assert not (queue.folder / "arch_profiles").exists()
     queue.patch()
     said = queue.told("plan", "--upstream", "b1")
-    assert "for every build" in said
+    assert "for every backend" in said
     said = queue.told("apply")
     assert "candidate/plain/b1: created, llama.cpp b1 with 1 patch" in said
     assert "  patchkit verify --upstream b1\n" in said
@@ -98,7 +98,7 @@ def test_a_queue_is_made_applied_carried_and_recorded(queue: Queue) -> None:
         assert queue.told(*words), words
     # Its result is not recorded yet: a bump takes it along all the same.
     said = queue.told("bump", "--to", "b2", "--no-verify", "--no-fetch")
-    assert "for every build:\n  b2 higher: clean" in said
+    assert "for every backend:\n  b2 higher: clean" in said
     assert "next: patchkit verify --upstream b2" in said
     lock = load_lock(queue.folder / "patches/upstream.lock")
     assert (lock.default, [(each.pin, each.archs) for each in lock.results]) == ("b2", [("b2", ("plain",))])
@@ -324,7 +324,7 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
     for words in (("lock", "--arch", "plain"), ("lock", "--all"), ("bump", "--to", "b2", "--no-verify")):
         done = desk.run(*words)
         assert done.returncode == 0, done.stderr
-    assert "for every build:" in done.stdout
+    assert "for every backend:" in done.stdout
     assert "b2 higher: clean" in done.stdout
     assert "patchkit apply --arch plain --upstream b2" in done.stdout
     assert [each.name for each in load_lock(desk.lock).results] == ["b1 plain", "b2 plain"]

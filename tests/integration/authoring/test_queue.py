@@ -165,7 +165,7 @@ def test_a_series_decides_names_order_and_strip(desk) -> None:
     (folder / "series").write_text(text)
     told = queued(desk, str(folder), "--guard", "none", "--dry-run")
     assert list(rows(told)) == [*names[:2], "last.diff", names[2]]
-    assert rows(told)[names[2]] == "left out"
+    assert rows(told)[names[2]] == "skipped"
     assert ids(told)[2] == "last"
     quilt = desk.root / "quilt"
     quilt.mkdir()
@@ -214,7 +214,7 @@ def test_an_mbox_becomes_a_patch_per_mail(desk, noise: bool) -> None:
     wanted = {path: (desk.clone / path).read_bytes() for path in (TOOL, CMAKE)}
     told = queued(desk, str(mailbox(desk, noise=noise)), "--guard", "none")
     assert ids(told) == ["tool-a-larger-limit", "tool-a-still-larger-limit", "cmake-fast"]
-    assert told["counts"] == {"lifted": 2, "text": 1, "refused": 0, "left out": 1}
+    assert told["counts"] == {"lifted": 2, "text": 1, "refused": 0, "skipped": 1}
     assert "without a diff" in told["queue"][-1]["note"]
     assert all(candidate(desk, path, *ids(told)) == data for path, data in wanted.items())
 
@@ -228,7 +228,7 @@ def test_a_range_becomes_a_patch_per_commit_and_merges_are_left_out(desk) -> Non
     git(desk.clone, "merge", "-q", "-m", "a merge", "side")
     told = queued(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
     assert set(ids(told)) == {"tool-a-larger-limit", "tool-a-still-larger-limit", "cmake-fast", "side"}
-    assert (told["queue"][-1]["state"], told["queue"][-1]["note"]) == ("left out", "a merge")
+    assert (told["queue"][-1]["state"], told["queue"][-1]["note"]) == ("skipped", "a merge")
     assert manifest(desk, "side")["builds"]["first"] == 1
 
 
@@ -505,7 +505,7 @@ def test_mails_that_git_cannot_read_are_left_out_and_the_others_are_in(desk) -> 
     mails[2] = mails[2].replace(b"\n\n", b"\nContent-Transfer-Encoding: base64\n\n", 1)
     path.write_bytes(b"\nFrom ".join(mails))
     told = queued(desk, str(path), "--guard", "none")
-    assert told["counts"] == {"lifted": 1, "text": 1, "refused": 0, "left out": 2}
+    assert told["counts"] == {"lifted": 1, "text": 1, "refused": 0, "skipped": 2}
     assert not set("\0\x1b") & set("".join(path.read_text() for path in desk.series.rglob("patch.toml")))
 
 

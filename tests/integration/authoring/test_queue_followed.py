@@ -135,4 +135,4 @@ def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_fir
     refused = json.loads(carried.run("resolve", "alloc", "--to", "b3", *url, "--json", code=3).stdout)
     assert refused["error"]["code"] == "RESOLVE_EARLIER_FIRST"
     dropped = carried.bump(3, "--drop-conflicts", code=9)
-    assert [each["patch"] for each in dropped["candidates"][0]["left_out"]] == ["hint", "alloc"]
+    assert [each["patch"] for each in dropped["candidates"][0]["dropped"]] == ["hint", "alloc"]

@@ -244,13 +244,13 @@ def test_dropped_conflicts_leave_the_rest_and_end_with_9(river, broken):
     assert "FEWER PATCHES: excluded: demo-twin" in done.stdout
     made = load_lock(river.lock).result("b6", ("gfx1151",), ["demo-launch-bounds"])
     assert river.refs()["refs/heads/candidate/gfx1151/b6"] == made.commit
-    (row,) = load_lock(river.lock).pin("b6").left_out
+    (row,) = load_lock(river.lock).pin("b6").dropped
     assert (row.patch, row.archs, row.why.partition(":")[0]) == ("demo-twin", ("gfx1151",), "conflict")
     code, document = bump(river, *broken, "--drop-conflicts")
     (again,) = document["candidates"]
     assert (code, document["state"]) == (9, "done")
     assert [(loss["id"], loss["how"]) for loss in again["lost"]] == [("demo-twin", "dropped")]
-    assert again["left_out"][0]["patch"] == "demo-twin"
+    assert again["dropped"][0]["patch"] == "demo-twin"
     assert river.run(*shlex.split(again["made_by"])[1:]).returncode == 0
 
 
@@ -258,9 +258,9 @@ def test_what_is_left_out_stays_out_at_that_pin_until_it_is_mended(river, broken
     assert bump(river, *broken, "--drop-conflicts")[0] == 9
     done = river.run("apply", "--arch", "gfx1151", "--json", "--cache-dir", str(river.root / "empty"))
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
-    assert "demo-twin: excluded at b6 until its files change: conflict" in done.stderr
+    assert "demo-twin: dropped at b6 until its files change: conflict" in done.stderr
     assert river.run("lock", "--all").returncode == 0
-    assert "skipped for gfx1151: demo-twin: conflict: " in river.run("status").stdout
+    assert "dropped for gfx1151: demo-twin: conflict: " in river.run("status").stdout
     # Who names it sees why; at the pin before it is in, as ever.
     assert river.run("plan", "--arch", "gfx1151", "--with", "demo-twin").returncode == 3
     earlier = json.loads(river.run("plan", "--arch", "gfx1151", "--upstream", "b1", "--json").stdout)
@@ -270,7 +270,7 @@ def test_what_is_left_out_stays_out_at_that_pin_until_it_is_mended(river, broken
     done = river.run("lock", "--arch", "gfx1151")
     assert done.returncode == 0, done.stderr
     lock = load_lock(river.lock)
-    assert lock.pin("b6").left_out == ()
+    assert lock.pin("b6").dropped == ()
     assert lock.result("b6", ("gfx1151",), ["demo-launch-bounds", "demo-twin"]) is not None
 
 
@@ -286,7 +286,7 @@ def test_the_next_bump_tries_again_what_was_left_out_against_where_it_was_last_i
     assert (code, made["applied"]) == (0, ["demo-launch-bounds", "demo-twin"])
     (twin,) = (patch for patch in made["patches"] if patch["id"] == "demo-twin")
     assert twin["agreement"]["verdict"] == "agree"
-    assert load_lock(river.lock).pin("b7").left_out == ()
+    assert load_lock(river.lock).pin("b7").dropped == ()
 
 
 def test_what_upstream_made_needless_does_not_block_either_and_is_no_loss(river):
@@ -299,7 +299,7 @@ def test_what_upstream_made_needless_does_not_block_either_and_is_no_loss(river)
         ["demo-launch-bounds"],
         ["proven"],
     )
-    assert made["left_out"][0]["why"].startswith("retired: ")
+    assert made["dropped"][0]["why"].startswith("retired: ")
     assert river.run("apply", "--arch", "gfx1151").returncode == 0
 
 
@@ -308,7 +308,7 @@ def test_the_end_of_a_range_is_left_out_on_request_and_named(ended):
     (made,) = document["candidates"]
     assert (code, document["state"]) == (9, "done")
     assert {loss["how"] for loss in made["lost"]} == {"dropped"}
-    assert load_lock(ended.lock).pin("b2").left_out == ()  # the range says it already
+    assert load_lock(ended.lock).pin("b2").dropped == ()  # the range says it already
 
 
 def test_what_requires_a_dropped_patch_is_dropped_with_it(river, broken):

@@ -135,7 +135,7 @@ def test_many_commits_are_told_in_part(river, fork) -> None:
         old = "x[i];" if number == 0 else f"{number - 1}*x[i];"
         commit(fork, f"dst[i] = {old}", f"dst[i] = {number}*x[i];", f"number {number}")
     found = watched(river, "--fetch")
-    assert (len(found["commits"]), found["left_out"]) == (100, 3)
+    assert (len(found["commits"]), found["unlisted"]) == (100, 3)
     assert found["commits"][0]["subject"] == "number 102"
     assert "... and 3 older commits" in river.run("status").stdout
 

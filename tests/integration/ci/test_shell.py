@@ -195,6 +195,6 @@ esac
     )  # fmt: skip
     assert done.returncode == 1, done.stderr  # the run is red until it is mended
     text = log.read_text()
-    assert "issue create --title upstream cannot be followed --label patchkit-canary" in text
+    assert "issue create --title the bump to upstream's newest build fails --label patchkit-canary" in text
     assert "REMOTE_UNREACHABLE: no answer" in text
     assert "https://ci.invalid/1" in text

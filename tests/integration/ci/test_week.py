@@ -72,7 +72,7 @@ def test_a_week_without_trouble_leaves_a_branch_to_merge_and_a_text(week, river)
     assert text.splitlines()[0] == "llama.cpp b1 -> b2: 2 patches carried"
     assert "The new lock is the branch `bump/b2` of the series" in text
     assert "- demo-twin: clean: " in text
-    assert "- no gate was run: nothing is proven but the places" in text
+    assert "- no gate ran: only the places of the edits were checked" in text
     assert "- nothing was published" in text
     assert lock_on(river, "bump/b2").default == 2
     # The same week again changes nothing; once it is merged there is no news.
@@ -101,23 +101,23 @@ def test_one_conflict_is_left_out_and_the_rest_goes_on(week, river) -> None:
     done = week(WEEK_UPSTREAM=str(clone))
     assert done.returncode == 9, done.stderr
     text = written(river)
-    assert text.splitlines()[0] == "llama.cpp b1 -> b6: 1 patch carried, 1 left out"
-    assert "- demo-twin: LEFT OUT: " in text
+    assert text.splitlines()[0] == "llama.cpp b1 -> b6: 1 patch carried, 1 dropped"
+    assert "- demo-twin: DROPPED: " in text
     assert "`ANCHOR_" in text
     assert "ggml/src/ggml-cuda/demo.cu:" in text
     assert "    - patches/0002-demo-twin/patch.toml:" in text  # and no folder of a machine
     assert "`patchkit plan --arch gfx1151 --upstream b6 --with ID`" in text
-    (row,) = lock_on(river, "bump/b6").pin("b6").left_out
+    (row,) = lock_on(river, "bump/b6").pin("b6").dropped
     assert row.patch == "demo-twin"
 
 
 @pytest.mark.parametrize(
     ("settings", "code", "says"),
     [
-        ({"WEEK_TO": "b77"}, 2, "llama.cpp: not followed, BUMP_TARGET_UNKNOWN"),
-        ({"WEEK_TO": "b3"}, 2, "llama.cpp: not followed, BUMP_GATES_NEEDED"),
-        ({"WEEK_UPSTREAM": "nowhere"}, 7, "llama.cpp: not followed, REMOTE_HAS_NO_BUILDS"),
-        ({"PATCHKIT": "/bin/false"}, 1, "llama.cpp: not followed, the job ended with 1 and without a report"),
+        ({"WEEK_TO": "b77"}, 2, "llama.cpp: no bump, BUMP_TARGET_UNKNOWN"),
+        ({"WEEK_TO": "b3"}, 2, "llama.cpp: no bump, BUMP_GATES_NEEDED"),
+        ({"WEEK_UPSTREAM": "nowhere"}, 7, "llama.cpp: no bump, REMOTE_HAS_NO_BUILDS"),
+        ({"PATCHKIT": "/bin/false"}, 1, "llama.cpp: no bump, the job exited with 1 and wrote no report"),
     ],
 )
 def test_a_week_that_cannot_be_is_told(week, river, settings, code: int, says: str) -> None:
@@ -190,5 +190,5 @@ def test_what_a_document_says_is_one_line_without_markup(tmp_path: Path) -> None
     script = [sys.executable, str(ROOT / "ci" / "week_text.py")]
     subprocess.run([*script, "write", "--folder", str(tmp_path), "--code", "1"], check=True)
     text = (tmp_path / "week.md").read_text()
-    assert text.splitlines()[0].endswith("a step behind it failed (1)")
+    assert text.splitlines()[0].endswith("a later step failed (exit code 1)")
     assert "- a: moved: 'x' # (b>(at)all\n" in text

@@ -65,4 +65,4 @@ def test_the_command_counts_them(gates_cache: Path):
     assert done.returncode == 0, done.stderr
     document = json.loads(done.stdout)
     assert document["lacking"] == []
-    assert document["emulated"] + document["left_out"] == document["instructions"]
+    assert document["emulated"] + document["not_emulated"] == document["instructions"]

@@ -72,14 +72,16 @@ def test_bad_news_opens_one_issue() -> None:
     (action,) = canary.decide(news(BLOCKED, "3"), [], RUN)
     assert action.argv[:2] == ("issue", "create")
     assert "gfx1151: `a-patch: the function is gone`" in action.body
-    assert "1 night now" in action.body
+    assert "for 1 night." in action.body
     assert RUN in action.body
 
 
 def test_a_patch_that_would_be_lost_is_told_with_its_set_and_what_is_proven_is_not() -> None:
     told = news(FEWER, "9")
     assert not told.good
-    assert told.lines[1:] == ("- gfx1151 with an-option: gone would be lost without a proof: `for b1 to b8`",)
+    assert told.lines[1:] == (
+        "- gfx1151 with an-option: gone would be lost, without a proof that it is needless: `for b1 to b8`",
+    )
     # The newest build is another one every night; the news is not.
     later = {**FEWER, "next": "patchkit bump --to b10 --without gone"}
     assert news(later, "9").digest == told.digest
@@ -89,9 +91,9 @@ def test_the_same_news_again_is_counted_and_says_nothing_to_anybody() -> None:
     (first,) = canary.decide(news(BLOCKED, "3"), [], RUN)
     (second,) = canary.decide(news(BLOCKED, "3"), [opened(first)], RUN + "2")
     assert second.argv == ("issue", "edit", "7", "--body-file", "-")
-    assert "2 nights now" in second.body
+    assert "for 2 nights." in second.body
     (third,) = canary.decide(news(BLOCKED, "3"), [opened(second)], RUN + "3")
-    assert "3 nights now" in third.body
+    assert "for 3 nights." in third.body
 
 
 def test_other_news_is_a_comment_on_the_same_issue() -> None:
@@ -123,7 +125,7 @@ def test_of_two_issues_the_older_one_stays() -> None:
 def test_a_report_that_is_none_is_news(report: bytes) -> None:
     made = canary.read_news(report, "70")
     assert not made.good
-    assert "exit code 70 and without a report" in made.lines[0]
+    assert "exited with 70 and wrote no report" in made.lines[0]
 
 
 def test_done_with_a_bad_exit_code_is_not_good() -> None:

@@ -43,9 +43,9 @@ def test_the_set_is_one_of_the_lock(options, arch, upstream, wanted, out) -> Non
 @pytest.mark.parametrize(
     ("arch", "upstream", "wanted", "told"),
     [
-        ("gfx1151", "b11549", "", f"none; {' '.join(OPT_IN)}. Name one"),
-        ("gfx1151", "b11549", "ssm-conv-tail", "no such set"),
-        ("gfx1201", "b6900", "", "nothing"),
+        ("gfx1151", "b11549", "", f"name its opt-in patches: none; {' '.join(OPT_IN)}"),
+        ("gfx1151", "b11549", "ssm-conv-tail", "no result with these opt-in patches"),
+        ("gfx1201", "b6900", "", "no result for gfx1201 at b6900"),
     ],
 )
 def test_a_set_that_the_lock_does_not_have_is_refused_with_those_it_has(

@@ -158,7 +158,7 @@ def test_show_a_gpu_says_which_patches_are_on_at_the_default_build(patchkit) -> 
     assert document["build"] == 11549
     row = document["patches"]["wmma-tile-params"]
     builds = row["builds"]
-    assert (builds["first"], builds["last"], row["told_build"]) == (6900, 9093, 9093)
+    assert (builds["first"], builds["last"], row["build_label"]) == (6900, 9093, 9093)
 
 
 def test_show_something_that_is_not_there(patchkit) -> None:

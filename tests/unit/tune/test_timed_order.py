@@ -315,7 +315,7 @@ def _report(verdicts) -> TuneReport:
             sources="",
             like=None,
             headers=(),
-            left_out=(),
+            excluded=(),
             candidates={},
             units={},
         ),

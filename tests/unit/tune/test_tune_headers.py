@@ -39,7 +39,7 @@ def _record(*headers: tuple[str, str]) -> Record:
         sources="00",
         like=None,
         headers=tuple(RecordedHeaders(name=name, sha256=digest) for name, digest in headers),
-        left_out=(),
+        excluded=(),
         candidates={},
         units={},
     )

@@ -58,7 +58,7 @@ RECORD = Record(
     sources="00",
     like=None,
     headers=(RecordedHeaders(name="stand-in", sha256="11"), RecordedHeaders(name="2.2.1", sha256="22")),
-    left_out=(Exclusion(variant="v", setting=(1, 2), why="because"),),
+    excluded=(Exclusion(variant="v", setting=(1, 2), why="because"),),
     candidates={"v": ((256, 4), (128, 8))},
     units={"b.cu": (FIGURES, FAILURE), "a.cu": (FIGURES, replace(FIGURES, latency=7))},
 )
@@ -71,6 +71,11 @@ def test_a_record_is_read_back_as_it_was_written(tmp_path) -> None:
     assert not write_record(tmp_path, RECORD)
     assert write_record(tmp_path, replace(RECORD, made="2027-01-01"))
     assert [each.name for each in (tmp_path / "tuned").iterdir()] == ["gfx1151-wmma-b6900.json"]
+
+
+def test_a_record_with_the_earlier_name_of_exclusions_is_read() -> None:
+    old = render_record(RECORD).replace(b'"excluded"', b'"left_out"')
+    assert parse_record(old, "old.json") == RECORD
 
 
 def test_the_bytes_do_not_depend_on_the_order_of_work() -> None:
@@ -164,7 +169,7 @@ def _verdict(best, variant="128-16-f32") -> Verdict:
 
 def _report(*verdicts: Verdict) -> TuneReport:
     return TuneReport(
-        record=replace(RECORD, left_out=(), candidates={}, units={}, headers=RECORD.headers[:1]),
+        record=replace(RECORD, excluded=(), candidates={}, units={}, headers=RECORD.headers[:1]),
         parameters=("kq_stride", "nwarps"),
         mca=True,
         complete=True,

@@ -147,11 +147,11 @@ class Estimates:
 
     def bound(self, chance: float) -> Interval:
         """The median, with bounds that are wrong with at most this probability; infinite if impossible."""
-        left_out = _left_out(self.ways, chance * self.cases)
+        outside = _outer_ranks(self.ways, chance * self.cases)
         middle = statistics.median(self.values)
-        if left_out is None:
+        if outside is None:
             return Interval(low=-math.inf, middle=middle, high=math.inf)
-        return Interval(low=self.values[left_out], middle=middle, high=self.values[-1 - left_out])
+        return Interval(low=self.values[outside], middle=middle, high=self.values[-1 - outside])
 
     def interval(self, chance: float = _CHANCE) -> Interval:
         """As :meth:`bound`, but limited to the range of the values, if these are too few."""
@@ -185,7 +185,7 @@ def is_enough(before: int, after: int) -> bool:
     return _CHANCE * math.comb(before + after, after) >= 1
 
 
-def _left_out(ways: Sequence[int], likely: float) -> int | None:
+def _outer_ranks(ways: Sequence[int], likely: float) -> int | None:
     """The largest total that, with all lower ones, occurs in at most ``likely`` ways; None if not even 0."""
     below = 0
     for total, more in enumerate(ways):

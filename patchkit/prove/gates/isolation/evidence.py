@@ -93,7 +93,7 @@ class HostBranch(Record):
 
 
 class Declared(Record):
-    """A GPU-independent patch: its files, and the units of GPU backends that they change in every build."""
+    """A GPU-independent patch: its files, and the units of GPU backends that they change."""
 
     patch: str
     files: Many[str]
@@ -101,11 +101,13 @@ class Declared(Record):
 
     def __str__(self) -> str:
         where = counted(len(self.units), "GPU unit") if self.units else "no GPU unit"
-        return f"{self.patch} changes every build, by declaration: {', '.join(self.files)} ({where})"
+        return (
+            f"{self.patch} changes code for every backend, by declaration: {', '.join(self.files)} ({where})"
+        )
 
 
 class IsolationEvidence(Evidence):
-    """All that the gate compared (units by platform, readings, code), and declared changes of every build."""
+    """All that the gate compared (units by platform, readings, code), and declared changes."""
 
     changed_files: Many[str]
     units: Mapping[Platform, Many[str]]
@@ -117,7 +119,7 @@ class IsolationEvidence(Evidence):
 
     @property
     def outcome(self) -> str:
-        """Names the patches that change every build, where there are any."""
+        """Names the GPU-independent patches, if there are any."""
         return ", ".join(one.patch for one in self.declared)
 
     def blocks(self) -> Iterator[Block]:
@@ -154,7 +156,7 @@ class IsolationEvidence(Evidence):
         if self.declared:
             yield Table(
                 name="declared",
-                caption="Changes to every build, by declaration",
+                caption="Changes for every backend, by declaration",
                 columns=columns("patch", "files", "GPU units"),
                 rows=tuple(
                     Row(cells=(one.patch, ", ".join(one.files), ", ".join(one.units) or "none"))

@@ -151,7 +151,7 @@ class IsolationGate:
     def run(self, subject: Subject) -> GateResult:
         """Compare candidate and baseline. Raises the errors of the compiler and the disk.
 
-        GPU-independent patches are for every build: they are applied on both sides, and their changes are
+        GPU-independent patches are applied on both sides, and their changes are
         listed.
         """
         if subject.toolchain is None:
@@ -160,7 +160,9 @@ class IsolationGate:
         if not declared:
             return self._guarded(subject, subject.toolchain)
         lines = tuple(map(str, declared))
-        summary = f"changes every build, by declaration: {', '.join(one.patch for one in declared)}"
+        summary = (
+            f"changes code for every backend, by declaration: {', '.join(one.patch for one in declared)}"
+        )
         own = subject.guarded_part
         if not own.patches:
             evidence = IsolationEvidence(

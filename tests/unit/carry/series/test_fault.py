@@ -33,10 +33,10 @@ def test_other_builds_do_not_have_it(build: int) -> None:
 def test_it_is_on_its_gpus_only_and_mended_where_the_patch_is_live() -> None:
     assert find_faults([FAULT], 10, ["gfx1100"], []) == ()
     (found,) = find_faults([FAULT], 10, ALL, [("waits", ["gfx1151"]), ("other", ALL)])
-    assert (found.archs, found.mended) == (("gfx1150",), ("gfx1151",))
+    assert (found.archs, found.fixed) == (("gfx1150",), ("gfx1151",))
     assert refused_faults([found], ()) == (found,)
     (found,) = find_faults([FAULT], 20, ALL, [("waits", ALL)])
-    assert (found.archs, found.mended) == ((), ("gfx1150", "gfx1151"))
+    assert (found.archs, found.fixed) == ((), ("gfx1150", "gfx1151"))
     assert refused_faults([found], ()) == ()
     assert found.state() == "reads-ahead on gfx1150 gfx1151: fixed by waits"
 

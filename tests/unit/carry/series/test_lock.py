@@ -131,9 +131,12 @@ def test_a_pin_that_is_not_there_names_those_that_are(wanted: str) -> None:
 
 
 def test_a_lock_of_version_1_is_read_as_the_same_lock() -> None:
-    text = TEXT.replace("version = 2", "version = 1").replace('default = "b10"', "default = 10")
+    position = TEXT.index("[[result]]")
+    now = f"{TEXT[:position]}{DROPPED}\n{TEXT[position:]}"
+    text = now.replace("version = 2", "version = 1").replace('default = "b10"', "default = 10")
+    text = text.replace("pin.dropped", "pin.left_out")
     text = re.sub(r'(?m)^(name|pin) = "b([0-9]+)"', r"build = \2", text)
-    assert _parse(text) == _parse(TEXT)
+    assert _parse(text) == _parse(now)
     with pytest.raises(ErrorGroup) as caught:
         _parse(text.replace("build = 11", "build = 10"))
     assert [place.line for place in caught.value.errors[0].where] == [24, 5]
@@ -348,8 +351,8 @@ def test_a_function_has_one_place() -> None:
     assert len(error.where) == 2
 
 
-LEFT_OUT = f"""
-[[pin.left_out]]
+DROPPED = f"""
+[[pin.dropped]]
 patch = "a-patch"
 archs = ["gfx1151"]
 digest = "{"0" * 64}"
@@ -357,19 +360,19 @@ why = "conflict: there is no such place"
 """
 
 
-def test_what_is_left_out_stands_with_its_pin_until_a_result_has_it() -> None:
+def test_a_lock_with_the_earlier_name_of_dropped_patches_is_read(tmp_path: Path) -> None:
     position = TEXT.index("[[result]]")
-    lock = _parse(f"{TEXT[:position]}{LEFT_OUT}\n{TEXT[position:]}")
-    (row,) = lock.pin("b12").left_out
+    lock = _parse(f"{TEXT[:position]}{DROPPED}\n{TEXT[position:]}")
+    (row,) = lock.pin("b12").dropped
     assert (row.patch, row.archs) == ("a-patch", ("gfx1151",))
     assert _parse(format_lock(lock)) == lock
-    assert lock.with_left_out("b12", ["gfx1150"], ()).pin("b12").left_out == (row,)
-    assert lock.with_left_out("b12", ["gfx1151"], ()).pin("b12").left_out == ()
+    assert lock.with_dropped("b12", ["gfx1150"], ()).pin("b12").dropped == (row,)
+    assert lock.with_dropped("b12", ["gfx1151"], ()).pin("b12").dropped == ()
     without = _result(pin="b12", build=12, archs=("gfx1151",), patches=("b",))
-    assert lock.with_result(without).pin("b12").left_out == (row,)
-    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin("b12").left_out == ()
+    assert lock.with_result(without).pin("b12").dropped == (row,)
+    assert lock.with_result(replace(without, patches=("a-patch", "b"))).pin("b12").dropped == ()
     with pytest.raises(ErrorGroup) as caught:
-        _parse(f"{TEXT[:position]}{LEFT_OUT}{LEFT_OUT}\n{TEXT[position:]}")
+        _parse(f"{TEXT[:position]}{DROPPED}{DROPPED}\n{TEXT[position:]}")
     (error,) = caught.value.errors
     assert (error.code, len(error.where)) == ("LOCK_BAD", 2)
 

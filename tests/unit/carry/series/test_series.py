@@ -396,6 +396,13 @@ def test_a_patch_has_the_claims_that_lie_beside_it(folder: Path, write) -> None:
     assert two.claims == ()
 
 
+def test_the_earlier_name_of_a_fix_is_read(folder: Path, write) -> None:
+    write("0001-one")
+    (folder / "0001-one" / "evidence.toml").write_text(CLAIM.replace('says = "gain"', 'says = "mends"'))
+    (patch,) = load_series(folder).patches
+    assert [each.says for each in patch.claims] == ["fixes"]
+
+
 @pytest.mark.parametrize(
     ("line", "wrong", "number"),
     [

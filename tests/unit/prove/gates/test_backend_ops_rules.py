@@ -221,14 +221,14 @@ def test_a_sample_has_the_large_cases_only_where_there_are_no_others() -> None:
 def test_of_a_sample_the_cases_of_some_types_come_in_the_parts_of_all_of_it() -> None:
     kinds = ("f16", "q4_0", "q4_1", "iq4_nl", "q5_0", "q6_K")
     cases = tuple(f"MUL_MAT(type_a={kind},type_b=f32,n={n})" for kind in kinds for n in range(9))
-    sample = Selected(ops=("MUL_MAT",), choice=Choice(cases=cases), left_out=("more",))
+    sample = Selected(ops=("MUL_MAT",), choice=Choice(cases=cases), skipped=("more",))
     chosen = narrowed_to(sample, ("q4_0",))
     (part,) = (part for part in parts_of(cases) if any("=q4_0," in case for case in part))
     assert chosen.choice.cases == part
     assert list(parts_of(chosen.choice.cases)) == [part]
     assert len(part) < len(cases)
     assert chosen.wanted == {case for case in cases if "=q4_0," in case}
-    assert chosen.left_out == ("45 of 54 cases of the sample: not of q4_0", "more")
+    assert chosen.skipped == ("45 of 54 cases of the sample: not of q4_0", "more")
     assert narrowed_to(sample, ("Q6_k",)).choice.cases[-1] == cases[-1]  # ggml writes one K large
     for types in ((), ("q4",), ("q4_K",)):  # all of it, where none or nothing is named
         assert narrowed_to(sample, types) == sample

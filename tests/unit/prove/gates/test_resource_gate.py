@@ -138,7 +138,18 @@ def test_the_table_shows_worse_before_better_and_counts_spills(rows_of) -> None:
     lines = list(resources._lines(rows))
     assert [line.split()[:2] for line in lines[:3]] == [["worse", "c"], ["worse", "b"], ["better", "a"]]
     summary = resources._summary(rows, 2)
-    assert "2 worse, 1 better, 1 new; spilling variants 1 -> 2, spilled VGPRs 9 -> 3" in summary
+    assert (
+        "2 worse, 1 better, 1 new; spilling variants 1 -> 2, spilled VGPRs 9 -> 3, plus 5 in 1 new variant;"
+        in summary
+    )
+
+
+def test_new_variants_beyond_the_first_are_counted(rows_of) -> None:
+    names = [f"f<{each}>" for each in range(resources._SHOWN_NEW + 4)]
+    rows = rows_of({name: {"trap": 1} for name in names}, {name: {"vgpr_spills": 7} for name in names})
+    lines = list(resources._lines(rows))
+    assert sum(line.startswith("new ") and " on gfx1151: " in line for line in lines) == resources._SHOWN_NEW
+    assert "new    4 more variants, in the evidence" in lines
 
 
 def test_what_a_patch_allows_is_counted_apart_and_long_lists_are_cut(rows_of) -> None:

@@ -106,7 +106,7 @@ def test_a_gate_that_was_not_selected_is_skipped_not_missing_hardware() -> None:
 
 def test_what_was_not_proven_is_grouped_by_what_would_prove_it() -> None:
     gates = [
-        _gate("compile", "passed", "s", "linking: patchkit verify --no-gpu --full"),
+        _gate("compile", "passed", "s", "linking (--full links all)"),
         _gate("launch", "passed", "s", "numbers: nothing is computed", "grids: a guess"),
         _gate("logits", "passed (emulated)", "s", "the GPU did not run it: emulated", "a real text: --model"),
         _gate("bench@cpu", "not run", "undecided", "tg16: open"),
