@@ -60,7 +60,7 @@ def test_a_bump_to_a_release_gives_what_the_build_gives_and_every_verb_knows_bot
     assert done.stdout.startswith(f"v0.5.0 (b2, {commit[:12]}) for gfx1151")
     assert "v0.5.0 -> " not in bump(river, remote, "v0.5.0")
     status = river.run("status").stdout
-    assert re.search(rf"  v0.5.0 \(b2\)  (commit|tree) {commit[:12]}  .* downloaded  default\n", status)
+    assert re.search(rf"  v0.5.0 \(b2\)  tree {pin.tree[:12]}  .* downloaded  default\n", status)
     assert "Carried patches on v0.5.0 (b2): " in status
     pins = json.loads(river.run("status", "--json").stdout)["pins"]
     assert [(row["build"], row["releases"]) for row in pins] == [(1, []), (2, ["v0.5.0"])]

@@ -25,7 +25,7 @@ def test_arguments_that_clang_refuses_altogether_are_a_parse_failure():
     with refused("LIBCLANG_PARSE") as caught:
         parse_unit("/missing.cpp", ["-xc++"], {}, 0)
     assert "/missing.cpp" in caught.value.message
-    assert caught.value.hint == "patchkit doctor"
+    assert caught.value.hint == "to check the installation: patchkit doctor"
 
 
 @pytest.mark.parametrize("error", [OSError("no such file"), cindex.LibclangError("does not load")])
