@@ -118,20 +118,27 @@ class WidthScene(Record):
         return tuple(one.patch for one in self.declared if width in one.widths)
 
     @property
-    def is_draft_lost(self) -> bool:
-        """Whether a draft changes the candidate's tokens and not the baseline's."""
-        if self.drafted is None or self.may_differ(DRAFT + 1):
-            return False
-        before, after = self.drafted
-        return before.same == before.tokens and after.same < after.tokens
+    def lost(self) -> tuple[bool, bool]:
+        """Whether a draft changes the tokens that are generated, on both sides."""
+        before, after = self.drafted or (None, None)
+        return (
+            before is not None and before.same < before.tokens,
+            after is not None and after.same < after.tokens,
+        )
 
     @property
-    def further(self) -> tuple[int, ...]:
-        """The widths of which only upstream's results are equal, or a declared change makes others differ."""
+    def is_draft_exact(self) -> bool:
+        """Whether the candidate's results in batches with a draft are equal to the bit."""
+        return all(one.is_equal for one in self.candidate if one.width <= DRAFT + 1)
+
+    @property
+    def excused(self) -> tuple[int, ...]:
+        """The widths of which the candidate's results pass only because a patch declares a change."""
+        bare = self.model_copy(update={"declared": ()})
         return tuple(
             old.width
             for old, new in self.pairs
-            if not new.is_equal and (old.is_equal or (self.may_differ(old.width) and new.nmse > old.nmse))
+            if self.may_differ(old.width) and _fault(bare, old, new) is not None
         )
 
 
@@ -448,9 +455,9 @@ def judge_width(scenes: Sequence[WidthScene]) -> Iterator[PatchkitError]:
         if bad:
             old, new, why = max(bad, key=lambda one: (not one[1].is_finite, one[1].nmse))
             yield _differs(scene, [one.width for _, one, _ in bad], old, new, why)
-        if scene.is_draft_lost:
-            yield _lost_draft(scene)
-    yield from _judge_flips([scene for scene in scenes if scene.kind == "model" and scene.candidate])
+    models = [scene for scene in scenes if scene.kind == "model" and scene.candidate]
+    yield from _judge_flips(models)
+    yield from _judge_drafts(models)
 
 
 def _fault(scene: WidthScene, old: WidthDistance, new: WidthDistance) -> str | None:
@@ -524,16 +531,27 @@ def _rows(models: Sequence[WidthScene]) -> int:
     return sum(new.rows for scene in models for _, new in scene.pairs)
 
 
-def _lost_draft(scene: WidthScene) -> GateError:
-    before, after = scene.drafted or (None, None)
-    if before is None or after is None:
-        raise AssertionError("only a scene with a draft can lose it")
-    return GateError(
-        f"{scene.name}: with speculative decoding the candidate generates other tokens than without, from "
-        f"token {after.same + 1} of {after.tokens} on",
-        code="WIDTH_FLIPS",
-        why=f"the baseline generates the same {before.tokens} tokens, with {DRAFT} proposed ones per batch",
-    )
+def _judge_drafts(models: Sequence[WidthScene]) -> Iterator[PatchkitError]:
+    """Fail if a draft changes the tokens of more models than upstream's does.
+
+    Where results are not equal to the bit, near ties decide: then only the number of models counts, with two
+    standard deviations. The state after the prompt may differ from upstream's in rounding.
+    """
+    lost = [scene for scene in models if scene.lost[1]]
+    theirs = sum(scene.lost[0] for scene in models)
+    allowed = theirs + 2 * math.sqrt(max(theirs, 1))
+    wrong = [scene for scene in lost if scene.is_draft_exact and not scene.lost[0]]
+    if not wrong and len(lost) > allowed:
+        wrong = [scene for scene in lost if not scene.lost[0]]
+    for scene in wrong:
+        yield GateError(
+            f"{scene.name}: with speculative decoding the candidate generates other tokens than without",
+            code="WIDTH_FLIPS",
+            why=(
+                f"greedy, {DRAFT} proposed tokens per batch; this happens with {len(lost)} of {len(models)} "
+                f"models, on the baseline with {theirs}"
+            ),
+        )
 
 
 def _differs(
@@ -561,21 +579,21 @@ def describe_differences(scenes: Sequence[WidthScene]) -> Iterator[str]:
             f"another most likely token than with single tokens: {after} of {_rows(models)} rows of the "
             f"models; baseline {before}"
         )
-        drafted = [scene.drafted for scene in models if scene.drafted is not None]
-        old, new = (sum(pair[side].same == pair[side].tokens for pair in drafted) for side in (0, 1))
+        drafted = [scene.lost for scene in models if scene.drafted is not None]
+        old, new = (sum(not pair[side] for pair in drafted) for side in (0, 1))
         yield (
-            f"speculative decoding gives the tokens of single steps with {new} of "
+            f"speculative decoding generates the tokens of single steps with {new} of "
             f"{counted(len(drafted), 'model')}; baseline {old}"
         )
-    further: dict[tuple[str, str], list[str]] = {}
+    excused: dict[tuple[str, str], list[str]] = {}
     for scene in scenes:
-        if scene.candidate and (widths := scene.further):
+        if scene.candidate and (widths := scene.excused):
             patches = ", ".join(dict.fromkeys(name for width in widths for name in scene.may_differ(width)))
-            further.setdefault((patches or "no patch", format_widths(widths)), []).append(scene.name)
-    for (patches, widths_text), names in further.items():
+            excused.setdefault((patches, format_widths(widths)), []).append(scene.name)
+    for (patches, widths_text), names in excused.items():
         some = ", ".join(names[:_MOST_NAMES])
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         yield (
-            f"further from single tokens than the baseline in batches of {widths_text} tokens, declared by "
-            f"{patches}: {some}{more}"
+            f"in batches of {widths_text} tokens, further from single tokens than the baseline, as {patches} "
+            f"declares: {some}{more}"
         )

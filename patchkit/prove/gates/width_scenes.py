@@ -29,17 +29,17 @@ _OTHERS: tuple[Architecture, ...] = ("gemma3", "gpt-oss", "deepseek2")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOf:
-    """A model, and the kind of code that it is for."""
+    """A model, and the kinds of code that it is for."""
 
-    kind: Kind
+    kinds: frozenset[Kind]
     model: Model
 
 
 def _llama(weights: tuple[str, ...] = (), experts: int = 0, *, head_size: int = 64) -> SmallModel:
     return SmallModel(
         head_size=head_size,
-        heads=512 // head_size,
-        kv_heads=128 // head_size,
+        heads=4,
+        kv_heads=1,
         spread=0.08,
         widening=3,
         weights=weights,
@@ -54,18 +54,20 @@ def models() -> tuple[ModelOf, ...]:
     dense = (_llama(), _llama(("Q4_K", "Q6_K", "Q5_K"), head_size=128), _llama(("Q8_0", "Q4_0")))
     experts = (_llama(experts=4), _llama(("Q4_K", "Q6_K"), 6), _llama(("MXFP4", "Q8_0"), 6))
     recurrent = tuple(RecurrentModel(architecture=name) for name in _RECURRENT)
-    others = tuple(AttentionModel(architecture=name) for name in _OTHERS)
-    by_kind: tuple[tuple[Kind, tuple[Model, ...]], ...] = (
-        ("attention", (*dense, *others)),
-        ("experts", experts),
-        ("recurrent", recurrent),
+    gemma3, gpt_oss, deepseek2 = (AttentionModel(architecture=name) for name in _OTHERS)
+    by_kind: tuple[tuple[tuple[Kind, ...], tuple[Model, ...]], ...] = (
+        (("attention",), dense[:1]),
+        (("attention", "weights"), (*dense[1:], gemma3)),
+        (("attention", "experts"), (gpt_oss, deepseek2)),
+        (("experts",), experts),
+        (("recurrent",), recurrent),
     )
-    return tuple(ModelOf(kind=kind, model=model) for kind, some in by_kind for model in some)
+    return tuple(ModelOf(kinds=frozenset(kinds), model=one) for kinds, some in by_kind for one in some)
 
 
 _LEGACY = ("q4_0", "q4_1", "q5_0", "q5_1", "q8_0")
 _K = ("q2_K", "q3_K", "q4_K", "q5_K", "q6_K")
-_CODEBOOKS = ("iq1_s", "iq1_m", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4")
+_CODEBOOKS = ("iq1_s", "iq2_xxs", "iq2_xs", "iq2_s", "iq3_xxs", "iq3_s", "iq4_nl", "iq4_xs", "mxfp4")
 _FLOATS = ("f32", "f16", "bf16")
 _ATTENTION = WidthCase(
     op="FLASH_ATTN_EXT", type="f16", head_size=128, head_size_v=128, heads=8, kv_heads=2, kv=512
@@ -93,7 +95,7 @@ def _attention() -> Iterator[WidthCase]:
         yield replace(_ATTENTION, head_size=size, head_size_v=size)
     yield replace(_ATTENTION, kv_heads=8)
     yield replace(_ATTENTION, type="q8_0")
-    yield replace(_ATTENTION, kv=2048)
+    yield replace(_ATTENTION, kv=1024)
     yield replace(_ATTENTION, head_size=64, head_size_v=64, kv_heads=1, sinks=True)  # gpt-oss
     yield replace(_ATTENTION, head_size=256, head_size_v=256, kv_heads=4, softcap=50.0)  # Gemma 2
     yield replace(_ATTENTION, head_size=576, head_size_v=512, heads=16, kv_heads=1)  # MLA
@@ -116,7 +118,7 @@ def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
     kinds = kinds_of(changed)
     names = sorted({name for group in groups for case in group for name in case.operations})
     ops = ops_of(changed, names) or names
-    run = tuple(one for one in every if one.kind in kinds)
+    run = tuple(one for one in every if one.kinds & kinds)
     kept = tuple(tuple(case for case in group if set(case.operations) & set(ops)) for group in groups)
     left = [one.model.name for one in every if one not in run]
     left += [

@@ -61,14 +61,30 @@ bool is_type(const std::string & name) {
 
 using kept_weights = std::map<uint64_t, std::vector<uint8_t>>;
 
+// Blocks of codebook types: random bits after the block's scale, because quantizing to a codebook takes seconds.
+std::vector<uint8_t> make_blocks(const ggml_tensor & t, uint64_t stream) {
+    std::vector<uint8_t> packed(ggml_nbytes(&t));
+    const size_t         each = ggml_type_size(t.type);
+    for (size_t i = 0; i < packed.size(); ++i) {
+        packed[i] = uint8_t(128.0f * (random_value(stream, i) + 1.0f));
+    }
+    for (size_t at = 0; at < packed.size(); at += each) {
+        const ggml_fp16_t scale = ggml_fp32_to_fp16(0.01f * (1.5f + random_value(stream + 1, at)));
+        std::memcpy(&packed[at], &scale, sizeof scale);
+    }
+    return packed;
+}
+
 std::vector<uint8_t> make_weights(const ggml_tensor & t, uint64_t stream, float spread) {
+    if (std::strncmp(ggml_type_name(t.type), "iq", 2) == 0) {
+        return make_blocks(t, stream);
+    }
     std::vector<float> values(static_cast<size_t>(ggml_nelements(&t)));
     for (size_t i = 0; i < values.size(); ++i) {
         values[i] = spread * random_value(stream, i);
     }
-    std::vector<uint8_t>     packed(ggml_nbytes(&t));
-    const std::vector<float> importance(static_cast<size_t>(t.ne[0]), 1.0f);  // some types need it
-    ggml_quantize_chunk(t.type, values.data(), packed.data(), 0, ggml_nrows(&t), t.ne[0], importance.data());
+    std::vector<uint8_t> packed(ggml_nbytes(&t));
+    ggml_quantize_chunk(t.type, values.data(), packed.data(), 0, ggml_nrows(&t), t.ne[0], nullptr);
     return packed;
 }
 
