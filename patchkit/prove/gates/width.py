@@ -298,6 +298,8 @@ class WidthGate:
         )
         scenes = tuple(scene for some in done for scene in some)
         problems = tuple(judge_width(scenes))
+        excused = sum(bool(scene.excused) for scene in scenes)
+        declared = f", {excused} as a patch declares" if excused else ""
         return GateResult(
             gate=self.name,
             verdict=verdict_on(self.machine, problems),
@@ -305,7 +307,7 @@ class WidthGate:
                 f"{counted(sum(scene.kind == 'model' for scene in scenes), 'model')} and "
                 f"{counted(sum(scene.kind == 'operation' for scene in scenes), 'operation')} in batches of "
                 f"{format_widths((1, *WIDTHS))} tokens on {self.machine.label}; "
-                f"{len(problems)} depend more on the batch than upstream's"
+                f"{len(problems)} depend more on the batch than upstream's{declared}"
             ),
             problems=problems,
             evidence=WidthEvidence(
@@ -318,10 +320,11 @@ class WidthGate:
             not_run=(
                 *(f"{model.name}: this upstream does not support the architecture" for model in unknown),
                 *(f"{scene.name}: not supported on this device" for scene in scenes if not scene.baseline),
+                *describe_excused(scenes),
                 *((f"{', '.join(chosen.left)}: --full",) if chosen.left else ()),
                 *not_proven_on(self.machine, subject),
             ),
-            lines=(*describe_differences(scenes), *describe_reused(ran)),
+            lines=(*describe_tokens(scenes), *describe_reused(ran)),
         )
 
     def _scenes(
@@ -570,8 +573,8 @@ def _differs(
     )
 
 
-def describe_differences(scenes: Sequence[WidthScene]) -> Iterator[str]:
-    """Sentences on what is equal, what differs because a patch declares it, and how often tokens flip."""
+def describe_tokens(scenes: Sequence[WidthScene]) -> Iterator[str]:
+    """Sentences on how often the models' most likely tokens depend on the batch."""
     models = [scene for scene in scenes if scene.kind == "model" and scene.candidate]
     if models:
         before, after = count_flips(models)
@@ -585,6 +588,10 @@ def describe_differences(scenes: Sequence[WidthScene]) -> Iterator[str]:
             f"speculative decoding generates the tokens of single steps with {new} of "
             f"{counted(len(drafted), 'model')}; baseline {old}"
         )
+
+
+def describe_excused(scenes: Sequence[WidthScene]) -> Iterator[str]:
+    """A sentence for each change that a patch declares, with the results that pass because of it."""
     excused: dict[tuple[str, str], list[str]] = {}
     for scene in scenes:
         if scene.candidate and (widths := scene.excused):
@@ -594,6 +601,6 @@ def describe_differences(scenes: Sequence[WidthScene]) -> Iterator[str]:
         some = ", ".join(names[:_MOST_NAMES])
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
         yield (
-            f"in batches of {widths_text} tokens, further from single tokens than the baseline, as {patches} "
-            f"declares: {some}{more}"
+            f"results as close to single tokens as upstream's in batches of {widths_text} tokens, because "
+            f"{patches} uses another kernel: {some}{more}"
         )

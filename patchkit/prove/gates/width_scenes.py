@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.text import counted
 from patchkit.gpu.emulated.attention_models import Architecture, AttentionModel
 from patchkit.gpu.emulated.models import Model, SmallModel
 from patchkit.gpu.emulated.recurrent import Architecture as Recurrent
@@ -120,8 +122,9 @@ def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
     ops = ops_of(changed, names) or names
     run = tuple(one for one in every if one.kinds & kinds)
     kept = tuple(tuple(case for case in group if set(case.operations) & set(ops)) for group in groups)
-    left = [one.model.name for one in every if one not in run]
-    left += [
-        str(case) for group, some in zip(groups, kept, strict=True) for case in group if case not in some
+    skipped = [
+        case.op for group, some in zip(groups, kept, strict=True) for case in group if case not in some
     ]
+    left = [one.model.name for one in every if one not in run]
+    left += [f"{op} ({counted(count, 'case')})" for op, count in Counter(skipped).items()]
     return Chosen(models=run, cases=tuple(group for group in kept if group), left=tuple(left))

@@ -21,7 +21,8 @@ def test_a_sample_runs_what_changed_files_serve() -> None:
     assert all("attention" in one.kinds for one in chosen.models)
     assert {one.model.architecture for one in chosen.models} == {"llama", "gemma3", "gpt-oss", "deepseek2"}
     assert {case.op for group in chosen.cases for case in group} == {"FLASH_ATTN_EXT"}
-    assert any("mamba" in name for name in chosen.left)
+    assert "mamba" in chosen.left
+    assert "MUL_MAT_ID (6 cases)" in chosen.left
     quantized = choose([CUDA + "mmvq.cu"], is_sample=True)
     assert {one.model.architecture for one in quantized.models} == {"llama", "gemma3", "gpt-oss", "deepseek2"}
     assert {case.op for group in quantized.cases for case in group} >= {
