@@ -16,7 +16,7 @@ from patchkit.base.errors import GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
-from patchkit.gpu.emulated.models import model_file
+from patchkit.gpu.emulated.models import Model, check_model, model_file
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import Distance, compare_widths, parse_drafted, run_logits
 from patchkit.gpu.hardware.operation_widths import DRIVER, TokenDistance, WidthCase, run_widths
@@ -35,7 +35,7 @@ from patchkit.prove.gates.base import (
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import knows
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
-from patchkit.prove.gates.width_scenes import DRAFT, SCENE, WIDTHS, Chosen, ModelOf, choose
+from patchkit.prove.gates.width_scenes import DRAFT, SCENE, WIDTHS, Chosen, choose
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
 
@@ -222,17 +222,26 @@ def format_spread(side: Sequence[WidthDistance]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Task:
-    """A model, or operations that run in one process; ``name`` is that of its files."""
+    """A model, or operations that run in one process; ``name`` is that of its files.
+
+    A model is a generated one, or the user's file ``path``.
+    """
 
     name: str
-    model: ModelOf | None = None
+    model: Model | None = None
+    path: Path | None = None
     cases: tuple[WidthCase, ...] = ()
+
+    @property
+    def is_model(self) -> bool:
+        """Whether it is a model."""
+        return not self.cases
 
     @property
     def parts(self) -> list[tuple[str, tuple[str, ...]]]:
         """Names in reports, each with its operations (none: a whole model)."""
-        if self.model is not None:
-            return [(self.model.model.name, ())]
+        if self.is_model:
+            return [(self.name, ())]
         return [(str(case), case.operations) for case in self.cases]
 
 
@@ -244,9 +253,13 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WidthGate:
-    """``chosen``: what runs; without it everything, or with ``is_sample`` what the changed files need."""
+    """``model`` is the user's GGUF, which runs in addition to the small models.
+
+    ``chosen``: what else runs; without it everything, or with ``is_sample`` what the changed files need.
+    """
 
     machine: Machine
+    model: Path | None = None
     chosen: Chosen | None = None
     timeout_s: float = _TIMEOUT_S
     elsewhere: RemoteRunner | None = None
@@ -257,6 +270,7 @@ class WidthGate:
         """The gate on a device."""
         return cls(
             machine=setup.machine,
+            model=setup.model,
             elsewhere=setup.elsewhere,
             is_sample=not setup.full and (setup.machine.is_cpu or setup.machine.is_emulated),
         )
@@ -270,9 +284,12 @@ class WidthGate:
         """Run every model and operation on both sides.
 
         Raises:
+            MODEL_MISSING: ``model`` is not a file.
             ToolchainError: building or running the baseline failed.
             CacheError: the disk is full or not writable.
         """
+        if self.model is not None:
+            check_model(self.model)
         try:
             with sides_on(self.machine, subject) as sides:
                 return self._run(subject, sides)
@@ -282,20 +299,29 @@ class WidthGate:
     def _run(self, subject: Subject, sides: Sides) -> GateResult:
         chosen = self.chosen or choose(subject.changed_files, is_sample=self.is_sample)
         unknown = [one.model for one in chosen.models if not knows(subject.baseline, one.model)]
+        small = [one.model for one in chosen.models if one.model not in unknown]
         tasks = [
-            *(_Task(name=one.model.name, model=one) for one in chosen.models if one.model not in unknown),
+            *([_Task(name=self.model.name, path=self.model)] if self.model is not None else []),
+            *(_Task(name=model.name, model=model) for model in small),
             *(_Task(name=f"operations-{number}", cases=some) for number, some in enumerate(chosen.cases)),
         ]
         ran: list[ProgramRun] = []
-        stop = threading.Event()
-        done = run_parallel(
-            tasks,
-            lambda task: self._scenes(subject, sides, task, ran, stop),
-            reporter=subject.reporter,
-            what=NAME,
-            unit="groups",
-            stop=stop,
-        )
+        if self.machine.is_emulated:  # in parallel, because they mostly wait for the compiler of one unit
+            stop = threading.Event()
+            done = run_parallel(
+                tasks,
+                lambda task: self._scenes(subject, sides, task, ran, stop),
+                reporter=subject.reporter,
+                what=NAME,
+                unit="groups",
+                stop=stop,
+            )
+        else:
+            done = []
+            with subject.reporter.progress(NAME, "groups") as advance:
+                for task in tasks:
+                    done.append(self._scenes(subject, sides, task, ran))
+                    advance(len(done), len(tasks))
         scenes = tuple(scene for some in done for scene in some)
         problems = tuple(judge_width(scenes))
         excused = sum(bool(scene.excused) for scene in scenes)
@@ -328,7 +354,12 @@ class WidthGate:
         )
 
     def _scenes(
-        self, subject: Subject, sides: Sides, task: _Task, ran: list[ProgramRun], stop: threading.Event
+        self,
+        subject: Subject,
+        sides: Sides,
+        task: _Task,
+        ran: list[ProgramRun],
+        stop: threading.Event | None = None,
     ) -> tuple[WidthScene, ...]:
         """Run a task on both sides."""
         subject.reporter.step(f"{NAME}: {task.name}")
@@ -345,7 +376,7 @@ class WidthGate:
             raise blame_candidate(error, WidthBroken, task.name) from error
         return tuple(
             WidthScene(
-                kind="model" if task.model is not None else "operation",
+                kind="model" if task.is_model else "operation",
                 name=name,
                 baseline=old.distances,
                 candidate=new.distances,
@@ -366,10 +397,10 @@ class WidthGate:
         ran: list[ProgramRun],
     ) -> list[_Measured]:
         """Run a task on one side: the distances of each part."""
-        name = "logits" if task.model is not None else DRIVER
+        name = "logits" if task.is_model else DRIVER
         driver = build_driver(name, side, tree, subject.cache_root, subject.reporter)
-        if task.model is not None:
-            run, measured = self._run_model(subject, driver, side, task.model, what, place)
+        if task.is_model:
+            run, measured = self._run_model(subject, driver, side, task, what, place)
             found = [measured]
         else:
             run, by_case = run_widths(
@@ -388,9 +419,13 @@ class WidthGate:
         return found
 
     def _run_model(
-        self, subject: Subject, driver: Path, side: BuiltSide, one: ModelOf, what: str, place: RunContext
+        self, subject: Subject, driver: Path, side: BuiltSide, task: _Task, what: str, place: RunContext
     ) -> tuple[ProgramRun, _Measured]:
-        path = model_file(one.model, subject.cache_root, subject.reporter)
+        path = task.path
+        if task.model is not None:
+            path = model_file(task.model, subject.cache_root, subject.reporter)
+        if path is None:
+            raise AssertionError("a model is generated or a file")
         run, logits = run_logits(
             driver,
             side,
