@@ -157,7 +157,7 @@ hardware_options = packed(
         "--model",
         type=FOLDER,
         metavar="GGUF",
-        help="Model for the logits and bench gates (default: small test models).",
+        help="Model for the logits, width and bench gates (default: small test models).",
     ),
     click.option(
         "--text",

@@ -1,4 +1,4 @@
-"""The candidate of a series for gfx1151 at build 6900, ready for gates that compile."""
+"""The candidate of a series for gfx1151, ready for gates that compile."""
 
 from __future__ import annotations
 
@@ -20,11 +20,13 @@ from patchkit.toolchain.hip import Toolchain
 ARCH = "gfx1151"
 
 
-def subject_for(series: SeriesDir, cache: Path, toolchain: Toolchain, archs: Sequence[str]) -> Subject:
+def subject_for(
+    series: SeriesDir, cache: Path, toolchain: Toolchain, archs: Sequence[str], *, upstream: str = "b6900"
+) -> Subject:
     """Apply the series in the cache that tests of gates share; ``archs`` are the GPUs that gates see."""
     workspace = Workspace(series=series, cache_root=cache, reporter=NullReporter())
     with FileLock(cache.with_name("gates.lock")):  # other tests move the branch
-        run_apply(Request(archs=(ARCH,), upstream="b6900", unlocked=True), workspace, checkout=None)
-        repository, candidate = find_candidate(workspace, (ARCH,), "b6900")
+        run_apply(Request(archs=(ARCH,), upstream=upstream, unlocked=True), workspace, checkout=None)
+        repository, candidate = find_candidate(workspace, (ARCH,), upstream)
         subject = make_subject(workspace, repository, candidate, toolchain)
     return replace(subject, profiles={arch: subject.profiles[arch] for arch in archs})

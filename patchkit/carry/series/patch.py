@@ -33,6 +33,7 @@ from patchkit.carry.series.promises import (
     LaunchPromises,
     ResourceRules,
     SpeedRules,
+    WidthChange,
 )
 from patchkit.carry.series.selector import Selector
 from patchkit.carry.series.treepath import MAX_PATH, fault_of_path
@@ -437,6 +438,7 @@ class Patch(TomlTable):
     moves: Several[KernelMove] = ()
     launches: LaunchPromises = field(default_factory=LaunchPromises)
     speed: SpeedRules | None = None
+    widths: Annotated[Several[WidthChange], Field(alias="width")] = ()
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     claims: NotInFile[tuple[Claim, ...]] = ()  # from evidence.toml and the evidence files of the series

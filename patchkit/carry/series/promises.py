@@ -69,6 +69,25 @@ class KernelMove(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WidthChange(TomlTable):
+    """``[[width]]``: results of ``operations`` in batches of these sizes may differ from those of one token.
+
+    Without it, they must be equal to the bit where upstream's are. ``operations`` are ggml's names. With it,
+    they may differ as much as upstream's do between its kernels for few tokens and for prompts.
+    """
+
+    operations: Annotated[Several[Words], Field(min_length=1)]
+    min_tokens: Annotated[int, Field(ge=2)]
+    max_tokens: Annotated[int, Field(ge=2)]
+    why: Prose
+
+    def covers(self, operations: Sequence[str], tokens: int) -> bool:
+        """Whether it is about a batch of ``tokens`` of one of these operations; empty: of a whole model."""
+        is_named = not operations or bool(set(operations) & set(self.operations))
+        return is_named and self.min_tokens <= tokens <= self.max_tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CasePromise(TomlTable):
     """``[[launches.cases]]``: the matching attention cases launch ``only`` that kernel, or ``never`` it.
 

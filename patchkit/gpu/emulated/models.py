@@ -191,14 +191,16 @@ class SmallModel:
         tensors.matrix("output.weight", self.vocabulary, self.width)
 
 
-def write_feed_forward(tensors: RandomTensors, block: str, *, width: int, inner: int, experts: int) -> None:
-    """A gated feed-forward layer, or one per expert.
+def write_feed_forward(
+    tensors: RandomTensors, block: str, *, width: int, inner: int, experts: int, zeros: int = 0
+) -> None:
+    """A gated feed-forward layer, or one per expert. Its first ``zeros`` outputs are 0.
 
     The router depends only on the token's class, for which a few values of every token are reserved.
     """
     many = (experts,) if experts else ()
     kind = "_exps" if experts else ""
-    classes = CLASSES if experts else 0
+    classes = CLASSES if experts else zeros
     if experts:
         tensors.routes(f"{block}.ffn_gate_inp.weight", experts, width, classes=classes, gap=_GAP)
     tensors.matrix(f"{block}.ffn_gate{kind}.weight", *many, inner, width)

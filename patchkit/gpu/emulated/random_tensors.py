@@ -90,12 +90,14 @@ class RandomTensors:
             values[:, one] = self._random.permutation(experts) * np.float32(gap)
         self._writer.add_tensor(name, values)
 
-    def numbers(self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None) -> None:
-        """Add an f32 tensor, such as biases and small matrices."""
+    def numbers(
+        self, name: str, *shape: int, mean: float = 0.0, spread: float | None = None, zeros: int = 0
+    ) -> None:
+        """Add an f32 tensor, such as biases and small matrices. The first ``zeros`` of each row are 0."""
         values = self._random.standard_normal(shape, dtype=np.float32)
-        self._writer.add_tensor(
-            name, values * (self._spread if spread is None else spread) + np.float32(mean)
-        )
+        values = values * (self._spread if spread is None else spread) + np.float32(mean)
+        values[..., :zeros] = 0
+        self._writer.add_tensor(name, values)
 
     def ones(self, name: str, *shape: int) -> None:
         """Add the weights of a norm: all ones."""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, model_serializer
 
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
@@ -25,8 +26,10 @@ _COMPARE_S = 600.0
 _LINE = re.compile(
     r"rows=(?P<rows>\d+) vocabulary=(?P<vocabulary>\d+) nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) "
     r"at=(?P<worst_row>\d+) kl=(?P<kl>\S+) kl_worst=(?P<kl_worst>\S+) same_top=(?P<same_top>\d+) "
-    r"finite=(?P<is_finite>[01])\n"
+    r"finite=(?P<is_finite>[01]) equal=(?P<equal>\d+)\n"
 )
+_DRAFTED = re.compile(r"single=(?P<single>[\d,]+) drafted=(?P<drafted>[\d,]+)\n")
+_WIDTH = re.compile(r"width=(?P<width>\d+) (?P<rest>.*\n)")
 
 
 class _Model(BaseModel):
@@ -42,7 +45,9 @@ class _Model(BaseModel):
 class Scene(_Model):
     """``tokens`` of prompt and ``steps`` after it, per sequence; ``flash``: with flash attention.
 
-    The prompt is preceded by ``depth`` tokens whose K and V are random numbers.
+    The prompt is preceded by ``depth`` tokens whose K and V are random numbers. With ``widths`` (for a single
+    sequence), the steps are computed again for each width, in batches of so many tokens. With ``draft``,
+    tokens are also generated greedily, one at a time and with so many proposed tokens per batch.
     """
 
     name: str
@@ -56,6 +61,8 @@ class Scene(_Model):
     steps: int = _STEPS
     stride: int = _STRIDE
     depth: int = 0
+    widths: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    draft: int = 0
 
     def words(self, device: str) -> list[str]:
         """The driver's arguments."""
@@ -72,7 +79,14 @@ class Scene(_Model):
             f"stride={self.stride}",
             f"threads={_THREADS}",
             f"depth={self.depth}",
+            *([self.width_word] if self.widths else []),
+            *([f"draft={self.draft}"] if self.draft else []),
         ]
+
+    @property
+    def width_word(self) -> str:
+        """The driver's argument for ``widths``."""
+        return f"widths={','.join(map(str, self.widths))}"
 
     def as_reference(self) -> Scene:
         """The scene without flash attention, if the KV types allow it, as a reference.
@@ -83,7 +97,11 @@ class Scene(_Model):
 
 
 class Distance(_Model):
-    """Difference of two tables of logits; ``same_top`` of ``rows`` have the same most likely token."""
+    """Difference of two tables of logits.
+
+    ``same_top`` of ``rows`` have the same most likely token, ``equal`` of them are equal to the bit (None:
+    evidence of an earlier version).
+    """
 
     rows: int
     vocabulary: int
@@ -94,6 +112,7 @@ class Distance(_Model):
     kl_worst: float
     same_top: int
     is_finite: bool
+    equal: int | None = None
 
 
 def scenes() -> tuple[Scene, ...]:
@@ -134,6 +153,24 @@ def run_logits(
     return ran, out
 
 
+def parse_drafted(text: str, *, where: str) -> tuple[int, int]:
+    """Of a run with a draft: the tokens, and how many are as without one before the first that is not.
+
+    Raises PROGRAM_FAILED.
+    """
+    match = _DRAFTED.fullmatch(text)
+    if match is None:
+        raise ToolchainError(
+            "cannot parse the tokens of a run with a draft",
+            code="PROGRAM_FAILED",
+            where=Location(path=where),
+            why=f"it begins with: {text[:160]!r}",
+        )
+    single, drafted = (match[name].split(",") for name in ("single", "drafted"))
+    same = [one == other for one, other in zip(single, drafted, strict=False)]
+    return len(single), same.index(False) if False in same else len(same)
+
+
 def compare_logits(driver: Path, reference: Path, other: Path, *, name: str, place: RunContext) -> Distance:
     """The distance of ``other`` from ``reference``.
 
@@ -158,6 +195,28 @@ def parse_distance(text: str, *, where: str, argv: Sequence[str] = ()) -> Distan
             hint=f"the command was: {' '.join(argv)}" if argv else None,
         )
     return Distance.model_validate_strings(match.groupdict())
+
+
+def compare_widths(
+    driver: Path, logits: Path, scene: Scene, *, name: str, place: RunContext
+) -> dict[int, Distance]:
+    """For each width of the scene, the distance of its rows from those of batches of one token.
+
+    Raises:
+        PROGRAM_FAILED: the file is truncated or of another scene, or the driver's output has another form.
+    """
+    argv = [str(driver), "spread", str(logits), f"steps={scene.steps}", scene.width_word]
+    ran = run_program(name, argv, place=replace(place, elsewhere=None), timeout_s=_COMPARE_S)
+    found = {}
+    for line in ran.text().splitlines(keepends=True):
+        match = _WIDTH.fullmatch(line)
+        rest = line if match is None else match["rest"]
+        distance = parse_distance(rest, where=str(ran.stdout), argv=argv)
+        if match is not None:
+            found[int(match["width"])] = distance
+    if tuple(found) != scene.widths:
+        parse_distance("", where=str(ran.stdout), argv=argv)
+    return found
 
 
 PROGRAM = llama_cpp().programs.perplexity

@@ -150,6 +150,14 @@ REGISTRY: tuple[GateEntry, ...] = (
         about="logits of models, compared with the CPU",
     ),
     GateEntry(
+        name="width",
+        runs_on="device",
+        gate="patchkit.prove.gates.width:WidthGate",
+        evidence="patchkit.prove.gates.width:WidthEvidence",
+        about="a token's result is the same in batches of several sizes, where upstream's is",
+        reads={"widths": "[[width]]"},
+    ),
+    GateEntry(
         name="speed",
         runs_on="emulated",
         gate="patchkit.prove.gates.speed:SpeedGate",

@@ -26,7 +26,7 @@ NEEDS_DEVICE = "needs "
 FITS, RIGHT, FASTER = "does it fit?", "is it right?", "is it faster?"
 _ON_CPU = "@cpu"
 _SPEED_GATES = ("speed", "bench")
-_RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "logits")
+_RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "logits", "width")
 _OTHERS_UNCHANGED = "code for other GPUs is unchanged"
 _DECLARED = "except for GPU-independent patches"
 _MORE_CHECKS = {"resources": "registers", "launch": "launches"}
@@ -247,7 +247,8 @@ def _groups(run: RunRecord) -> Iterator[Unproven]:
     here = [gate for gate in run.gates if not is_skipped(gate) and _has_subject(run, gate)]
     needing = [gate for gate in here if gate.verdict == "not run" and gate.summary.startswith(NEEDS_DEVICE)]
     # With --no-gpu no gate for a device ran; what else was not proven needs no device either.
-    no_gpu = ("--no-gpu",) if set(_RIGHT_GATES[1:]) <= {gate.name for gate in needing} else ()
+    on_device = set(_RIGHT_GATES[1:]) & {gate.name for gate in run.gates}  # older reports have fewer
+    no_gpu = ("--no-gpu",) if on_device and on_device <= {gate.name for gate in needing} else ()
     pairs = [(gate.name, text) for gate in here for text in gate.not_run]
     remarks = _Remarks(pairs=pairs, emulated=[gate.name for gate in here if gate.verdict == EMULATED])
     gpus = " or ".join(run.archs)

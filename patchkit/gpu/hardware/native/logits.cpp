@@ -2,6 +2,7 @@
 //
 //   logits run BACKENDS MODEL OUT name=value ...
 //   logits compare REFERENCE OTHER
+//   logits spread FILE steps=N widths=N,N,...
 //
 // BACKENDS is the folder from which ggml loads its backends. Values: device (its name; CPU offloads nothing), flash
 // (0/1: flash attention), type_k type_v (ggml type names), tokens (of the prompt, per sequence), steps (tokens
@@ -9,9 +10,18 @@
 // (0/1: one KV buffer for all sequences), stride (every stride-th row of the prompt is kept, and always the last and
 // all generated ones), threads, depth (tokens before the prompt, for a single sequence, that are not computed: random K
 // and V are written into the KV cache).
+//
+// For a single sequence, optionally widths (numbers of tokens per batch) and draft (proposed tokens per batch). With
+// widths, the generated tokens are computed again for each width, from the state after the prompt, in as many batches of
+// that width as fit into steps. Their rows follow those of the tokens that were generated one at a time. With draft, as
+// many tokens are also generated greedily, one at a time and by verifying proposed tokens in one batch with the current
+// one. Both results are printed: "single=TOKEN,... drafted=TOKEN,...".
+//
 // The tokens are the same in every run with the same vocabulary. OUT gets "PKLG", two uint32 (rows, vocabulary) and the
 // rows as float32. compare prints one line:
-//   rows=N vocabulary=V nmse=X worst=Y at=ROW kl=K kl_worst=L same_top=N finite=0/1
+//   rows=N vocabulary=V nmse=X worst=Y at=ROW kl=K kl_worst=L same_top=N finite=0/1 equal=N
+// equal is the number of rows that are equal to the bit. spread prints such a line for each width, which begins with
+// width=W: it compares their rows with those of the same tokens one at a time.
 
 #include "ggml-backend.h"
 #include "llama.h"
@@ -24,6 +34,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -95,6 +106,19 @@ class settings {
     }
 
     int number(const char * name) const { return int(std::strtol(text(name).c_str(), nullptr, 10)); }
+
+    // 0 if there is no such value.
+    int optional(const char * name) const { return values.count(name) != 0 ? number(name) : 0; }
+
+    // Numbers with commas between them; none if there is no such value.
+    std::vector<int> numbers(const char * name) const {
+        std::vector<int>   list;
+        std::istringstream parts(values.count(name) != 0 ? text(name) : "");
+        for (std::string part; std::getline(parts, part, ',');) {
+            list.push_back(int(std::strtol(part.c_str(), nullptr, 10)));
+        }
+        return list;
+    }
 
     ggml_type type(const char * name) const {
         for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
@@ -171,14 +195,100 @@ void decode(llama_context * ctx, const llama_batch & batch, table & kept) {
     }
 }
 
-void add(llama_batch & batch, uint32_t vocabulary, int sequence, int position, bool keep) {
+void add_token(llama_batch & batch, llama_token token, int sequence, int position, bool keep) {
     const int i            = batch.n_tokens++;
-    batch.token[i]         = token_at(vocabulary, sequence, position);
+    batch.token[i]         = token;
     batch.pos[i]           = position;
     batch.n_seq_id[i]      = 1;
     batch.seq_id[i][0]     = sequence;
     batch.logits[i]        = keep ? 1 : 0;
 }
+
+void add(llama_batch & batch, uint32_t vocabulary, int sequence, int position, bool keep) {
+    add_token(batch, token_at(vocabulary, sequence, position), sequence, position, keep);
+}
+
+// The state of the first sequence: its KV cache, or what a recurrent model keeps.
+std::vector<uint8_t> state_of(llama_context * ctx) {
+    std::vector<uint8_t> state(llama_state_seq_get_size(ctx, 0));
+    if (state.empty() || llama_state_seq_get_data(ctx, state.data(), state.size(), 0) == 0) {
+        refuse("the state of a sequence cannot be read", 3);
+    }
+    return state;
+}
+
+// Makes it the only sequence, in the first cells, so that it is the same each time.
+void restore(llama_context * ctx, const std::vector<uint8_t> & state) {
+    llama_memory_clear(llama_get_memory(ctx), true);
+    if (llama_state_seq_set_data(ctx, state.data(), state.size(), 0) == 0) {
+        refuse("the state of a sequence cannot be restored", 3);
+    }
+}
+
+// ---- Greedy generation, one token at a time and with a draft.
+
+llama_token likeliest(llama_context * ctx, int output, uint32_t vocabulary) {
+    const float * row = llama_get_logits_ith(ctx, output);
+    if (row == nullptr) {
+        refuse("there are no logits for token " + std::to_string(output), 3);
+    }
+    return llama_token(std::max_element(row, row + vocabulary) - row);
+}
+
+std::vector<llama_token> generate(llama_context * ctx, llama_batch & batch, uint32_t vocabulary, int position, int count) {
+    std::vector<llama_token> made;
+    llama_token              current = token_at(vocabulary, 0, position);
+    for (; int(made.size()) < count; ++position) {
+        batch.n_tokens = 0;
+        add_token(batch, current, 0, position, true);
+        decode(ctx, batch);
+        current = likeliest(ctx, 0, vocabulary);
+        made.push_back(current);
+    }
+    return made;
+}
+
+// The draft proposes the tokens of "expected", but every third one is wrong. So batches are accepted in part.
+std::vector<llama_token> speculate(llama_context * ctx, llama_batch & batch, uint32_t vocabulary, int position,
+                                   const std::vector<llama_token> & expected, int draft) {
+    std::vector<llama_token> made;
+    llama_token              current = token_at(vocabulary, 0, position);
+    while (made.size() < expected.size()) {
+        const std::vector<uint8_t> before = state_of(ctx);
+        batch.n_tokens                    = 0;
+        add_token(batch, current, 0, position, true);
+        const int proposed = std::min(draft, int(expected.size() - made.size()) - 1);
+        for (int i = 0; i < proposed; ++i) {
+            const size_t at    = made.size() + size_t(i);
+            const bool   wrong = at % 3 == 2;
+            add_token(batch, wrong ? (expected[at] + 1) % llama_token(vocabulary) : expected[at], 0, position + 1 + i, true);
+        }
+        decode(ctx, batch);
+        int taken = 0;  // tokens of the batch that stay in the cache
+        do {
+            current = likeliest(ctx, taken, vocabulary);
+            made.push_back(current);
+            ++taken;
+        } while (taken <= proposed && batch.token[taken] == current);
+        if (taken <= proposed && !llama_memory_seq_rm(llama_get_memory(ctx), 0, position + taken, -1)) {
+            restore(ctx, before);  // the state of a recurrent model cannot be shortened
+            batch.n_tokens = taken;
+            decode(ctx, batch);
+        }
+        position += taken;
+    }
+    return made;
+}
+
+std::string list_of(const std::vector<llama_token> & tokens) {
+    std::string text;
+    for (const llama_token token : tokens) {
+        text += (text.empty() ? "" : ",") + std::to_string(token);
+    }
+    return text;
+}
+
+// ---- A KV cache that was not computed.
 
 // Fills a KV cache directly. llama.cpp tracks used cells in a form that differs between builds. So a few cells are
 // computed, copied as a state, moved to later positions and assigned to the first sequence until there are enough. Then
@@ -237,10 +347,7 @@ void fill_cache(llama_context * ctx, const settings & s, uint32_t vocabulary, in
         add(batch, vocabulary, 0, position, false);
     }
     decode(ctx, batch);
-    std::vector<uint8_t> state(llama_state_seq_get_size(ctx, 0));
-    if (state.empty() || llama_state_seq_get_data(ctx, state.data(), state.size(), 0) == 0) {
-        refuse("the state of a sequence cannot be read", 3);
-    }
+    const std::vector<uint8_t> state = state_of(ctx);
     for (int first = chunk; first < depth; first += chunk) {
         if (llama_state_seq_set_data(ctx, state.data(), state.size(), 1) == 0) {
             refuse("the state of a sequence cannot be copied", 3);
@@ -277,13 +384,18 @@ void run(const char * backends, const char * path, const char * out, const setti
     }
     const int sequences = s.number("sequences"), tokens = s.number("tokens"), steps = s.number("steps");
     const int depth     = s.number("depth");
+    const std::vector<int> widths = s.numbers("widths");
+    const int widest    = widths.empty() ? 1 : *std::max_element(widths.begin(), widths.end());
+    if (!widths.empty() && (sequences > 1 || *std::min_element(widths.begin(), widths.end()) < 1 || widest > steps)) {
+        refuse("widths require a single sequence and at most as many tokens as are generated");
+    }
     if (depth % chunk != 0 || (depth > 0 && sequences > 1)) {
         refuse("depth requires a single sequence and a multiple of " + std::to_string(chunk));
     }
     std::map<std::string, ggml_tensor *> caches;
     llama_context_params of_context = llama_context_default_params();
     of_context.n_ctx                = uint32_t((depth + tokens + steps + 255) / 256 * 256 * sequences);
-    of_context.n_batch              = uint32_t(std::max(tokens * sequences, chunk));
+    of_context.n_batch              = uint32_t(std::max({tokens * sequences, chunk, widest}));
     of_context.n_ubatch             = uint32_t(s.number("ubatch"));
     of_context.n_seq_max            = uint32_t(depth > 0 ? 2 : sequences);  // the second one is for copies
     of_context.n_threads            = s.number("threads");
@@ -305,7 +417,7 @@ void run(const char * backends, const char * path, const char * out, const setti
     if (depth > 0) {
         fill_cache(ctx, s, kept.vocabulary, depth, caches);
     }
-    llama_batch batch = llama_batch_init(tokens * sequences, 0, 1);
+    llama_batch batch = llama_batch_init(std::max(tokens * sequences, widest), 0, 1);
     const int   step  = std::max(1, s.number("stride")), last = depth + tokens - 1;
     for (int position = depth; position <= last; ++position) {
         for (int sequence = 0; sequence < sequences; ++sequence) {
@@ -314,12 +426,34 @@ void run(const char * backends, const char * path, const char * out, const setti
         }
     }
     decode(ctx, batch, kept);
+    std::vector<uint8_t> state;
+    if (!widths.empty()) {
+        state = state_of(ctx);
+        restore(ctx, state);
+    }
     for (int position = last + 1; position <= last + steps; ++position) {
         batch.n_tokens = 0;
         for (int sequence = 0; sequence < sequences; ++sequence) {
             add(batch, kept.vocabulary, sequence, position, true);
         }
         decode(ctx, batch, kept);
+    }
+    for (const int width : widths) {
+        restore(ctx, state);
+        for (int first = last + 1; first + width <= last + 1 + steps; first += width) {
+            batch.n_tokens = 0;
+            for (int position = first; position < first + width; ++position) {
+                add(batch, kept.vocabulary, 0, position, true);
+            }
+            decode(ctx, batch, kept);
+        }
+    }
+    if (const int draft = s.optional("draft"); draft > 0) {
+        restore(ctx, state);
+        const auto single = generate(ctx, batch, kept.vocabulary, last + 1, steps);
+        restore(ctx, state);
+        const auto drafted = speculate(ctx, batch, kept.vocabulary, last + 1, single, draft);
+        std::printf("single=%s drafted=%s\n", list_of(single).c_str(), list_of(drafted).c_str());
     }
     kept.write(out);
     llama_batch_free(batch);
@@ -341,18 +475,15 @@ std::vector<double> log_softmax(const float * row, size_t count) {
     return result;
 }
 
-void compare(const char * left, const char * right) {
-    const table reference = table::read(left), other = table::read(right);
-    if (reference.rows != other.rows || reference.vocabulary != other.vocabulary) {
-        refuse(std::string(left) + " and " + right + " are not comparable");
-    }
+// Compares "count" rows of both, from these on, and prints the values of a line.
+void compare(const table & reference, size_t left, const table & other, size_t right, size_t count) {
     const size_t width = reference.vocabulary;
     double       error = 0.0, norm = 0.0, worst = -1.0, kl_sum = 0.0, kl_worst = 0.0;
-    size_t       worst_at = 0, same_top = 0;
+    size_t       worst_at = 0, same_top = 0, equal = 0;
     bool         finite   = true;
-    for (size_t r = 0; r < reference.rows; ++r) {
-        const float * a = &reference.values[r * width];
-        const float * b = &other.values[r * width];
+    for (size_t r = 0; r < count; ++r) {
+        const float * a = &reference.values[(left + r) * width];
+        const float * b = &other.values[(right + r) * width];
         double        row_error = 0.0, row_norm = 0.0, kl = 0.0;
         for (size_t i = 0; i < width; ++i) {
             finite = finite && std::isfinite(a[i]) && std::isfinite(b[i]);
@@ -368,14 +499,44 @@ void compare(const char * left, const char * right) {
         kl_sum += kl;
         kl_worst = std::max(kl_worst, kl);
         same_top += std::max_element(a, a + width) - a == std::max_element(b, b + width) - b;
+        equal += std::memcmp(a, b, width * sizeof(float)) == 0;
         if (!(row_error / row_norm <= worst)) {
             worst    = row_error / row_norm;
             worst_at = r;
         }
     }
-    std::printf("rows=%u vocabulary=%u nmse=%.6e worst=%.6e at=%zu kl=%.6e kl_worst=%.6e same_top=%zu finite=%d\n",
-                reference.rows, reference.vocabulary, error / norm, worst, worst_at, kl_sum / double(reference.rows),
-                kl_worst, same_top, finite ? 1 : 0);
+    std::printf("rows=%zu vocabulary=%zu nmse=%.6e worst=%.6e at=%zu kl=%.6e kl_worst=%.6e same_top=%zu finite=%d equal=%zu\n",
+                count, width, error / norm, worst, worst_at, kl_sum / double(count), kl_worst, same_top, finite ? 1 : 0,
+                equal);
+}
+
+void compare(const char * left, const char * right) {
+    const table reference = table::read(left), other = table::read(right);
+    if (reference.rows != other.rows || reference.vocabulary != other.vocabulary) {
+        refuse(std::string(left) + " and " + right + " are not comparable");
+    }
+    compare(reference, 0, other, 0, reference.rows);
+}
+
+void compare_widths(const char * path, const settings & s) {
+    const table            all    = table::read(path);
+    const std::vector<int> widths = s.numbers("widths");
+    const auto             steps  = size_t(s.number("steps"));
+    size_t                 count  = steps;
+    for (const int width : widths) {
+        count += steps / size_t(width) * size_t(width);
+    }
+    if (count > all.rows) {
+        refuse(std::string(path) + " has no rows of these widths");
+    }
+    const size_t one  = all.rows - count;
+    size_t       next = one + steps;
+    for (const int width : widths) {
+        const size_t rows = steps / size_t(width) * size_t(width);
+        std::printf("width=%d ", width);
+        compare(all, one, all, next, rows);
+        next += rows;
+    }
 }
 
 }  // namespace
@@ -386,8 +547,10 @@ int main(int argc, char ** argv) {
         run(argv[2], argv[3], argv[4], settings(argc - 5, argv + 5));
     } else if (mode == "compare" && argc == 4) {
         compare(argv[2], argv[3]);
+    } else if (mode == "spread" && argc > 3) {
+        compare_widths(argv[2], settings(argc - 3, argv + 3));
     } else {
-        refuse("usage: logits run BACKENDS MODEL OUT name=value ... | logits compare REFERENCE OTHER");
+        refuse("usage: logits run BACKENDS MODEL OUT name=value ... | compare REFERENCE OTHER | spread FILE name=value ...");
     }
     return 0;
 }

@@ -131,6 +131,16 @@ def test_moves_are_read_with_the_head_sizes_that_they_are_about():
     ]
 
 
+def test_width_is_about_operations_and_sizes_of_batches():
+    (change,) = parse(
+        GOOD
+        + '\n[[width]]\noperations = ["MUL_MAT"]\nmin_tokens = 5\nmax_tokens = 8\nwhy = "another kernel"\n'
+    ).widths
+    assert [tokens for tokens in range(2, 17) if change.covers(("ADD", "MUL_MAT"), tokens)] == [5, 6, 7, 8]
+    assert change.covers((), 5)  # a whole model has matmuls
+    assert not change.covers(("FLASH_ATTN_EXT",), 5)
+
+
 @pytest.mark.parametrize(
     ("build", "last", "covered"),
     [(6899, 9093, False), (6900, 9093, True), (9093, 9093, True), (9094, 9093, False), (99999, None, True)],

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from patchkit.base.reporter import NullReporter
-from patchkit.gpu.emulated.models import SmallModel, model_file
+from patchkit.gpu.emulated.attention_models import Architecture as OtherArchitecture
+from patchkit.gpu.emulated.attention_models import AttentionModel
+from patchkit.gpu.emulated.models import CLASSES, SmallModel, model_file
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 from patchkit.gpu.emulated.recurrent import Architecture, RecurrentModel
 from patchkit.prove.gates.logits_scenes import groups
@@ -94,3 +96,38 @@ def test_a_recurrent_model_is_of_its_architecture_and_always_the_same(
         path.read_bytes()
         != model_file(RecurrentModel(architecture="mamba"), tmp_path / "a", NullReporter()).read_bytes()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "shape", "kind"),
+    [
+        ("gemma3", "post_ffw_norm.weight", (256,), "F32"),
+        ("gpt-oss", "ffn_down_exps.weight", (256, 256, 6), "MXFP4"),
+        ("deepseek2", "attn_k_b.weight", (128, 512, 16), "Q8_0"),
+    ],
+)
+def test_a_model_of_another_attention_has_its_tensors_and_fixed_routes(
+    tmp_path: Path, name: OtherArchitecture, tensor: str, shape: tuple[int, ...], kind: str
+) -> None:
+    path = model_file(AttentionModel(architecture=name), tmp_path, NullReporter())
+    reader = gguf.GGUFReader(path)
+    assert reader.fields["general.architecture"].contents() == name
+    tensors = {each.name: each for each in reader.tensors}
+    found = tensors[f"blk.1.{tensor}"]
+    assert (tuple(found.shape), found.tensor_type.name) == (shape, kind)
+    numbers = written(path)
+    if name == "gemma3":
+        return  # no experts
+    # No layer writes to the values that determine a token's experts.
+    for block in ("blk.0", "blk.1"):
+        for ending in (
+            "attn_output.weight",
+            "ffn_down.weight",
+            "ffn_down_exps.weight",
+            "ffn_down_shexp.weight",
+        ):
+            matrix = numbers.get(f"{block}.{ending}")
+            assert matrix is None or not matrix[..., :CLASSES, :].any()
+        for ending in ("attn_output.bias", "ffn_down_exps.bias"):
+            bias = numbers.get(f"{block}.{ending}")
+            assert bias is None or not bias[..., :CLASSES].any()

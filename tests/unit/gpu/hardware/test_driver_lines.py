@@ -12,7 +12,8 @@ from refusing import refused
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.emulated.cases import CaseAborted
 from patchkit.gpu.hardware.attention import gate_cases, parse_measured, run_attention
-from patchkit.gpu.hardware.logits import parse_distance, parse_divergence, scenes
+from patchkit.gpu.hardware.logits import parse_distance, parse_divergence, parse_drafted, scenes
+from patchkit.gpu.hardware.operation_widths import parse_widths
 from patchkit.gpu.hardware.program import RunContext
 
 CASES = gate_cases()[:2]
@@ -76,10 +77,11 @@ def test_our_cases_are_those_that_upstream_lacks() -> None:
 def test_a_distance_is_one_whole_line() -> None:
     line = (
         "rows=25 vocabulary=512 nmse=1.3e-05 worst=3.2e-05 at=24 kl=2.1e-05 kl_worst=5.6e-05 "
-        "same_top=24 finite=1\n"
+        "same_top=24 finite=1 equal=3\n"
     )
     distance = parse_distance(line, where="x")
     assert (distance.rows, distance.nmse, distance.same_top, distance.is_finite) == (25, 1.3e-05, 24, True)
+    assert distance.equal == 3
     for broken in ("", line[:-1], line[:30], line + line):
         with refused("PROGRAM_FAILED"):
             parse_distance(broken, where="x")
@@ -115,3 +117,31 @@ def test_the_statistics_of_llama_perplexity() -> None:
     for broken in ("", STATISTICS[:200], STATISTICS.replace("0.000123 ±", "nonsense ±")):
         with refused("PROGRAM_FAILED", match="no KL divergence"):
             parse_divergence(broken, where="x")
+
+
+def test_the_tokens_of_a_draft_count_until_the_first_other_one() -> None:
+    assert parse_drafted("single=5,6,7 drafted=5,6,7\n", where="x") == (3, 3)
+    assert parse_drafted("single=5,6,7 drafted=5,9,7\n", where="x") == (3, 1)
+    assert parse_drafted("single=5,6,7 drafted=9,6,7\n", where="x") == (3, 0)
+    for broken in ("", "single=5,6", "single= drafted=\n"):
+        with refused("PROGRAM_FAILED"):
+            parse_drafted(broken, where="x")
+
+
+def _width_line(case: int, width: int) -> str:
+    return f"{case} width={width} rows=16 equal=12 nmse=1e-07 worst=nan at=3 finite=0\n"
+
+
+def test_each_case_has_a_line_for_each_width_or_is_not_supported() -> None:
+    text = "0 unsupported\n" + _width_line(1, 2) + _width_line(1, 16)
+    none, found = parse_widths(text, 2, (2, 16), where="x")
+    assert none == {}
+    assert {width: (one.rows, one.equal, one.worst_row) for width, one in found.items()} == {
+        2: (16, 12, 3),
+        16: (16, 12, 3),
+    }
+    assert math.isnan(found[2].worst)
+    assert not found[2].is_finite
+    for broken in (_width_line(1, 2), text + _width_line(1, 2), text + _width_line(2, 2), text[:-3], "x\n"):
+        with refused("PROGRAM_FAILED"):
+            parse_widths(broken, 2, (2, 16), where="x")
