@@ -1,0 +1,403 @@
+"""``patchkit import --replace``: a new version of a patch that the series has already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
+from patchkit.base.files import temporary_folder
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import refuse_installed
+from patchkit.base.text import visible
+from patchkit.base.toml import load_toml, parse_toml
+from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, renew_lock
+from patchkit.carry.amending.revise import (
+    OldPatch,
+    Remainder,
+    Revision,
+    load_old,
+    revise,
+    rows_for_other_builds,
+    split_change,
+)
+from patchkit.carry.amending.staged import open_amendment
+from patchkit.carry.bump.request import BumpRequest
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Decision, Request, load_decision
+from patchkit.carry.candidate.plan import place
+from patchkit.carry.candidate.renames import followed_series
+from patchkit.carry.candidate.staging import name_series
+from patchkit.carry.importing.commits import check_changes, own_repository
+from patchkit.carry.importing.ground import BaseFinder, QueueBase
+from patchkit.carry.importing.queue_sources import (
+    Paths,
+    QueuedChange,
+    folder_of,
+    is_range,
+    read_commits,
+    read_files,
+)
+from patchkit.carry.importing.refusal import explain
+from patchkit.carry.importing.standing import Trees
+from patchkit.carry.lifting.change import Changeset, MovedHunk
+from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
+from patchkit.carry.lifting.trial import require_same
+from patchkit.carry.lifting.whole import expected_files, require_files
+from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
+from patchkit.carry.resolving.builds import table_at
+from patchkit.carry.resolving.case import find_variant
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Pin, PinWanted, Result
+from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.upstream.clone import open_clone
+from patchkit.carry.upstream.pin import obtain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceRequest:
+    """The new version of a patch: ``source`` is a file with a diff, a commit or ``REV..REV``.
+
+    ``upstream``: the build whose edits are replaced. ``allow_broken``: write the patch although a later one
+    cannot be placed any more.
+    """
+
+    patch: str
+    source: str
+    strip: int | None = None
+    prefix: str | None = None
+    repo: Path | None = None
+    upstream: PinWanted = None
+    allow_broken: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A patch with its new version.
+
+    ``kept``, ``changed``, ``added``, ``removed``: its edits and files, by id or path. ``places``: of the new
+    edits, as file:line. ``other_builds``: edits for other builds that still have the old version.
+    ``broken``: errors of patches that cannot be placed any more. ``unchecked``: results of the lock on builds
+    that are not cached.
+    """
+
+    json_keys: ClassVar = (
+        "patch build base state kept changed added removed places other_builds moved_hunks=moved "
+        "lock_renewed=renewed lock_stale=stale unchecked broken warnings written"
+    )
+
+    patch: str
+    build: int
+    base: str
+    kept: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    places: dict[str, str] = field(default_factory=dict)
+    other_builds: tuple[str, ...] = ()
+    moved: tuple[MovedHunk, ...] = ()
+    renewed: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    broken: tuple[PatchkitError, ...] = ()
+    warnings: tuple[str, ...] = ()
+    written: bool = True
+
+    @property
+    def state(self) -> str:
+        """``replaced``, or ``same`` if the new version does what the patch did before."""
+        return "replaced" if self.changed or self.added or self.removed else "same"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ground:
+    """A build with the patches before one, as a tree in the cache and as files; ``selected`` is that one."""
+
+    pin: Pin
+    base: str
+    archs: tuple[str, ...]
+    tree: str
+    decision: Decision
+    selected: Selected
+    files: Callable[[Sequence[str]], UpstreamFiles]
+
+
+def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
+    """Give a patch a new version, and check every patch after it.
+
+    Id, folder, builds, ``why``, ``links`` and all other keys of the patch are kept, and so are the edits that
+    did not change. Nothing is written if a later patch cannot be placed any more, unless ``allow_broken``.
+
+    Raises:
+        UNKNOWN_PATCH: the series has no such patch.
+        AMEND_REFUSED: the patch has a guard.
+        IMPORT_NOTHING, IMPORT_NOT_APPLYING, IMPORT_AMBIGUOUS, ...: the new version cannot be placed.
+        AMEND_BREAKS: a later patch cannot be placed after it.
+        PatchkitError: as :func:`patchkit.carry.importing.run.run_import`.
+
+    After any exception the series is unchanged.
+    """
+    refuse_installed(workspace.series)
+    patch = load_series(workspace.series.patches).require(request.patch)
+    if not patch.is_plain:
+        raise UsageError(
+            f"patch '{patch.id}' has a guard, and cannot be replaced by a diff",
+            code="AMEND_REFUSED",
+            where=patch.where,
+            why="its edits contain both versions of the code, and may be written by hand",
+            hint="edit its patch.toml (docs/guide/patch.md); patchkit try shows the effect",
+        )
+    with (
+        InterruptNote("the series is unchanged"),
+        open_pipeline(workspace) as pipeline,
+        temporary_folder("replace") as folder,
+    ):
+        ground = _find_ground(patch, request.upstream, pipeline)
+        trees = Trees(own_repository(folder, pipeline.repository))
+        after, changes, moved = _place(request, ground, pipeline, trees, folder)
+        name = changes[0].name if len(changes) == 1 else request.source
+        files = check_changes(trees.git.renames(ground.tree, after), name, trees.git)
+        pin = ground.pin
+        change = Changeset(build=pin.build, base=ground.base, name=name, files=files, moved=moved)
+        revised = _revise(patch, ground, change, pipeline)
+        return _write(request, patch, ground, change, revised, pipeline)
+
+
+def _find_ground(patch: Patch, wanted: PinWanted, pipeline: Pipeline) -> _Ground:
+    """The build with the patches before one. Raises PIN_UNKNOWN, AMEND_REFUSED, and errors of placing."""
+    workspace, lock = pipeline.workspace, pipeline.lock
+    pins = sorted(lock.pins, key=lambda pin: (pin.build != lock.default, -pin.build))
+    pin = (
+        lock.pin(wanted)
+        if wanted is not None
+        else next((p for p in pins if patch.builds.covers(p.build)), None)
+    )
+    if pin is None or not patch.builds.covers(pin.build):
+        raise UsageError(
+            f"'{patch.id}' is not for {pin.title if pin is not None else 'any pin of the lock'}",
+            code="AMEND_REFUSED",
+            where=patch.where,
+            hint="name a build of its [builds] with --upstream, or extend that range",
+        )
+    base = obtain(pin, cache=pipeline.cache, reporter=workspace.reporter)
+    variant = find_variant(BumpRequest(), lock, pin, workspace, patch.id)
+    known = {each.id for each in load_series(workspace.series.patches).patches}
+    with_ = tuple(name for name in variant.with_ if name in known)
+    request = Request(archs=variant.archs, upstream=pin, with_=tuple(dict.fromkeys((*with_, patch.id))))
+    decision = load_decision(request, workspace, lock).up_to(patch.id)
+    selected = decision.selected[-1]
+    if not selected.targets:
+        raise UsageError(
+            f"'{patch.id}' is not applied at {pin.title}: {selected.reason}",
+            code="AMEND_REFUSED",
+            where=patch.where,
+            hint="choose another build with --upstream",
+        )
+    before = replace(decision, selected=decision.selected[:-1])
+    quiet = replace(workspace, reporter=NullReporter())
+    workspace.reporter.step(f"placing the patches before '{patch.id}' at {pin.title}")
+    plan = place(before, base, quiet, pipeline.repository)
+    _, tree = write_plan(plan, pipeline.repository)
+
+    def files(paths: Sequence[str]) -> UpstreamFiles:
+        found = read_upstream(pipeline.repository, base, (*decision.series.read, *paths))
+        for _, placed in plan.steps:
+            found.write(placed.changes, placed.gone, placed.modes)
+        return found
+
+    return _Ground(
+        pin=pin,
+        base=base,
+        archs=variant.archs,
+        tree=tree,
+        decision=decision,
+        selected=selected,
+        files=files,
+    )
+
+
+def _place(
+    request: ReplaceRequest, ground: _Ground, pipeline: Pipeline, trees: Trees, folder: Path
+) -> tuple[str, tuple[QueuedChange, ...], tuple[MovedHunk, ...]]:
+    """The tree with the new version, its changes, and the hunks that were applied at other lines."""
+    paths = Paths(strip=request.strip, folder=folder_of(request.prefix))
+    commits = not Path(request.source).exists()
+    if commits:
+        clone = open_clone(request.repo or Path.cwd(), pipeline.workspace.reporter)
+        revisions = request.source if is_range(request.source) else f"{request.source}^..{request.source}"
+        contents = read_commits(clone, revisions, pipeline.repository)
+    else:
+        contents = read_files((request.source,), paths, folder, trees.git)
+    if not contents.changes:
+        raise UsageError(f"{visible(request.source)} changes nothing", code="IMPORT_NOTHING")
+    tree = ground.tree
+    moved: list[MovedHunk] = []
+    for change in contents.changes:
+        try:
+            placed = trees.place(tree, change)
+        except PatchkitError as error:
+            merged = _merge(contents.changes, ground, pipeline, trees)
+            if merged is not None:
+                return merged, contents.changes, ()
+            raise _explained(error, change, tree, request, ground, pipeline, trees) from error
+        tree = placed.tree
+        moved += placed.moved
+    return tree, contents.changes, tuple(moved)
+
+
+def _merge(changes: Sequence[QueuedChange], ground: _Ground, pipeline: Pipeline, trees: Trees) -> str | None:
+    """The changes as made for the build without patches, merged by git with the patches before."""
+    start = pipeline.repository.tree_of(ground.base)
+    after = start
+    try:
+        for change in changes:
+            after = trees.place(after, change).tree
+    except PatchkitError:
+        return None
+    return trees.carry_over(ground.tree, start, after, pipeline.workspace.reporter)
+
+
+def _explained(
+    error: PatchkitError,
+    change: QueuedChange,
+    tree: str,
+    request: ReplaceRequest,
+    ground: _Ground,
+    pipeline: Pipeline,
+    trees: Trees,
+) -> PatchkitError:
+    finder = BaseFinder(
+        sources=(request.source,),
+        paths=Paths(),
+        repo=request.repo,
+        upstream=request.upstream,
+        as_build=None,
+        pipeline=pipeline,
+        trees=trees,
+    )
+    base = QueueBase(
+        commit=ground.base, tree=ground.tree, build=ground.pin.build, name=ground.pin.name, because=""
+    )
+    error = explain(error, change, tree, finder, base)
+    ids = ground.decision.ids[:-1]
+    if error.code == "IMPORT_NOT_APPLYING" and ids:
+        error.why = f"{error.why or ''}\ntried on {ground.pin.name} with {', '.join(ids)}".strip()
+    return error
+
+
+def _revise(
+    patch: Patch, ground: _Ground, change: Changeset, pipeline: Pipeline
+) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
+    """The new patch.toml, tried on a copy of the series: with as many old edits as possible, else with none.
+
+    Also the places of its new edits, and warnings.
+    """
+    paths = [path for each in change.files for path in (each.path, each.source) if path is not None]
+    files = ground.files(paths)
+    with pipeline.open_stage() as stage:
+        try:
+            was = stage.place(ground.selected, files)
+        except PatchkitError:  # a patch before it was replaced: none of its edits is kept
+            was = None
+    now = patch.for_build(ground.pin.build)
+    old = load_old(patch, now, was, pipeline.workspace.series)
+    left = Remainder(files=change.files)
+    if was is not None:
+        left = split_change(ground.selected.patch, was, change.files, keep=True)
+        try:
+            return _try(old, ground, change, left, files, pipeline)
+        except PatchkitError:
+            if not left.kept:
+                raise
+        left = split_change(ground.selected.patch, was, change.files, keep=False)
+    return _try(old, ground, change, left, files, pipeline)
+
+
+def _try(
+    old: OldPatch,
+    ground: _Ground,
+    change: Changeset,
+    left: Remainder,
+    files: UpstreamFiles,
+    pipeline: Pipeline,
+) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
+    lifted = pipeline.lift(replace(change, files=left.files), is_guarded=False)
+    revision = revise(old, change.files, lifted, left)
+    with pipeline.open_stage() as stage:
+        stage.put(revision)
+        series = followed_series(load_series(stage.series.patches), ground.pin)
+        patch = series.require(old.patch.id).for_build(ground.pin.build)
+        placed = stage.place(replace(ground.selected, patch=patch), files)
+    require_same(placed.changes, expected_files(change.files), f"the new version of '{old.patch.id}'")
+    require_files(placed, change.files)
+    known = {edit.id: edit for edit in placed.edits}
+    new = (name for name in (*revision.changed, *revision.added) if name in known)
+    places = {name: str(known[name].locations[0]) for name in new}
+    return revision, places, placed.warnings
+
+
+def _write(
+    request: ReplaceRequest,
+    patch: Patch,
+    ground: _Ground,
+    change: Changeset,
+    revised: tuple[Revision, dict[str, str], tuple[str, ...]],
+    pipeline: Pipeline,
+) -> Replaced:
+    revision, places, warnings = revised
+    workspace = pipeline.workspace
+    path = workspace.series.patches / patch.folder / "patch.toml"
+    touched = {path for each in change.files for path in (each.path, each.source) if path is not None}
+    is_new = revision.text != revision.before or bool(revision.files)
+    done = Replaced(
+        patch=patch.id,
+        build=ground.pin.build,
+        base=ground.pin.name,
+        kept=revision.kept,
+        changed=revision.changed,
+        added=revision.added,
+        removed=revision.removed,
+        places=places,
+        other_builds=rows_for_other_builds(patch, ground.pin.build, touched),
+        moved=change.moved,
+        warnings=warnings,
+        written=is_new and not request.dry_run,
+    )
+    if not is_new:
+        return done
+    name = f"the new version of '{patch.id}'"
+    with open_amendment(pipeline) as amendment:
+        amendment.stage.put(revision)
+        checked = compare_series(amendment, pipeline, [patch.id], (ground.pin, ground.archs))
+        broken = broken_errors(
+            checked,
+            name,
+            "to write it anyway: --allow-broken; then give each of those patches its new version, with "
+            "patchkit import --replace, or end its builds",
+        )
+        if not request.allow_broken:
+            raise_all(broken)
+        for error in broken:
+            name_series(error, stage=amendment.series.root, series=workspace.series)
+        then = parse_toml(str(path), revision.before.encode()).table
+        now = load_toml(amendment.series.patches / patch.folder / "patch.toml").table
+
+        def is_same(result: Result) -> bool:
+            """Whether the patch has the same tables at the build of a result, which keeps its tree."""
+            return table_at(then, result.build) == table_at(now, result.build)
+
+        state = renew_lock(amendment, pipeline, [patch.id], is_same)
+        if not request.dry_run:
+            amendment.publish(workspace.series)
+    return replace(
+        done,
+        renewed=state.renewed,
+        stale=state.stale,
+        unchecked=checked.unchecked,
+        broken=tuple(broken),
+    )
