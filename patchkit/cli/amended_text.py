@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import counted
+from patchkit.carry.amending.drop import Dropped
+from patchkit.carry.amending.fold import Folded
+from patchkit.carry.amending.move import Moved
 from patchkit.carry.amending.replace import Replaced
 
 
@@ -57,3 +60,54 @@ def lock_lines(renewed: Sequence[str], stale: Sequence[str], unchecked: Sequence
         yield f"lock: not checked on {counted(len(unchecked), 'build')} that are not in the cache: {names}"
     if stale:
         yield "next:  patchkit lock --all  # records the new results"
+
+
+def dropped_lines(done: Dropped) -> Iterator[str]:
+    """Describe the patches that were removed."""
+    yield f"dropped {', '.join(done.patches)}; {_checked(done.checked)}"
+    yield from (f"  no longer named in {path}" for path in done.profiles)
+    yield from (f"  known fault {fault}: no patch of the series fixes it any more" for fault in done.faults)
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+_FOLDED = {
+    "joined": "their tables are unchanged",
+    "lifted": "the edits of both are new where they change the same lines",
+}
+
+
+def folded_lines(done: Folded) -> Iterator[str]:
+    """Describe the patch that two patches became."""
+    yield (
+        f"folded {done.patch} into {done.into}: {counted(len(done.edits), 'edit')}; {_FOLDED[done.how]}; "
+        f"{_checked(done.checked, 'the result is the same')}"
+    )
+    yield from (f"  edit {old} is now {new}" for old, new in done.renamed.items())
+    yield from (f"  {name} requires {done.into} now" for name in done.requires)
+    yield from (f"  known fault {fault} names {done.into} now" for fault in done.faults)
+    yield from (f"  no longer named in {path}" for path in done.profiles)
+    if done.lost:
+        yield f"  not carried over from {done.patch}: {', '.join(done.lost)}"
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+def moved_lines(done: Moved) -> Iterator[str]:
+    """Describe the new order of patches."""
+    if not done.folders:
+        yield f"{done.patch} is there already; nothing was written"
+        return
+    yield f"moved {done.patch}; {_checked(done.checked, 'the result is the same')}"
+    yield from (f"  {old} is now {new}" for old, new in done.folders.items())
+    yield from lock_lines(done.renewed, done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+def _checked(names: Sequence[str], result: str = "the other patches can be placed") -> str:
+    return f"{result} at {', '.join(names)}" if names else "not checked, because no build is cached"
+
+
+def _dry(written: bool) -> Iterator[str]:
+    if not written:
+        yield "nothing was written: --dry-run"

@@ -9,13 +9,14 @@ from typing import ClassVar
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.staged import Amendment
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.candidate.relock import request_of
 from patchkit.carry.lifting.pipeline import Pipeline
-from patchkit.carry.series.lock import Pin, Result
+from patchkit.carry.series.lock import Result
 from patchkit.carry.series.profile import targets_of
 from patchkit.carry.upstream.pin import find_pinned
 
@@ -73,16 +74,15 @@ def compare_series(
     amendment: Amendment,
     pipeline: Pipeline,
     named: Sequence[str],
-    at: tuple[Pin, tuple[str, ...]],
+    site: Site | None,
     translate: Callable[[Request], Request] = lambda request: request,
 ) -> Checked:
-    """Place the series before and after the change, at ``at`` and for each result that has a named patch.
+    """Place the series before and after the change, at a site and for each result that has a named patch.
 
-    ``at``: a pin in the cache, and GPUs. ``translate`` turns a request for the old series into one for the
+    ``translate`` turns a request for the old series into one for the
     new series. Raises PatchkitError if a request is not possible.
     """
     workspace, lock = pipeline.workspace, pipeline.lock
-    pin, archs = at
     requests: list[Request] = []
     unchecked: list[str] = []
     known = set(targets_of(workspace.series.profiles))
@@ -94,8 +94,8 @@ def compare_series(
             continue
         request = request_of(result, lock, workspace)
         requests += [request] if request not in requests else []
-    if not any(lock.pin(each.upstream).build == pin.build for each in requests):
-        requests.append(Request(archs=archs, upstream=pin, with_=tuple(named)))
+    if site is not None and all(lock.pin(each.upstream).build != site.pin.build for each in requests):
+        requests.append(Request(archs=site.archs, upstream=site.pin, with_=tuple(named)))
     found = []
     for number, request in enumerate(requests, 1):
         name = f"{lock.pin(request.upstream).name} {'+'.join(request.archs)}"

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
 from patchkit.base.files import temporary_folder
-from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.text import visible
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, renew_lock
-from patchkit.carry.amending.revise import (
-    OldPatch,
-    Remainder,
-    Revision,
-    load_old,
-    revise,
-    rows_for_other_builds,
-    split_change,
-)
+from patchkit.carry.amending.ground import Ground, find_site, ground_before
+from patchkit.carry.amending.revise import Revision, rows_for_other_builds
 from patchkit.carry.amending.staged import open_amendment
-from patchkit.carry.bump.request import BumpRequest
-from patchkit.carry.candidate.commit import write_plan
-from patchkit.carry.candidate.decision import Decision, Request, load_decision
-from patchkit.carry.candidate.plan import place
-from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.importing.ground import BaseFinder, QueueBase
@@ -45,17 +33,11 @@ from patchkit.carry.importing.refusal import explain
 from patchkit.carry.importing.standing import Trees
 from patchkit.carry.lifting.change import Changeset, MovedHunk
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
-from patchkit.carry.lifting.trial import require_same
-from patchkit.carry.lifting.whole import expected_files, require_files
-from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.resolving.builds import table_at
-from patchkit.carry.resolving.case import find_variant
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import Pin, PinWanted, Result
+from patchkit.carry.series.lock import PinWanted, Result
 from patchkit.carry.series.patch import Patch
-from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.clone import open_clone
-from patchkit.carry.upstream.pin import obtain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,19 +96,6 @@ class Replaced:
         return "replaced" if self.changed or self.added or self.removed else "same"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Ground:
-    """A build with the patches before one, as a tree in the cache and as files; ``selected`` is that one."""
-
-    pin: Pin
-    base: str
-    archs: tuple[str, ...]
-    tree: str
-    decision: Decision
-    selected: Selected
-    files: Callable[[Sequence[str]], UpstreamFiles]
-
-
 def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
     """Give a patch a new version, and check every patch after it.
 
@@ -157,72 +126,19 @@ def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
         open_pipeline(workspace) as pipeline,
         temporary_folder("replace") as folder,
     ):
-        ground = _find_ground(patch, request.upstream, pipeline)
+        ground = ground_before(find_site([patch.id], request.upstream, pipeline), patch, pipeline)
         trees = Trees(own_repository(folder, pipeline.repository))
         after, changes, moved = _place(request, ground, pipeline, trees, folder)
         name = changes[0].name if len(changes) == 1 else request.source
         files = check_changes(trees.git.renames(ground.tree, after), name, trees.git)
         pin = ground.pin
         change = Changeset(build=pin.build, base=ground.base, name=name, files=files, moved=moved)
-        revised = _revise(patch, ground, change, pipeline)
+        revised = make_revision(patch, ground, change, pipeline)
         return _write(request, patch, ground, change, revised, pipeline)
 
 
-def _find_ground(patch: Patch, wanted: PinWanted, pipeline: Pipeline) -> _Ground:
-    """The build with the patches before one. Raises PIN_UNKNOWN, AMEND_REFUSED, and errors of placing."""
-    workspace, lock = pipeline.workspace, pipeline.lock
-    pins = sorted(lock.pins, key=lambda pin: (pin.build != lock.default, -pin.build))
-    pin = (
-        lock.pin(wanted)
-        if wanted is not None
-        else next((p for p in pins if patch.builds.covers(p.build)), None)
-    )
-    if pin is None or not patch.builds.covers(pin.build):
-        raise UsageError(
-            f"'{patch.id}' is not for {pin.title if pin is not None else 'any pin of the lock'}",
-            code="AMEND_REFUSED",
-            where=patch.where,
-            hint="name a build of its [builds] with --upstream, or extend that range",
-        )
-    base = obtain(pin, cache=pipeline.cache, reporter=workspace.reporter)
-    variant = find_variant(BumpRequest(), lock, pin, workspace, patch.id)
-    known = {each.id for each in load_series(workspace.series.patches).patches}
-    with_ = tuple(name for name in variant.with_ if name in known)
-    request = Request(archs=variant.archs, upstream=pin, with_=tuple(dict.fromkeys((*with_, patch.id))))
-    decision = load_decision(request, workspace, lock).up_to(patch.id)
-    selected = decision.selected[-1]
-    if not selected.targets:
-        raise UsageError(
-            f"'{patch.id}' is not applied at {pin.title}: {selected.reason}",
-            code="AMEND_REFUSED",
-            where=patch.where,
-            hint="choose another build with --upstream",
-        )
-    before = replace(decision, selected=decision.selected[:-1])
-    quiet = replace(workspace, reporter=NullReporter())
-    workspace.reporter.step(f"placing the patches before '{patch.id}' at {pin.title}")
-    plan = place(before, base, quiet, pipeline.repository)
-    _, tree = write_plan(plan, pipeline.repository)
-
-    def files(paths: Sequence[str]) -> UpstreamFiles:
-        found = read_upstream(pipeline.repository, base, (*decision.series.read, *paths))
-        for _, placed in plan.steps:
-            found.write(placed.changes, placed.gone, placed.modes)
-        return found
-
-    return _Ground(
-        pin=pin,
-        base=base,
-        archs=variant.archs,
-        tree=tree,
-        decision=decision,
-        selected=selected,
-        files=files,
-    )
-
-
 def _place(
-    request: ReplaceRequest, ground: _Ground, pipeline: Pipeline, trees: Trees, folder: Path
+    request: ReplaceRequest, ground: Ground, pipeline: Pipeline, trees: Trees, folder: Path
 ) -> tuple[str, tuple[QueuedChange, ...], tuple[MovedHunk, ...]]:
     """The tree with the new version, its changes, and the hunks that were applied at other lines."""
     paths = Paths(strip=request.strip, folder=folder_of(request.prefix))
@@ -250,7 +166,7 @@ def _place(
     return tree, contents.changes, tuple(moved)
 
 
-def _merge(changes: Sequence[QueuedChange], ground: _Ground, pipeline: Pipeline, trees: Trees) -> str | None:
+def _merge(changes: Sequence[QueuedChange], ground: Ground, pipeline: Pipeline, trees: Trees) -> str | None:
     """The changes as made for the build without patches, merged by git with the patches before."""
     start = pipeline.repository.tree_of(ground.base)
     after = start
@@ -267,7 +183,7 @@ def _explained(
     change: QueuedChange,
     tree: str,
     request: ReplaceRequest,
-    ground: _Ground,
+    ground: Ground,
     pipeline: Pipeline,
     trees: Trees,
 ) -> PatchkitError:
@@ -284,67 +200,16 @@ def _explained(
         commit=ground.base, tree=ground.tree, build=ground.pin.build, name=ground.pin.name, because=""
     )
     error = explain(error, change, tree, finder, base)
-    ids = ground.decision.ids[:-1]
+    ids = ground.plan.ids
     if error.code == "IMPORT_NOT_APPLYING" and ids:
         error.why = f"{error.why or ''}\ntried on {ground.pin.name} with {', '.join(ids)}".strip()
     return error
 
 
-def _revise(
-    patch: Patch, ground: _Ground, change: Changeset, pipeline: Pipeline
-) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
-    """The new patch.toml, tried on a copy of the series: with as many old edits as possible, else with none.
-
-    Also the places of its new edits, and warnings.
-    """
-    paths = [path for each in change.files for path in (each.path, each.source) if path is not None]
-    files = ground.files(paths)
-    with pipeline.open_stage() as stage:
-        try:
-            was = stage.place(ground.selected, files)
-        except PatchkitError:  # a patch before it was replaced: none of its edits is kept
-            was = None
-    now = patch.for_build(ground.pin.build)
-    old = load_old(patch, now, was, pipeline.workspace.series)
-    left = Remainder(files=change.files)
-    if was is not None:
-        left = split_change(ground.selected.patch, was, change.files, keep=True)
-        try:
-            return _try(old, ground, change, left, files, pipeline)
-        except PatchkitError:
-            if not left.kept:
-                raise
-        left = split_change(ground.selected.patch, was, change.files, keep=False)
-    return _try(old, ground, change, left, files, pipeline)
-
-
-def _try(
-    old: OldPatch,
-    ground: _Ground,
-    change: Changeset,
-    left: Remainder,
-    files: UpstreamFiles,
-    pipeline: Pipeline,
-) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
-    lifted = pipeline.lift(replace(change, files=left.files), is_guarded=False)
-    revision = revise(old, change.files, lifted, left)
-    with pipeline.open_stage() as stage:
-        stage.put(revision)
-        series = followed_series(load_series(stage.series.patches), ground.pin)
-        patch = series.require(old.patch.id).for_build(ground.pin.build)
-        placed = stage.place(replace(ground.selected, patch=patch), files)
-    require_same(placed.changes, expected_files(change.files), f"the new version of '{old.patch.id}'")
-    require_files(placed, change.files)
-    known = {edit.id: edit for edit in placed.edits}
-    new = (name for name in (*revision.changed, *revision.added) if name in known)
-    places = {name: str(known[name].locations[0]) for name in new}
-    return revision, places, placed.warnings
-
-
 def _write(
     request: ReplaceRequest,
     patch: Patch,
-    ground: _Ground,
+    ground: Ground,
     change: Changeset,
     revised: tuple[Revision, dict[str, str], tuple[str, ...]],
     pipeline: Pipeline,
@@ -373,7 +238,7 @@ def _write(
     name = f"the new version of '{patch.id}'"
     with open_amendment(pipeline) as amendment:
         amendment.stage.put(revision)
-        checked = compare_series(amendment, pipeline, [patch.id], (ground.pin, ground.archs))
+        checked = compare_series(amendment, pipeline, [patch.id], ground.site)
         broken = broken_errors(
             checked,
             name,

@@ -1,4 +1,4 @@
-"""The text of a patch.toml in parts, so that some tables can change while all others keep every byte."""
+"""The text of a patch.toml, or of series.toml, in parts: some tables change, all others keep every byte."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from patchkit.base.errors import ConfigError, Location
+from patchkit.base.errors import ConfigError, Location, PatchkitError
 from patchkit.base.toml import find_places, parse_toml
 from patchkit.carry.series.body import BODY_TABLES
 
@@ -38,23 +38,30 @@ class Part:
         """The part, to be written into another text, or at another position."""
         return replace(self, order=_NEW)
 
-    def with_value(self, key: str, value: str) -> Part:
-        """The part with another string for one of its keys, which must have its value on its own line.
+    def with_value(self, key: str, value: str | None) -> Part:
+        """The part with another string for a key, or without the key; it must be on a line of its own.
 
         Raises PATCH_BAD if the line cannot be changed.
         """
-        old = re.compile(rf"^(?P<key>{key}\s*=\s*)(\"[^\"\\\n]*\"|'[^'\n]*')", re.MULTILINE)
-        text, count = old.subn(lambda found: f'{found["key"]}"{value}"', self.text, count=1)
-        changed = replace(self, text=text, table={**self.table, key: value})
+        line = re.compile(
+            rf"^{key}[ \t]*=[ \t]*(?:\"[^\"\\\n]*\"|'[^'\n]*')[ \t]*(?P<rest>#.*)?\n?", re.MULTILINE
+        )
+        table = {name: each for name, each in self.table.items() if name != key}
+        new = "" if value is None else f'{key} = "{value}"'
+
+        def changed(found: re.Match[str]) -> str:
+            rest = f"  {found['rest']}" if found["rest"] and new else ""
+            return f"{new}{rest}\n" if new else ""
+
+        text = line.sub(changed, self.text, count=1)
+        wanted = table if value is None else {**self.table, key: value}
         try:
-            (same,) = split_text("", text).parts
-        except ConfigError:
-            count = 0
-        else:
-            count *= same.table == changed.table
-        if not count:
-            raise _unwritable("patch.toml", 0, f"'{key}' of a [[{self.key}]] has to be on one line")
-        return changed
+            (found,) = split_text("", text).parts
+        except (PatchkitError, ValueError):
+            found = self
+        if found.table != wanted:
+            raise _unwritable("", 0, f"'{key}' of a [[{self.key}]] has to be a string on a line of its own")
+        return replace(self, text=text, table=wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +102,7 @@ def split_text(path: str, text: str) -> PatchText:
             starts.append((start, key, number, each))
     starts.sort(key=lambda each: each[0])
     cuts = [_with_comment(data, start) for start, *_ in starts]
-    ends = [*cuts[1:], len(data)]
+    ends = [*cuts[1:], len(data)][: len(cuts)]
     parts = [
         Part(key=key, number=number, text=data[cut:end].decode(), table=each, order=order)
         for order, (cut, end, (_, key, number, each)) in enumerate(zip(cuts, ends, starts, strict=True))
@@ -141,9 +148,9 @@ def join_text(old: PatchText, head: str, parts: Sequence[Part]) -> str:
 
 def _unwritable(path: str, line: int, why: str) -> ConfigError:
     return ConfigError(
-        "cannot change single tables of this patch.toml",
+        "cannot change single tables of this file",
         code="PATCH_BAD",
-        where=Location(path=path, line=line or None),
+        where=Location(path=path, line=line or None) if path else None,
         why=why,
-        hint="rewrite it with one [[edit]] or [[file]] table per change, each header on its own line",
+        hint="rewrite its tables with one header each, on a line of its own",
     )
