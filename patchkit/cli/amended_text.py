@@ -32,7 +32,7 @@ def replaced_lines(done: Replaced) -> Iterator[str]:
             place = f", {done.places[name]}" if name in done.places else ""
             yield f"  {word} {name}{place}"
     yield from (f"  {hunk}" for hunk in done.moved)
-    yield from (f"  {warning}" for warning in done.warnings)
+    yield from (f"  {line}" for warning in done.warnings for line in warning.split("\n"))
     if done.other_builds:
         yield f"  not changed, because they are for other builds: {', '.join(done.other_builds)}"
         yield "    for a new version there, run the command again with --upstream PIN"
@@ -52,11 +52,11 @@ def broken_lines(done: Replaced) -> Iterator[str]:
 def lock_lines(renewed: Sequence[str], stale: Sequence[str], unchecked: Sequence[str]) -> Iterator[str]:
     """Describe the state of the lock after a change of the series."""
     if renewed:
-        yield f"lock: updated the digests of files for {', '.join(renewed)}; their trees stay the same"
+        yield f"lock: updated the digests of files for {_names(renewed)}; their trees stay the same"
     if stale:
-        yield f"lock: to record again: {', '.join(stale)}"
+        yield f"lock: to record again: {_names(stale)}"
     if unchecked:
-        names = ", ".join(unchecked)
+        names = _names(unchecked)
         yield f"lock: not checked on {counted(len(unchecked), 'build')} that are not in the cache: {names}"
     if stale:
         yield "next:  patchkit lock --all  # records the new results"
@@ -104,8 +104,13 @@ def moved_lines(done: Moved) -> Iterator[str]:
     yield from _dry(done.written)
 
 
+def _names(names: Sequence[str]) -> str:
+    """The names once each: several results of the lock may be for the same build and GPUs."""
+    return ", ".join(dict.fromkeys(names))
+
+
 def _checked(names: Sequence[str], result: str = "the other patches can be placed") -> str:
-    return f"{result} at {', '.join(names)}" if names else "not checked, because no build is cached"
+    return f"{result} at {_names(names)}" if names else "not placed, because no candidate has it"
 
 
 def _dry(written: bool) -> Iterator[str]:

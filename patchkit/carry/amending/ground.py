@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.arch import list_profiles
 from patchkit.base.errors import UsageError
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.bump.request import BumpRequest
@@ -62,17 +63,22 @@ def find_site(names: Sequence[str], wanted: PinWanted, pipeline: Pipeline) -> Si
     variant = find_variant(BumpRequest(), lock, pin, workspace, names[0])
     known = [name for name in variant.with_ if series.patch(name) is not None]
     request = Request(archs=variant.archs, upstream=pin, with_=tuple(dict.fromkeys((*known, *names))))
-    site = Site(pin=pin, base=base, decision=load_decision(request, workspace, lock))
-    for patch in patches:
-        chosen = site.chosen(patch.id)
-        if not chosen.targets:
-            raise UsageError(
-                f"'{patch.id}' is not applied at {pin.title}: {chosen.reason}",
-                code="AMEND_REFUSED",
-                where=patch.where,
-                hint="choose another build with --upstream",
-            )
-    return site
+    # The GPUs of the lock need not be those that are offered the patch.
+    others = [(arch,) for arch in list_profiles(workspace.series.profiles) if (arch,) != variant.archs]
+    requests = [request, *(replace(request, archs=archs, with_=tuple(names)) for archs in others)]
+    lacking: list[Selected] = []
+    for each in requests:
+        site = Site(pin=pin, base=base, decision=load_decision(each, workspace, lock))
+        off = [chosen for name in names if not (chosen := site.chosen(name)).targets]
+        if not off:
+            return site
+        lacking = lacking or off
+    raise UsageError(
+        f"'{lacking[0].patch.id}' is not applied at {pin.title}: {lacking[0].reason}",
+        code="AMEND_REFUSED",
+        where=[each.where for each in patches],
+        hint="choose another build with --upstream",
+    )
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -9,15 +9,18 @@ from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
 from patchkit.base.files import temporary_folder
+from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.text import visible
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, renew_lock
-from patchkit.carry.amending.ground import Ground, find_site, ground_before
+from patchkit.carry.amending.ground import Ground, find_site, ground_before, ground_with
 from patchkit.carry.amending.revise import Revision, rows_for_other_builds
-from patchkit.carry.amending.staged import open_amendment
+from patchkit.carry.amending.staged import Amendment, open_amendment
+from patchkit.carry.candidate.decision import Request, required_by
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.importing.ground import BaseFinder, QueueBase
@@ -104,7 +107,7 @@ def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
 
     Raises:
         UNKNOWN_PATCH: the series has no such patch.
-        AMEND_REFUSED: the patch has a guard.
+        AMEND_REFUSED: the patch is not for the build.
         IMPORT_NOTHING, IMPORT_NOT_APPLYING, IMPORT_AMBIGUOUS, ...: the new version cannot be placed.
         AMEND_BREAKS: a later patch cannot be placed after it.
         PatchkitError: as :func:`patchkit.carry.importing.run.run_import`.
@@ -113,20 +116,18 @@ def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
     """
     refuse_installed(workspace.series)
     patch = load_series(workspace.series.patches).require(request.patch)
-    if not patch.is_plain:
-        raise UsageError(
-            f"patch '{patch.id}' has a guard, and cannot be replaced by a diff",
-            code="AMEND_REFUSED",
-            where=patch.where,
-            why="its edits contain both versions of the code, and may be written by hand",
-            hint="edit its patch.toml (docs/guide/patch.md); patchkit try shows the effect",
-        )
     with (
         InterruptNote("the series is unchanged"),
         open_pipeline(workspace) as pipeline,
         temporary_folder("replace") as folder,
     ):
-        ground = ground_before(find_site([patch.id], request.upstream, pipeline), patch, pipeline)
+        site = find_site([patch.id], request.upstream, pipeline)
+        # A diff for a patch with a guard has no guards, so it is not for a tree that has those of others.
+        ground = (
+            ground_before(site, patch, pipeline)
+            if patch.is_plain
+            else ground_with(site, (), site.chosen(patch.id), pipeline)
+        )
         trees = Trees(own_repository(folder, pipeline.repository))
         after, changes, moved = _place(request, ground, pipeline, trees, folder)
         name = changes[0].name if len(changes) == 1 else request.source
@@ -256,6 +257,7 @@ def _write(
             """Whether the patch has the same tables at the build of a result, which keeps its tree."""
             return table_at(then, result.build) == table_at(now, result.build)
 
+        lacking = _lacking_requirement(patch, ground, amendment, pipeline)
         state = renew_lock(amendment, pipeline, [patch.id], is_same)
         if not request.dry_run:
             amendment.publish(workspace.series)
@@ -265,4 +267,32 @@ def _write(
         stale=state.stale,
         unchecked=checked.unchecked,
         broken=tuple(broken),
+        warnings=(*done.warnings, *lacking),
     )
+
+
+def _lacking_requirement(
+    patch: Patch, ground: Ground, amendment: Amendment, pipeline: Pipeline
+) -> tuple[str, ...]:
+    """A warning if the new version cannot be placed with only the patches that it requires.
+
+    It names the last patch before it with which it can, as the lines to add to patch.toml.
+    """
+    series = load_series(amendment.series.patches)
+    workspace = replace(amendment.stage.workspace, reporter=NullReporter())
+
+    def fits(*more: str) -> bool:
+        """Whether the patch can be placed with its requirements and another patch."""
+        named = (*more, patch.id)
+        ids = (*required_by(series, named), *named)
+        request = Request(archs=ground.site.archs, upstream=ground.pin, only=ids, with_=ids)
+        return not make_plan(request, workspace, pipeline.cache, pipeline.lock).errors
+
+    if fits():
+        return ()
+    before = [each.id for each in series.patches if each.number < patch.number and each.id in ground.plan.ids]
+    for name in reversed(before):
+        if fits(name):
+            lines = f'[[requires]]\npatch = "{name}"\nwhy = "without it the patch cannot be placed"'
+            return (f"the new version needs '{name}'; add to its patch.toml:\n{lines}",)
+    return ("the new version needs several patches before it that it does not require",)

@@ -7,9 +7,12 @@ take the ids, the positions and the comments of the edits that they replace.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import tomlkit
 
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir
@@ -176,7 +179,7 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
 
     ``files``: the whole change. Raises PATCH_BAD if single tables of patch.toml cannot be changed.
     """
-    named = _name_edits(old, lifted, left)
+    named = name_edits(old, lifted, left)
     body = replace(lifted.body, edits=tuple(named))
     parts, written, blobs = _render(old, body)
     kept = {part.order for part in old.current if _is_kept(part, old, left, files, parts)}
@@ -185,22 +188,23 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
     current = {part.order for part in old.current}
     first = {name: part.order for part in reversed(old.current) if (name := _key_of(part)) in new}
     result: list[Part] = []
-    used: set[tuple[str, str]] = set()
+    used: dict[tuple[str, str], None] = {}
     for part in old.text.parts:
         name = _key_of(part)
         if part.order not in current or part.order in kept:
             result.append(part)
         elif first.get(name) == part.order:
             result.append(_with_comment_of(part, new[name]))
-            used.add(name)
+            used[name] = None
     rest = [part for name, part in new.items() if name not in used]
     at = max(
         (number for number, part in enumerate(result, 1) if part.key in BODY_TABLES), default=len(result)
     )
     result[at:at] = rest
-    text = join_text(old.text, old.text.head, result)
-    names = _named_files(split_text(old.text.path, text).parts)
     data: dict[str, str | bytes] = {**written, **blobs}
+    head = _with_context(old, body, result, data)
+    text = join_text(old.text, head, result)
+    names = _named_files(split_text(old.text.path, text).parts)
     return Revision(
         folder=old.patch.folder,
         before=old.raw,
@@ -218,6 +222,53 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
             )
         ),
     )
+
+
+def _with_context(old: OldPatch, body: Body, parts: Sequence[Part], files: Mapping[str, str | bytes]) -> str:
+    """The head of patch.toml with the context names that the templates use now."""
+    texts = [str(part.table.get(key, "")) for part in parts for key in ("text", "device")]
+    for name in _named_files(parts):
+        data = files.get(name, old.existing.get(name, b""))
+        texts.append(data if isinstance(data, str) else data.decode("utf-8", "replace"))
+    used = set(re.findall(r"\w+", "\n".join(texts)))
+    names = [name for name in old.patch.context if name in used]
+    names += [name for name in body.context if name not in names]
+    if names == list(old.patch.context):
+        return old.text.head
+    document = tomlkit.parse(old.text.head)
+    document.pop("context", None)
+    if names:
+        document["context"] = names
+    return f"{tomlkit.dumps(document).rstrip()}\n\n"
+
+
+def match_tables(old: OldPatch, lifted: Lifted) -> dict[str, int]:
+    """The edits of a guarded patch that a new version has too: the number of the lifted edit, by old id.
+
+    Two edits are the same if their tables are, apart from the id, the builds and ``pairs``.
+    """
+    tables = []
+    for edit in lifted.body.edits:
+        text, files, _ = body_files(Body(edits=(edit,)), {})
+        (part,) = split_text(old.text.path, text).parts
+        tables.append(_content(part, {name: data.encode() for name, data in files.items()}))
+    found: dict[str, int] = {}
+    for part in old.current:
+        if part.key == "edit":
+            content = _content(part, old.existing)
+            free = (at for at, each in enumerate(tables) if each == content and at not in found.values())
+            at = next(free, None)
+            if at is not None:
+                found[str(part.table["id"])] = at
+    return found
+
+
+def _content(part: Part, files: Mapping[str, bytes]) -> dict[str, object]:
+    """A table without what does not decide what is written; the text of a template in place of its name."""
+    ignored = ("id", "first_build", "last_build", "pairs", "template")
+    table: dict[str, object] = {key: value for key, value in part.table.items() if key not in ignored}
+    name = part.table.get("template")
+    return table | ({"text": files.get(name, b"").decode("utf-8", "replace")} if name is not None else {})
 
 
 def _key_of(part: Part) -> tuple[str, str]:
@@ -254,8 +305,8 @@ def _is_kept(
     return same and one == other and ("blob" in part.table) == ("blob" in twin.table)
 
 
-def _name_edits(old: OldPatch, lifted: Lifted, left: Remainder) -> Iterator[NewEdit]:
-    """The new edits, with the ids of those that they replace, or unused ones."""
+def name_edits(old: OldPatch, lifted: Lifted, left: Remainder) -> Iterator[NewEdit]:
+    """The new edits, in order, with the ids of those that they replace, or unused ones."""
     patch = old.patch
     used = {edit.id for edit in patch.edits if edit.id in left.kept or edit not in old.now.edits}
     used |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}

@@ -8,7 +8,7 @@ import tomllib
 from typing import Any
 
 import pytest
-from demo_world import git
+from demo_world import FOLDER, git
 from killing import killed
 from queued import (
     CMAKE,
@@ -93,6 +93,44 @@ def test_the_same_version_again_writes_nothing(desk) -> None:
     assert desk.snapshot() == before
 
 
+def test_a_guarded_patch_keeps_its_guard_and_the_edits_that_did_not_change(desk) -> None:
+    path = f"{FOLDER}/choice.cu"
+    device = (f"{FOLDER}/demo.cu", "    dst[i] = x[i];", "    dst[i] = 2*x[i];")
+    new = version(desk, (path, "limit = 256", "limit = 512"), device)
+    done = desk.run("import", str(new), "--guard", "gfx1151", "--id", "mine")
+    assert done.returncode == 0, done.stderr
+    toml = toml_of(desk, "mine")
+    text = toml.read_text()
+    first, second = text.split("[[edit]]\n")[1:]
+    assert "512" in first
+    toml.write_text(text.replace(f"[[edit]]\n{second}", f"# by hand\n[[edit]]\n{second}"))
+    profile = (desk.series / "arch_profiles" / "gfx1151.toml").read_bytes()
+    new = version(desk, (path, "limit = 256", "limit = 1024"), device)
+    told = replaced(desk, "mine", str(new))
+    assert (len(told["kept"]), len(told["changed"]), told["added"], told["removed"]) == (1, 1, [], [])
+    head = text.split("[[edit]]\n")[0]
+    changed = first.replace("512", "1024")
+    assert toml.read_text() == f"{head}[[edit]]\n{changed}# by hand\n[[edit]]\n{second}"
+    assert (desk.series / "arch_profiles" / "gfx1151.toml").read_bytes() == profile
+    shown = desk.shown("mine", path)
+    assert b"1024" in shown
+    assert b"512" not in shown
+
+
+def test_the_context_of_a_guarded_patch_follows_its_edits(desk) -> None:
+    path = f"{FOLDER}/choice.cu"
+    new = version(desk, (path, "limit = 256", "limit = 512"))
+    done = desk.run("import", str(new), "--guard", "gfx1151", "--id", "mine")
+    assert done.returncode == 0, done.stderr
+    assert tables(desk, "mine")["context"] == ["guard"]
+    device = (f"{FOLDER}/demo.cu", "    dst[i] = x[i];", "    dst[i] = 2*x[i];")
+    assert len(replaced(desk, "mine", str(version(desk, device)))["removed"]) == 1
+    assert "context" not in tables(desk, "mine")
+    told = replaced(desk, "mine", str(version(desk, device, (path, "limit = 256", "limit = 300"))))
+    assert (len(told["kept"]), len(told["added"])) == (1, 1)
+    assert tables(desk, "mine")["context"] == ["guard"]
+
+
 CHAIN = (
     ("first", TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512"),
     ("second", TOOL, "wanted > 512 ? 512", "wanted > 1024 ? 1024"),
@@ -124,6 +162,22 @@ def test_it_can_be_written_anyway_and_the_later_patch_replaced_next(desk) -> Non
     assert (told["changed"], told["broken"]) == (["tool-limit"], [])
     assert b"wanted > 900 ? 900" in result(desk)
     assert [each["patch"] for each in tables(desk, "second")["requires"]] == ["first"]
+
+
+def test_a_version_that_needs_an_earlier_patch_says_what_to_add(desk) -> None:
+    queue(desk, CHAIN[0], ("second", *FAST[1:]))
+    change = (TOOL, "wanted > 512 ? 512", "wanted > 600 ? 600")
+    told = replaced(desk, "second", str(version(desk, change, before=(CHAIN[0][1:],))))
+    (warning,) = told["warnings"]
+    assert "needs 'first'" in warning
+    path = toml_of(desk, "second")
+    text = path.read_text()
+    alone = ("plan", "--arch", "plain", "--only", "second")
+    assert desk.run(*alone).returncode == 3
+    path.write_text(text + "\n" + warning.partition("\n")[2] + "\n")
+    done = desk.run(*alone, "--json")
+    assert "PATCH_PAIR_SPLIT" in done.stdout
+    assert desk.run("plan", "--arch", "plain").returncode == 0
 
 
 def test_a_version_made_without_the_patches_before_is_merged_with_them(desk) -> None:
@@ -225,7 +279,7 @@ def test_edits_for_other_builds_stay_and_the_result_there_is_renewed(desk) -> No
         (("first", "{new}", "--guard", "none"), "IMPORT_OPTIONS"),
         (("first",), "IMPORT_OPTIONS"),
         (("none-such", "{new}"), "UNKNOWN_PATCH"),
-        (("demo-twin", "{new}"), "AMEND_REFUSED"),
+        (("demo-twin", "{new}", "--pr", "8"), "IMPORT_OPTIONS"),
         (("first", "{new}", "--upstream", "b77"), "PIN_UNKNOWN"),
     ],
 )
