@@ -27,7 +27,7 @@ def exchange_folders(new: Path, old: Path) -> None:
     except OSError as error:
         if error.errno not in _UNSUPPORTED:
             raise
-        _rename_twice(new, old)
+        exchange_by_renames(new, old)
 
 
 def _renameat2(new: Path, old: Path) -> None:
@@ -39,7 +39,8 @@ def _renameat2(new: Path, old: Path) -> None:
         raise OSError(number, os.strerror(number), str(old))
 
 
-def _rename_twice(new: Path, old: Path) -> None:
+def exchange_by_renames(new: Path, old: Path) -> None:
+    """The same with two renames: ``old`` is missing between them. Raises OSError; both are as they were."""
     aside = new.with_name(f"{new.name}.old")
     old.rename(aside)
     try:

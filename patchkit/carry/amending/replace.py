@@ -42,6 +42,9 @@ from patchkit.carry.series.lock import PinWanted, Result
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.clone import open_clone
 
+_FILES = (".patch", ".diff", ".mbox", ".eml")
+"""Endings of files: such a name is never taken for a revision."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaceRequest:
@@ -143,8 +146,7 @@ def _place(
 ) -> tuple[str, tuple[QueuedChange, ...], tuple[MovedHunk, ...]]:
     """The tree with the new version, its changes, and the hunks that were applied at other lines."""
     paths = Paths(strip=request.strip, folder=folder_of(request.prefix))
-    commits = not Path(request.source).exists()
-    if commits:
+    if not Path(request.source).exists() and not request.source.endswith(_FILES):
         clone = open_clone(request.repo or Path.cwd(), pipeline.workspace.reporter)
         revisions = request.source if is_range(request.source) else f"{request.source}^..{request.source}"
         contents = read_commits(clone, revisions, pipeline.repository)

@@ -90,7 +90,8 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             f"patch '{name}' does not name a pull request",
             code="IMPORT_NOTHING",
             where=patch.where,
-            hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
+            hint=f"for a new version from a file: patchkit import --replace {name} FILE; to follow a pull "
+            'request, write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
         )
     folder = workspace.series.patches / patch.folder
     text = read_text(folder)

@@ -279,6 +279,8 @@ def test_edits_for_other_builds_stay_and_the_result_there_is_renewed(desk) -> No
         (("first", "{new}", "--guard", "none"), "IMPORT_OPTIONS"),
         (("first",), "IMPORT_OPTIONS"),
         (("none-such", "{new}"), "UNKNOWN_PATCH"),
+        (("first", "none-such.patch"), "IMPORT_NOTHING"),
+        (("first", "none-such", "--repo", "llama.cpp"), "ONTO_NO_COMMIT"),
         (("demo-twin", "{new}", "--pr", "8"), "IMPORT_OPTIONS"),
         (("first", "{new}", "--upstream", "b77"), "PIN_UNKNOWN"),
     ],
