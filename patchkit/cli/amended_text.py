@@ -9,6 +9,7 @@ from patchkit.carry.amending.drop import Dropped
 from patchkit.carry.amending.fold import Folded
 from patchkit.carry.amending.move import Moved
 from patchkit.carry.amending.replace import Replaced
+from patchkit.carry.amending.split import Split
 
 
 def replaced_lines(done: Replaced) -> Iterator[str]:
@@ -71,6 +72,7 @@ def dropped_lines(done: Dropped) -> Iterator[str]:
     yield from _dry(done.written)
 
 
+_SAME = "the result is the same"
 _FOLDED = {
     "joined": "their tables are unchanged",
     "lifted": "the edits of both are new where they change the same lines",
@@ -81,7 +83,7 @@ def folded_lines(done: Folded) -> Iterator[str]:
     """Describe the patch that two patches became."""
     yield (
         f"folded {done.patch} into {done.into}: {counted(len(done.edits), 'edit')}; {_FOLDED[done.how]}; "
-        f"{_checked(done.checked, 'the result is the same')}"
+        f"{_checked(done.checked, _SAME)}"
     )
     yield from (f"  edit {old} is now {new}" for old, new in done.renamed.items())
     yield from (f"  {name} requires {done.into} now" for name in done.requires)
@@ -98,9 +100,19 @@ def moved_lines(done: Moved) -> Iterator[str]:
     if not done.folders:
         yield f"{done.patch} is there already; nothing was written"
         return
-    yield f"moved {done.patch}; {_checked(done.checked, 'the result is the same')}"
+    yield f"moved {done.patch}; {_checked(done.checked, _SAME)}"
     yield from (f"  {old} is now {new}" for old, new in done.folders.items())
     yield from lock_lines(done.renewed, done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+def split_lines(done: Split) -> Iterator[str]:
+    """Describe the new patch, and the patches that were renumbered for it."""
+    yield f"moved {', '.join(done.edits)} of {done.patch} into {done.folder}; {_checked(done.checked, _SAME)}"
+    yield from (f"  {old} is now {new}" for old, new in done.folders.items())
+    yield from (f"  {path} has a line for it" for path in done.profiles)
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield "next:  adapt title, why and expected in both patch.toml"
     yield from _dry(done.written)
 
 

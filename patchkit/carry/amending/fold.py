@@ -22,6 +22,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import Checked, compare_series, require_equal
 from patchkit.carry.amending.ground import Site, find_site, ground_with
+from patchkit.carry.amending.revise import Texts
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.amending.uses import (
@@ -34,7 +35,7 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
-from patchkit.carry.lifting.write import read_existing, read_text
+from patchkit.carry.lifting.write import read_text
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.patch import Edit, NewFile, Patch, Requirement
@@ -213,7 +214,7 @@ class _Content:
 
 def _joined(pair: _Pair) -> _Content:
     """The tables of both patches, with other names for edits and templates that both have."""
-    first, second = _Texts.load(pair.dir, pair.first), _Texts.load(pair.dir, pair.second)
+    first, second = Texts.load(pair.dir, pair.first), Texts.load(pair.dir, pair.second)
     used = {each.id for each in pair.first.edits} | {alias.name for alias in pair.first.aliases}
     used |= {file.path for file in pair.first.files}
     names: dict[str, str] = {}
@@ -245,25 +246,6 @@ def _joined(pair: _Pair) -> _Content:
     return _Content(text=text, files=files, renamed=renamed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Texts:
-    """The patch.toml of a patch in parts, and the other files of its folder, without its evidence."""
-
-    text: PatchText
-    files: Mapping[str, bytes]
-
-    @classmethod
-    def load(cls, series: SeriesDir, patch: Patch) -> _Texts:
-        """Read the folder of a patch."""
-        folder = series.patches / patch.folder
-        raw = read_text(folder)
-        files = read_existing(folder, raw)
-        return cls(
-            text=split_text(str(folder / "patch.toml"), raw),
-            files={name: data for name, data in files.items() if name not in ("patch.toml", EVIDENCE)},
-        )
-
-
 def _lifted(pair: _Pair, site: Site, pipeline: Pipeline) -> _Content:
     """New edits for the change of both patches, one right after the other, at the place of the first."""
     first, second = pair.first, pair.second
@@ -288,7 +270,7 @@ def _lifted(pair: _Pair, site: Site, pipeline: Pipeline) -> _Content:
     change = Changeset(build=site.pin.build, base=site.base, name=" and ".join(pair.names), files=files)
     revision, _, _ = make_revision(first, ground, change, pipeline)
     text = split_text(str(pair.dir.patches / first.folder / "patch.toml"), revision.text)
-    extra = [part.moved() for part in _Texts.load(pair.dir, second).text.of("replaced_by")]
+    extra = [part.moved() for part in Texts.load(pair.dir, second).text.of("replaced_by")]
     return _Content(text=_with_parts(pair, text, text.parts, extra), files=revision.files, gone=revision.gone)
 
 

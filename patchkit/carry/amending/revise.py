@@ -15,7 +15,7 @@ from pathlib import Path
 import tomlkit
 
 from patchkit.base.files import disk_errors
-from patchkit.base.series_folder import SeriesDir
+from patchkit.base.series_folder import EVIDENCE, SeriesDir
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.cpp.scopes import parse_scopes
@@ -24,7 +24,7 @@ from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.draft import Draft
 from patchkit.carry.lifting.lift import Lifted
 from patchkit.carry.lifting.whole import edited_texts, expected_files
-from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, replace_text
+from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, read_text, replace_text
 from patchkit.carry.placing.expand import Placement, apply_placements
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.plain import expand_plain
@@ -183,14 +183,14 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
     body = replace(lifted.body, edits=tuple(named))
     parts, written, blobs = _render(old, body)
     kept = {part.order for part in old.current if _is_kept(part, old, left, files, parts)}
-    same = {_key_of(part) for part in old.current if part.order in kept}
-    new = {_key_of(part): part for part in parts if _key_of(part) not in same}
+    same = {key_of(part) for part in old.current if part.order in kept}
+    new = {key_of(part): part for part in parts if key_of(part) not in same}
     current = {part.order for part in old.current}
-    first = {name: part.order for part in reversed(old.current) if (name := _key_of(part)) in new}
+    first = {name: part.order for part in reversed(old.current) if (name := key_of(part)) in new}
     result: list[Part] = []
     used: dict[tuple[str, str], None] = {}
     for part in old.text.parts:
-        name = _key_of(part)
+        name = key_of(part)
         if part.order not in current or part.order in kept:
             result.append(part)
         elif first.get(name) == part.order:
@@ -204,21 +204,21 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
     data: dict[str, str | bytes] = {**written, **blobs}
     head = _with_context(old, body, result, data)
     text = join_text(old.text, head, result)
-    names = _named_files(split_text(old.text.path, text).parts)
+    names = named_in(split_text(old.text.path, text).parts)
     return Revision(
         folder=old.patch.folder,
         before=old.raw,
         text=text,
         files={name: each for name, each in data.items() if name in names},
-        gone=frozenset((_named_files(old.text.parts) - names) & old.existing.keys()),
-        kept=tuple(_key_of(part)[1] for part in old.current if part.order in kept),
+        gone=frozenset((named_in(old.text.parts) - names) & old.existing.keys()),
+        kept=tuple(key_of(part)[1] for part in old.current if part.order in kept),
         changed=tuple(name for _, name in used),
-        added=tuple(_key_of(part)[1] for part in rest),
+        added=tuple(key_of(part)[1] for part in rest),
         removed=tuple(
             dict.fromkeys(
-                _key_of(part)[1]
+                key_of(part)[1]
                 for part in old.current
-                if part.order not in kept and first.get(_key_of(part)) != part.order
+                if part.order not in kept and first.get(key_of(part)) != part.order
             )
         ),
     )
@@ -226,19 +226,28 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
 
 def _with_context(old: OldPatch, body: Body, parts: Sequence[Part], files: Mapping[str, str | bytes]) -> str:
     """The head of patch.toml with the context names that the templates use now."""
-    texts = [str(part.table.get(key, "")) for part in parts for key in ("text", "device")]
-    for name in _named_files(parts):
-        data = files.get(name, old.existing.get(name, b""))
-        texts.append(data if isinstance(data, str) else data.decode("utf-8", "replace"))
-    used = set(re.findall(r"\w+", "\n".join(texts)))
-    names = [name for name in old.patch.context if name in used]
+    read = {name: data.encode() if isinstance(data, str) else data for name, data in files.items()}
+    names = used_context(old.patch.context, parts, {**old.existing, **read})
     names += [name for name in body.context if name not in names]
-    if names == list(old.patch.context):
-        return old.text.head
-    document = tomlkit.parse(old.text.head)
+    return with_context(old.text.head, old.patch.context, names)
+
+
+def used_context(names: Sequence[str], parts: Sequence[Part], files: Mapping[str, bytes]) -> list[str]:
+    """Those of the context names that the texts and templates of some tables use."""
+    texts = [str(part.table.get(key, "")) for part in parts for key in ("text", "device")]
+    texts += [files.get(name, b"").decode("utf-8", "replace") for name in named_in(parts)]
+    words = set(re.findall(r"\w+", "\n".join(texts)))
+    return [name for name in names if name in words]
+
+
+def with_context(head: str, before: Sequence[str], names: Sequence[str]) -> str:
+    """The head of a patch.toml with other context names than ``before``."""
+    if [*names] == [*before]:
+        return head
+    document = tomlkit.parse(head)
     document.pop("context", None)
     if names:
-        document["context"] = names
+        document["context"] = [*names]
     return f"{tomlkit.dumps(document).rstrip()}\n\n"
 
 
@@ -271,13 +280,14 @@ def _content(part: Part, files: Mapping[str, bytes]) -> dict[str, object]:
     return table | ({"text": files.get(name, b"").decode("utf-8", "replace")} if name is not None else {})
 
 
-def _key_of(part: Part) -> tuple[str, str]:
+def key_of(part: Part) -> tuple[str, str]:
     """The kind of a table and the value that identifies it: the id of an edit, or the path of a file."""
     name = {"edit": "id", "rename": "from"}.get(part.key, "path")
     return part.key, str(part.table.get(name, ""))
 
 
-def _named_files(parts: Iterable[Part]) -> frozenset[str]:
+def named_in(parts: Iterable[Part]) -> frozenset[str]:
+    """The templates and blobs that some tables name."""
     found = (part.table.get(key) for part in parts for key in ("template", "blob"))
     return frozenset(str(each) for each in found if each is not None)
 
@@ -291,10 +301,10 @@ def _with_comment_of(old: Part, new: Part) -> Part:
 def _is_kept(
     part: Part, old: OldPatch, left: Remainder, files: Sequence[FileChange], new: Sequence[Part]
 ) -> bool:
-    key, name = _key_of(part)
+    key, name = key_of(part)
     if key == "edit":
         return name in left.kept
-    twin = next((each for each in new if _key_of(each) == (key, name)), None)
+    twin = next((each for each in new if key_of(each) == (key, name)), None)
     if twin is None or old.placed is None:
         return False
     if key != "file":
@@ -428,3 +438,22 @@ def load_old(patch: Patch, now: Patch, placed: PlacedPatch | None, series: Serie
         existing=read_existing(folder, raw),
         placed=placed,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The patch.toml of a patch in parts, and the other files of its folder, without its evidence."""
+
+    text: PatchText
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def load(cls, series: SeriesDir, patch: Patch) -> Texts:
+        """Read the folder of a patch."""
+        folder = series.patches / patch.folder
+        raw = read_text(folder)
+        files = read_existing(folder, raw)
+        return cls(
+            text=split_text(str(folder / "patch.toml"), raw),
+            files={name: data for name, data in files.items() if name not in ("patch.toml", EVIDENCE)},
+        )

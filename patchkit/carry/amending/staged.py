@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +33,13 @@ class Amendment:
         """The copy."""
         return self.stage.series
 
-    def publish(self, series: SeriesDir) -> None:
+    def publish(self, series: SeriesDir, *, profiles_first: bool = False) -> None:
         """Put the files of the copy in the place of those of ``series``, from which it was made.
 
         The folder ``patches`` changes as a whole, with the lock in it; a process that is killed leaves the
-        old one or the new one. The profiles are written after that.
+        old one or the new one. The profiles are written after that or, with ``profiles_first``, before:
+        a line for a patch that the series does not have has no effect, so lines are added before and removed
+        after.
 
         Raises PATCH_CHANGED if the series changed meanwhile, CacheError; the series is then as it was.
         """
@@ -57,10 +59,14 @@ class Amendment:
                 for path in sorted(changed):
                     if path.startswith("patches/"):
                         _write(new / path.removeprefix("patches/"), after.get(path))
-                exchange_folders(new, real)
-            for path in sorted(changed):
-                if not path.startswith("patches/"):
-                    write_whole(series.root / path, after[path], _DOING)
+                profiles = sorted(path for path in changed if not path.startswith("patches/"))
+                try:
+                    _write_profiles(series, after, profiles if profiles_first else ())
+                    exchange_folders(new, real)
+                except BaseException:
+                    _write_profiles(series, self.before, profiles if profiles_first else ())
+                    raise
+            _write_profiles(series, after, () if profiles_first else profiles)
 
 
 @contextmanager
@@ -89,6 +95,11 @@ def _write(path: Path, data: bytes | None) -> None:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
+
+
+def _write_profiles(series: SeriesDir, files: Mapping[str, bytes], paths: Iterable[str]) -> None:
+    for path in paths:
+        write_whole(series.root / path, files[path], _DOING)
 
 
 def _refuse_changes(series: SeriesDir, before: Mapping[str, bytes]) -> None:

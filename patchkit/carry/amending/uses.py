@@ -131,3 +131,35 @@ def remove_from_profiles(series: SeriesDir, name: str) -> tuple[str, ...]:
         write_whole(path, new, _DOING)
         found.append(path.relative_to(series.root).as_posix())
     return tuple(found)
+
+
+def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
+    """Give ``new`` the line of a patch in every profile that has one; return their paths in the series.
+
+    Raises PROFILE_NOT_WRITTEN if it is not one line below ``[patches]``.
+    """
+    found = []
+    for path, _ in profile_choices(series, name):
+        data = path.read_bytes()
+        table = dict(parse_toml(str(path), data).table)
+        start = find_places(data)["patches", name]
+        line = data.rfind(b"\n", 0, start) + 1
+        end = data.find(b"\n", start) + 1 or len(data)
+        own = data[line:end].rstrip(b"\n") + b"\n"
+        text = data[:line] + own + own.replace(name.encode(), new.encode(), 1) + data[end:]
+        table["patches"] = {**table["patches"], new: table["patches"][name]}
+        try:
+            ok = parse_toml(str(path), text).table == table
+        except PatchkitError:
+            ok = False
+        if not ok:
+            raise ConfigError(
+                f"cannot add a line for '{new}' to {path.name}",
+                code="PROFILE_NOT_WRITTEN",
+                where=Location(path=str(path), line=data.count(b"\n", 0, start) + 1),
+                why=f"the line of '{name}' is not one line below [patches]",
+                hint="write its value on one line, then run the command again",
+            )
+        write_whole(path, text, _DOING)
+        found.append(path.relative_to(series.root).as_posix())
+    return tuple(found)

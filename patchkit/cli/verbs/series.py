@@ -1,4 +1,4 @@
-"""``patchkit series`` and its commands ``drop``, ``fold`` and ``move``."""
+"""``patchkit series`` and its commands ``drop``, ``fold``, ``move`` and ``split``."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from patchkit.base.errors import UsageError
 from patchkit.carry.amending.drop import run_drop
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.move import run_move
-from patchkit.cli.amended_text import dropped_lines, folded_lines, moved_lines
+from patchkit.carry.amending.split import run_split
+from patchkit.cli.amended_text import dropped_lines, folded_lines, moved_lines, split_lines
 from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.completing import patches
 from patchkit.cli.settings import TEXT, Settings, example_epilog, shared_options, verb
 
 
 class _Group(Verb, click.Group):
-    """The group of the three commands."""
+    """The group of the four commands."""
 
 
 @click.command(
@@ -30,7 +31,7 @@ class _Group(Verb, click.Group):
 )
 @shared_options
 def command() -> None:
-    """Drop, combine and reorder the patches of a series.
+    """Drop, combine, split and reorder the patches of a series.
 
     Each command changes a copy of the series, places it on the builds that the lock records, and moves it
     into place in one step. If a patch cannot be placed any more, the series is unchanged. To give a patch a
@@ -107,3 +108,34 @@ def _move(settings: Settings, name: str, before: str | None, after: str | None, 
         )
     done = run_move(name, other, settings.workspace(), before=before is not None, dry_run=dry_run)
     settings.show(done, moved_lines(done))
+
+
+@verb(
+    "split",
+    group=command,
+    about="Move some edits of a patch into a new patch.",
+    example=("patchkit series split more-slots slots-help --edit help-text",),
+)
+@click.argument("name", type=TEXT, metavar="ID", shell_complete=patches)
+@click.argument("new", type=TEXT, metavar="NEW")
+@click.option(
+    "--edit",
+    "edits",
+    type=TEXT,
+    multiple=True,
+    required=True,
+    metavar="EDIT",
+    help="Edit to move, by its id, or a file by its path. May be repeated.",
+)
+@click.option("--title", type=TEXT, metavar="TEXT", help="Title of the new patch (default: from its id).")
+@_dry_run
+def _split(
+    settings: Settings, name: str, new: str, edits: tuple[str, ...], title: str | None, *, dry_run: bool
+) -> None:
+    """Make a new patch of some edits, right after the patch that they are from.
+
+    The new patch gets a copy of the reason, links, authors, builds, guard and requirements, which you adapt
+    then. The files at the end of the series must stay the same.
+    """
+    done = run_split(name, new, edits, settings.workspace(), title=title, dry_run=dry_run)
+    settings.show(done, split_lines(done))

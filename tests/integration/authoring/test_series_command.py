@@ -271,3 +271,52 @@ def test_the_lock_is_part_of_the_exchange(desk) -> None:
     assert "fast" in tomllib.loads(desk.lock.read_text())["result"][0]["patches"]
     assert desk.run("lock", "--all").returncode == 0
     assert "fast" not in tomllib.loads(desk.lock.read_text())["result"][0]["patches"]
+
+
+def test_edits_become_a_patch_of_their_own_and_the_tree_is_the_same(desk) -> None:
+    both = [("both", *each[1:]) for each in (FIRST, NAME, FAST)]
+    queue(desk, *both, ("third", TOOL, "how much", "how many"))
+    path = toml_of(desk, "both")
+    path.write_text(path.read_text().replace("[[edit]]", "# by hand\n[[edit]]"))
+    text = path.read_text()
+    names = [edit["id"] for edit in tables(desk, "both")["edit"]]
+    was = tree(desk)
+    told = amended(desk, "split", "both", "name", "--edit", names[-1], "--title", "another name")
+    assert (told["edits"], told["folder"]) == ([names[-1]], "0004-name")
+    assert told["folders"] == {"0004-third": "0005-third"}
+    assert [name[5:] for name in folders(desk)[2:]] == ["both", "name", "third"]
+    assert tree(desk) == was
+    kept, comment, edit = text.rpartition("# by hand\n")
+    assert path.read_text() == f"{kept.rstrip()}\n"
+    assert toml_of(desk, "name").read_text().endswith(f"\n\n{comment}{edit}")
+    new = tables(desk, "name")
+    assert (new["id"], new["title"], new["builds"]) == (
+        "name",
+        "another name",
+        tables(desk, "both")["builds"],
+    )
+    assert amended(desk, "fold", "both", "name")["how"] == "joined"
+    assert path.read_text() == text
+    assert tree(desk) == was
+
+
+def test_a_guarded_patch_is_split_with_its_lines_in_the_profiles(desk) -> None:
+    path = toml_of(desk, "demo-launch-bounds")
+    path.write_text(path.read_text().replace("last = 9, ", ""))
+    was = tree(desk, "gfx1151")
+    amended(desk, "fold", "demo-launch-bounds", "demo-twin")
+    told = amended(desk, "split", "demo-launch-bounds", "demo-scale", "--edit", "scale")
+    assert told["profiles"] == ["arch_profiles/gfx1100.toml", "arch_profiles/gfx1151.toml"]
+    assert tables(desk, "demo-launch-bounds")["context"] == ["guard"]
+    assert "context" not in tables(desk, "demo-scale")
+    assert tree(desk, "gfx1151") == was
+    found = errors(amended(desk, "split", "demo-launch-bounds", "threads", "--edit", "threads", code=2))
+    assert "pair 'threads' has no host side" in [each["message"] for each in found]
+
+
+@pytest.mark.parametrize("words", [("--edit", "none-such"), ("--edit", "bounds", "--edit", "threads")])
+def test_a_split_leaves_edits_in_both_patches(shared_desk, words: tuple[str, ...]) -> None:
+    before = shared_desk.snapshot()
+    document = amended(shared_desk, "split", "demo-launch-bounds", "new", *words, code=2)
+    assert document["error"]["code"] == "AMEND_REFUSED"
+    assert shared_desk.snapshot() == before
