@@ -43,7 +43,7 @@ class Amendment:
 
         Raises PATCH_CHANGED if the series changed meanwhile, CacheError; the series is then as it was.
         """
-        after = _read(self.series)
+        after = read_series(self.series)
         changed = {path for path in {*self.before, *after} if self.before.get(path) != after.get(path)}
         if not changed:
             return
@@ -73,10 +73,11 @@ class Amendment:
 def open_amendment(pipeline: Pipeline) -> Iterator[Amendment]:
     """A copy of the series, removed when the context ends; errors raised in it name the real files."""
     with pipeline.open_stage() as stage:
-        yield Amendment(stage=stage, before=_read(stage.series))
+        yield Amendment(stage=stage, before=read_series(stage.series))
 
 
-def _read(series: SeriesDir) -> dict[str, bytes]:
+def read_series(series: SeriesDir) -> dict[str, bytes]:
+    """The files of patches and profiles, by path below the series. Raises CacheError."""
     found = {}
     with disk_errors(series.root, "reading the series"):
         for folder in (series.patches, series.profiles):
@@ -103,7 +104,7 @@ def _write_profiles(series: SeriesDir, files: Mapping[str, bytes], paths: Iterab
 
 
 def _refuse_changes(series: SeriesDir, before: Mapping[str, bytes]) -> None:
-    now = _read(series)
+    now = read_series(series)
     changed = sorted(path for path in {*before, *now} if before.get(path) != now.get(path))
     if changed:
         raise ConfigError(

@@ -141,6 +141,23 @@ def test_dependent_patches_do_not_change_places(shared_desk, where: tuple[str, .
     assert desk.snapshot() == before
 
 
+def test_an_order_that_gives_another_result_is_refused(desk) -> None:
+    for number, name in ((3, "one"), (4, "two")):
+        folder = desk.series / "patches" / f"{number:04}-{name}"
+        folder.mkdir()
+        (folder / "patch.toml").write_text(
+            f'id = "{name}"\ntitle = "{name}"\nguard = "none"\nbuilds = {{ first = 1, why = "so it is" }}\n\n'
+            f'[[edit]]\nid = "{name}"\nfile = "{TOOL}"\nat = {{ lines = "// how much at most" }}\n'
+            f'verb = "insert_after"\ntext = "int {name}(int x);\\n"\n'
+        )
+    before = desk.snapshot()
+    (error,) = errors(amended(desk, "move", "two", "--before", "one", code=3))
+    assert error["code"] == "AMEND_BREAKS"
+    assert error["message"] == "moving 'two' before 'one' changes the result at b1 plain"
+    assert error["where"][0]["path"] == TOOL
+    assert desk.snapshot() == before
+
+
 def test_patches_of_different_lines_keep_their_tables(desk) -> None:
     queue(desk, *CHAIN)
     path, other = toml_of(desk, "first"), toml_of(desk, "name")
