@@ -94,7 +94,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
     known = set(targets_of(workspace.series.profiles))
     kept = [result for result in lock.results if known.issuperset(result.archs)]
     requests = [
-        replace(_request_of(result, lock, workspace), source=source, upstream_url=upstream_url)
+        replace(request_of(result, lock, workspace), source=source, upstream_url=upstream_url)
         for result in kept
     ]
     new_results = _make_all(requests, workspace)
@@ -113,7 +113,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
     )
 
 
-def _request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
+def request_of(result: Result, lock: Lock, workspace: Workspace) -> Request:
     """The request that gives the result again with the current series."""
     series = load_series(workspace.series.patches)
     profiles = load_profiles(workspace.series.profiles, result.archs)

@@ -26,7 +26,6 @@ from patchkit.base.errors import (
 )
 from patchkit.base.files import temporary_folder, write_whole
 from patchkit.base.series_folder import refuse_installed
-from patchkit.base.source import SourceText
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
@@ -44,8 +43,6 @@ from patchkit.carry.importing.queue_sources import (
 from patchkit.carry.importing.refusal import explain
 from patchkit.carry.importing.run import ImportRequest, run_import
 from patchkit.carry.importing.standing import Queue, QueueEntry, Trees
-from patchkit.carry.judging.derive import merge_file
-from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.lifting.change import Authorship, FileChange, MovedHunk
 from patchkit.carry.lifting.pipeline import PatchOptions, Written, guard_profiles, open_pipeline
 from patchkit.carry.lifting.trial import Drafted, Guarded, Stage, Trial
@@ -546,20 +543,9 @@ class _QueueImport:
         ends = self.whole.get((change.where, change.name))
         if ends is None or not self._needed(change):
             return None
-        files: dict[str, bytes] = {}
-        for each in self.trees.git.changes(*ends):
-            ours, base, theirs = (self.trees.read(tree, each.path) for tree in (self.tree, *ends))
-            if each.letter == "A" and ours is None and theirs is not None:
-                files[each.path] = theirs
-                continue
-            if each.letter != "M" or ours is None or base is None or theirs is None:
-                return None
-            merged, conflicts = merge_file(ours, base, theirs, self.workspace.reporter)
-            texts = [SourceText(each.path, data) for data in (base, theirs, ours, merged)]
-            if conflicts or doubt_of(*texts):
-                return None
-            files[each.path] = merged
-        after = self.trees.write(self.tree, files)
+        after = self.trees.carry_over(self.tree, *ends, self.workspace.reporter)
+        if after is None:
+            return None
         return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
 
     def _refusal(self, error: PatchkitError, change: QueuedChange) -> PatchkitError:

@@ -28,6 +28,7 @@ from patchkit.carry.importing.hunks import (
 )
 from patchkit.carry.importing.queue_sources import QueuedChange
 from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.lifting.change import MovedHunk
 from patchkit.carry.placing.resolve import resolve_anchor
 from patchkit.carry.series.patch import Edit
@@ -163,6 +164,26 @@ class Trees:
         self.git.run("update-index", "-z", "--add", "--index-info", stdin=b"".join(lines))
         self.at = self.git.run("write-tree").decode("ascii").strip()
         return self.at
+
+    def carry_over(self, tree: str, before: str, after: str, reporter: Reporter) -> str | None:
+        """``tree`` with the difference of two other trees, merged by git; None if that is not clear.
+
+        It is clear if git merges every file without conflicts and no change goes to another function.
+        """
+        files: dict[str, bytes] = {}
+        for each in self.git.changes(before, after):
+            ours, base, theirs = (self.read(one, each.path) for one in (tree, before, after))
+            if each.letter == "A" and ours is None and theirs is not None:
+                files[each.path] = theirs
+                continue
+            if each.letter != "M" or ours is None or base is None or theirs is None:
+                return None
+            merged, conflicts = merge_file(ours, base, theirs, reporter)
+            texts = [SourceText(each.path, data) for data in (base, theirs, ours, merged)]
+            if conflicts or doubt_of(*texts):
+                return None
+            files[each.path] = merged
+        return self.write(tree, files)
 
     def diff(self, before: str, after: str) -> bytes:
         """The diff between two trees, for git apply."""

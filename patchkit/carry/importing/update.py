@@ -90,7 +90,8 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             f"patch '{name}' does not name a pull request",
             code="IMPORT_NOTHING",
             where=patch.where,
-            hint='write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
+            hint=f"for a new version from a file: patchkit import --replace {name} FILE; to follow a pull "
+            'request, write status = "submitted" and, below [upstream], url = "REMOTE/pull/N"',
         )
     folder = workspace.series.patches / patch.folder
     text = read_text(folder)
@@ -115,7 +116,7 @@ def run_update(name: str, workspace: Workspace, *, force: bool) -> Updated:
             url=patch.upstream.url if patch.upstream is not None else None,
             head=found.head,
         )
-        profiles = _profiles(patch, workspace)
+        profiles = offering_profiles(patch, workspace) if not patch.is_plain else None
         lifted = pipeline.lift(change, is_guarded=profiles is not None)
         texts = [*(each.text or "" for each in patch.edits), *named_templates(text, folder).values()]
         body, notes = lift_again(lifted.body, texts, profiles or ())
@@ -157,10 +158,8 @@ def _by_hand(patch: Patch, why: str) -> ConfigError:
     )
 
 
-def _profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...] | None:
-    """The profiles of the GPUs that offer the patch; None for a plain one."""
-    if patch.is_plain:
-        return None
+def offering_profiles(patch: Patch, workspace: Workspace) -> tuple[ArchProfile, ...]:
+    """The profiles of the GPUs that are offered a patch with a guard; raises IMPORT_OPTIONS."""
     folder = workspace.series.profiles
     series = load_series(workspace.series.patches)
     profiles = load_profiles(folder, list_profiles(folder))

@@ -126,7 +126,8 @@ def patch_id(wanted: str | None, title: str, series: Series) -> str:
             f"the series already has a patch '{name}'",
             code="PATCH_ID_TAKEN",
             where=existing.where,
-            hint=f"choose another id, for example {name}-2, or remove the old folder first",
+            hint=f"to give it a new version: patchkit import --replace {name} FILE; or choose another id, "
+            f"for example {name}-2",
         )
     return name
 

@@ -10,10 +10,12 @@ import click
 from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.replace import ReplaceRequest, run_replace
 from patchkit.carry.importing.queue import QueueReport, QueueRequest, import_changes
 from patchkit.carry.importing.update import run_update
 from patchkit.carry.lifting.pipeline import PatchOptions
 from patchkit.carry.series.catalogue import load_series
+from patchkit.cli.amended_text import replaced_lines
 from patchkit.cli.completing import files, patches, pins
 from patchkit.cli.new_patch import describe_written, guard_options, more_values, require_guards
 from patchkit.cli.queue_text import queue_lines
@@ -71,6 +73,7 @@ _SOURCE = options(
         "patchkit import ~/my-queue/patches --guard none --dry-run",
         "patchkit import --pr 28613 --url https://github.com/ggml-org/llama.cpp --guard rdna3_5",
         "patchkit import --update my-pull-request",
+        "patchkit import --replace my-patch my-patch-v2.patch",
     ),
 )
 @_SOURCE
@@ -86,14 +89,28 @@ _SOURCE = options(
     shell_complete=patches,
     help="Update a patch to the newest head of its pull request.",
 )
+@click.option(
+    "--replace",
+    type=TEXT,
+    metavar="ID",
+    shell_complete=patches,
+    help="Give a patch of the series a new version: a diff, a commit or REV..REV.",
+)
+@click.option(
+    "--allow-broken",
+    is_flag=True,
+    help="With --replace: write it although a later patch cannot be placed any more.",
+)
 @click.option("--force", is_flag=True, help="With --update: overwrite edits that were changed by hand.")
 def command(
     settings: Settings,
     wanted: dict[str, Any],
     name: str | None,
     update: str | None,
+    replace: str | None,
     *,
     force: bool,
+    allow_broken: bool,
     **given: Any,
 ) -> ExitCode:
     """Turn a diff, a queue of patches, commits or a pull request into patches of the series.
@@ -109,9 +126,20 @@ def command(
 
     --update re-creates the edits and files of a patch from the newest head of its pull request, and shows
     what changed. The rest of patch.toml is kept, including the numbers that come from profiles.
+
+    --replace gives a patch the new version that you name. It is placed on the patches before it. Edits that
+    did not change and the rest of patch.toml are kept. The patches after it are placed again. If one of them
+    cannot be placed any more, nothing is written, unless you give --allow-broken.
     """
+    others = {**given, **wanted, "id": name}
+    if replace is not None:
+        return _replace(
+            settings, replace, others | {"update": update, "force": force}, allow_broken=allow_broken
+        )
+    if allow_broken:
+        raise UsageError("--allow-broken requires --replace", code="USAGE_VALUE")
     if update is not None:
-        _update(settings, update, force=force, others={**given, **wanted, "id": name})
+        _update(settings, update, force=force, others=others)
         return ExitCode.OK
     if force:
         raise UsageError("--force requires --update", code="USAGE_VALUE")
@@ -136,6 +164,27 @@ def _lacking(done: QueueReport, workspace: Workspace) -> list[list[str]]:
         for patch in load_series(workspace.series.patches).patches
         if patch.id in written
     ]
+
+
+_WITH_REPLACE = ("sources", "strip", "prefix", "repo", "upstream", "dry_run")
+
+
+def _replace(settings: Settings, name: str, given: dict[str, Any], *, allow_broken: bool) -> ExitCode:
+    others = [option for option, value in given.items() if value and option not in _WITH_REPLACE]
+    if others or len(given["sources"]) != 1:
+        raise UsageError(
+            f"--replace cannot be combined with {', '.join(others)}"
+            if others
+            else f"--replace takes one new version, but {len(given['sources'])} were given",
+            code="IMPORT_OPTIONS",
+            why=f"it keeps the other values of the patch '{name}'" if others else None,
+            hint=f"patchkit import --replace {shlex.quote(name)} FILE",
+        )
+    known = {option: given[option] for option in _WITH_REPLACE if option != "sources"}
+    request = ReplaceRequest(patch=name, source=given["sources"][0], allow_broken=allow_broken, **known)
+    done = run_replace(request, settings.workspace())
+    settings.show(done, replaced_lines(done))
+    return ExitCode.ANCHOR if done.broken else ExitCode.OK
 
 
 def _update(settings: Settings, name: str, *, force: bool, others: dict[str, Any]) -> None:

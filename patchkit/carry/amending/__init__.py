@@ -1,0 +1,1 @@
+"""Amend a series: replace, drop, fold and move its patches."""

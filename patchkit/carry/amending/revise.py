@@ -1,0 +1,459 @@
+"""New content for an existing patch: edits that did not change keep their text in patch.toml.
+
+The old edits are placed, and their result is compared with the new content by lines. An edit whose lines are
+untouched is kept, and its part of the new content is taken back. What is left is lifted into new edits. Those
+take the ids, the positions and the comments of the edits that they replace.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import tomlkit
+
+from patchkit.base.files import disk_errors
+from patchkit.base.series_folder import EVIDENCE, SeriesDir
+from patchkit.base.source import SourceText, Span
+from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
+from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.rows import compare_rows
+from patchkit.carry.lifting.change import FileChange
+from patchkit.carry.lifting.draft import Draft
+from patchkit.carry.lifting.lift import Lifted
+from patchkit.carry.lifting.whole import edited_texts, expected_files
+from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, read_text, replace_text
+from patchkit.carry.placing.expand import Placement, apply_placements
+from patchkit.carry.placing.place import PlacedPatch
+from patchkit.carry.placing.plain import expand_plain
+from patchkit.carry.placing.resolve import resolve_anchor
+from patchkit.carry.series.body import BODY_TABLES, NOTE
+from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
+
+Limits = tuple[tuple[str, int], ...]
+"""``first_build`` and ``last_build`` of an edit, as far as it has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remainder:
+    """What the kept edits do not do. ``files``: the change without their part. ``kept``: their ids.
+
+    ``spans``: by id of an edit that is not kept, its places in the file before the patch.
+    """
+
+    files: tuple[FileChange, ...]
+    kept: frozenset[str] = frozenset()
+    spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
+
+
+def split_change(patch: Patch, placed: PlacedPatch, files: Sequence[FileChange], *, keep: bool) -> Remainder:
+    """Find the edits of a plain patch that a new version keeps; none if ``keep`` is not set.
+
+    ``patch`` has the edits of one build only, ``placed`` is the result of placing it on the files before it.
+    """
+    texts = {edit.id: edit.text for edit in placed.edits}
+    edited = {each.path: each for each in edited_texts(files)}
+    kept: set[str] = set()
+    spans: dict[str, tuple[Span, ...]] = {}
+    left: list[FileChange] = []
+    for file in files:
+        one = edited.get(file.source or file.path)
+        if one is None:
+            left.append(file)
+            continue
+        edits = [edit for edit in patch.edits if edit.file == one.path]
+        source = SourceText(one.path, one.before)
+        wanted, mine, places = _split_file(source, edits, texts, one.after, keep=keep)
+        kept |= mine
+        spans |= places
+        left.append(replace(file, after=wanted))
+    return Remainder(files=tuple(left), kept=frozenset(kept), spans=spans)
+
+
+def _split_file(
+    source: SourceText, edits: Sequence[Edit], texts: Mapping[str, str], wanted: bytes, *, keep: bool
+) -> tuple[bytes, set[str], dict[str, tuple[Span, ...]]]:
+    """``wanted`` without the part of the kept edits, their ids, and the places of the others."""
+    placements: list[Placement] = []
+    for edit in edits:
+        anchor = resolve_anchor(parse_scopes(source), edit)
+        placements += expand_plain(source, anchor, None if edit.verb == "remove" else texts[edit.id])
+    applied = apply_placements(source, placements)
+    new = SourceText(source.path, wanted)
+    blocks = compare_rows(applied.after.rows, new.rows)
+    touched = set() if keep else {edit.id for edit in edits}
+    for placement, span in zip(applied.placements, applied.spans, strict=True):
+        first, last = _lines(applied.after, span)
+        if any(block.old <= last + 1 and block.old_end >= first for block in blocks):
+            touched.add(placement.edit)
+    pieces, at = [], 0
+    for placement, span in zip(applied.placements, applied.spans, strict=True):
+        if placement.edit in touched:
+            continue
+        row = applied.after.line_of(span.start) - 1
+        moved = sum(
+            (block.new_end - block.new) - (block.old_end - block.old)
+            for block in blocks
+            if block.old_end <= row
+        )
+        column = span.start - applied.after.line_span(row + 1).start
+        start = new.line_span(row + moved + 1).start + column
+        pieces += [wanted[at:start], source.text(placement.span)]
+        at = start + len(span)
+    rest = b"".join([*pieces, wanted[at:]])
+    kept = {edit.id for edit in edits} - touched
+    places: dict[str, tuple[Span, ...]] = {}
+    for placement in placements:
+        if placement.edit in touched:
+            places[placement.edit] = (*places.get(placement.edit, ()), placement.span)
+    return rest, kept, places
+
+
+def _lines(source: SourceText, span: Span) -> tuple[int, int]:
+    """The first and last row that a span covers, from 0; for an empty span the last is before the first."""
+    first = source.line_of(span.start) - 1
+    if not len(span):
+        return first, first - 1 if span.start == source.line_span(first + 1).start else first
+    return first, source.line_of(span.end - 1) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Revision:
+    """New content of a patch's folder: ``text`` for patch.toml, which was ``before``, and other ``files``.
+
+    ``gone``: files that it no longer names. The ids of its edits and the paths of its files at the build of
+    the change are in ``kept``, ``changed``, ``added`` and ``removed``.
+    """
+
+    folder: str
+    before: str
+    text: str
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
+    gone: frozenset[str] = frozenset()
+    kept: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+
+    def put(self, series: SeriesDir) -> Path:
+        """As in :class:`patchkit.carry.lifting.write.Writing`; also raises PATCH_CHANGED."""
+        folder = series.patches / self.folder
+        existing = read_existing(folder, self.before)
+        replace_text(folder, self.before, self.text, self.files, existing)
+        with disk_errors(folder, "writing the patch"):
+            for name in self.gone:
+                (folder / name).unlink(missing_ok=True)
+        return folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OldPatch:
+    """A patch with its files. ``now``: with the edits of the build of the change; ``text``: its patch.toml.
+
+    ``placed``: the result of placing it before the change; None if it cannot be placed.
+    """
+
+    patch: Patch
+    now: Patch
+    text: PatchText
+    raw: str
+    existing: Mapping[str, bytes]
+    placed: PlacedPatch | None
+
+    @property
+    def current(self) -> tuple[Part, ...]:
+        """The tables of edits and files for the build of the change."""
+        parts = {"edit": self.patch.edits, "file": self.patch.files}
+        now: set[int] = {id(each) for each in (*self.now.edits, *self.now.files)}
+        return tuple(
+            part
+            for part in self.text.of(*BODY_TABLES)
+            if part.key not in parts or id(parts[part.key][part.number]) in now
+        )
+
+
+def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Remainder) -> Revision:
+    """The patch with new content: kept parts as they are, and new ones for the rest.
+
+    ``files``: the whole change. Raises PATCH_BAD if single tables of patch.toml cannot be changed.
+    """
+    named = name_edits(old, lifted, left)
+    body = replace(lifted.body, edits=tuple(named))
+    parts, written, blobs = _render(old, body)
+    kept = {part.order for part in old.current if _is_kept(part, old, left, files, parts)}
+    same = {key_of(part) for part in old.current if part.order in kept}
+    new = {key_of(part): part for part in parts if key_of(part) not in same}
+    current = {part.order for part in old.current}
+    first = {name: part.order for part in reversed(old.current) if (name := key_of(part)) in new}
+    result: list[Part] = []
+    used: dict[tuple[str, str], None] = {}
+    for part in old.text.parts:
+        name = key_of(part)
+        if part.order not in current or part.order in kept:
+            result.append(part)
+        elif first.get(name) == part.order:
+            result.append(_with_comment_of(part, new[name]))
+            used[name] = None
+    rest = [part for name, part in new.items() if name not in used]
+    at = max(
+        (number for number, part in enumerate(result, 1) if part.key in BODY_TABLES), default=len(result)
+    )
+    result[at:at] = rest
+    data: dict[str, str | bytes] = {**written, **blobs}
+    head = _with_context(old, body, result, data)
+    text = join_text(old.text, head, result)
+    names = named_in(split_text(old.text.path, text).parts)
+    return Revision(
+        folder=old.patch.folder,
+        before=old.raw,
+        text=text,
+        files={name: each for name, each in data.items() if name in names},
+        gone=frozenset((named_in(old.text.parts) - names) & old.existing.keys()),
+        kept=tuple(key_of(part)[1] for part in old.current if part.order in kept),
+        changed=tuple(name for _, name in used),
+        added=tuple(key_of(part)[1] for part in rest),
+        removed=tuple(
+            dict.fromkeys(
+                key_of(part)[1]
+                for part in old.current
+                if part.order not in kept and first.get(key_of(part)) != part.order
+            )
+        ),
+    )
+
+
+def _with_context(old: OldPatch, body: Body, parts: Sequence[Part], files: Mapping[str, str | bytes]) -> str:
+    """The head of patch.toml with the context names that the templates use now."""
+    read = {name: data.encode() if isinstance(data, str) else data for name, data in files.items()}
+    names = used_context(old.patch.context, parts, {**old.existing, **read})
+    names += [name for name in body.context if name not in names]
+    return with_context(old.text.head, old.patch.context, names)
+
+
+def used_context(names: Sequence[str], parts: Sequence[Part], files: Mapping[str, bytes]) -> list[str]:
+    """Those of the context names that the texts and templates of some tables use."""
+    texts = [str(part.table.get(key, "")) for part in parts for key in ("text", "device")]
+    texts += [files.get(name, b"").decode("utf-8", "replace") for name in named_in(parts)]
+    words = set(re.findall(r"\w+", "\n".join(texts)))
+    return [name for name in names if name in words]
+
+
+def with_context(head: str, before: Sequence[str], names: Sequence[str]) -> str:
+    """The head of a patch.toml with other context names than ``before``."""
+    if [*names] == [*before]:
+        return head
+    document = tomlkit.parse(head)
+    document.pop("context", None)
+    if names:
+        document["context"] = [*names]
+    return f"{tomlkit.dumps(document).rstrip()}\n\n"
+
+
+def match_tables(old: OldPatch, lifted: Lifted) -> dict[str, int]:
+    """The edits of a guarded patch that a new version has too: the number of the lifted edit, by old id.
+
+    Two edits are the same if their tables are, apart from the id, the builds and ``pairs``.
+    """
+    tables = []
+    for edit in lifted.body.edits:
+        text, files, _ = body_files(Body(edits=(edit,)), {})
+        (part,) = split_text(old.text.path, text).parts
+        tables.append(_content(part, {name: data.encode() for name, data in files.items()}))
+    found: dict[str, int] = {}
+    for part in old.current:
+        if part.key == "edit":
+            content = _content(part, old.existing)
+            free = (at for at, each in enumerate(tables) if each == content and at not in found.values())
+            at = next(free, None)
+            if at is not None:
+                found[str(part.table["id"])] = at
+    return found
+
+
+def _content(part: Part, files: Mapping[str, bytes]) -> dict[str, object]:
+    """A table without what does not decide what is written; the text of a template in place of its name."""
+    ignored = ("id", "first_build", "last_build", "pairs", "template")
+    table: dict[str, object] = {key: value for key, value in part.table.items() if key not in ignored}
+    name = part.table.get("template")
+    return table | ({"text": files.get(name, b"").decode("utf-8", "replace")} if name is not None else {})
+
+
+def key_of(part: Part) -> tuple[str, str]:
+    """The kind of a table and the value that identifies it: the id of an edit, or the path of a file."""
+    name = {"edit": "id", "rename": "from"}.get(part.key, "path")
+    return part.key, str(part.table.get(name, ""))
+
+
+def named_in(parts: Iterable[Part]) -> frozenset[str]:
+    """The templates and blobs that some tables name."""
+    found = (part.table.get(key) for part in parts for key in ("template", "blob"))
+    return frozenset(str(each) for each in found if each is not None)
+
+
+def _with_comment_of(old: Part, new: Part) -> Part:
+    """The new table below the comment of the old one, except for notes that patchkit wrote."""
+    lines = [line for line in old.comment.splitlines(keepends=True) if not line.startswith(NOTE)]
+    return replace(new, text="".join(lines) + new.text)
+
+
+def _is_kept(
+    part: Part, old: OldPatch, left: Remainder, files: Sequence[FileChange], new: Sequence[Part]
+) -> bool:
+    key, name = key_of(part)
+    if key == "edit":
+        return name in left.kept
+    twin = next((each for each in new if key_of(each) == (key, name)), None)
+    if twin is None or old.placed is None:
+        return False
+    if key != "file":
+        return twin.table == part.table
+    ignored = ("template", "blob", "first_build", "last_build")
+    one, other = ({k: v for k, v in each.table.items() if k not in ignored} for each in (part, twin))
+    same = old.placed.changes.get(name) == expected_files(files).get(name)
+    return same and one == other and ("blob" in part.table) == ("blob" in twin.table)
+
+
+def name_edits(old: OldPatch, lifted: Lifted, left: Remainder) -> Iterator[NewEdit]:
+    """The new edits, in order, with the ids of those that they replace, or unused ones."""
+    patch = old.patch
+    used = {edit.id for edit in patch.edits if edit.id in left.kept or edit not in old.now.edits}
+    used |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}
+    free = {edit.id: edit for edit in old.now.edits if edit.id not in left.kept}
+    matched: dict[int, str] = {}
+    for is_close in (True, False):
+        for number, (edit, text) in enumerate(zip(lifted.body.edits, lifted.texts, strict=True)):
+            if number in matched:
+                continue
+            found = next(
+                (
+                    each
+                    for each in free.values()
+                    if _replaces(text.draft, edit, each, left, is_close=is_close)
+                ),
+                None,
+            )
+            if found is not None:
+                matched[number] = found.id
+                del free[found.id]
+    used |= set(matched.values())
+    for number, edit in enumerate(lifted.body.edits):
+        if number in matched:
+            yield replace(edit, id=matched[number])
+            continue
+        name, count = edit.id, 1
+        while name in used:
+            count += 1
+            name = f"{edit.id}-{count}"
+        used.add(name)
+        yield replace(edit, id=name)
+
+
+def _replaces(draft: Draft, new: NewEdit, old: Edit, left: Remainder, *, is_close: bool) -> bool:
+    """Whether a new edit is for an old one: they overlap, or, if not ``is_close``, are in one function."""
+    if new.file != old.file:
+        return False
+    if not is_close:
+        return new.function is not None and new.function == old.function
+    spans = left.spans.get(old.id, ())
+    return any(span.start <= draft.span.end and draft.span.start <= span.end for span in spans)
+
+
+def limits_at(patch: Patch, path: str) -> Limits:
+    """The builds that all edits and files for a path are limited to; none if they differ.
+
+    ``patch`` has the edits of one build only.
+    """
+    parts = [
+        *(edit for edit in patch.edits if edit.file == path),
+        *(file for file in patch.files if file.path == path),
+    ]
+    found = {
+        tuple(
+            (key, build) for key in ("first_build", "last_build") if (build := getattr(part, key)) is not None
+        )
+        for part in parts
+    }
+    return next(iter(found)) if len(found) == 1 else ()
+
+
+def _render(old: OldPatch, body: Body) -> tuple[list[Part], dict[str, str], dict[str, bytes]]:
+    """The tables of a body, and the templates and blobs that they name; each with the limits of its path."""
+    by_limits: dict[Limits, Body] = {}
+    empty = Body(edits=())
+    for edit in body.edits:
+        limits = limits_at(old.now, edit.file)
+        known = by_limits.get(limits, replace(empty, limits=dict(limits)))
+        by_limits[limits] = replace(known, edits=(*known.edits, edit))
+    for path, text in body.files.items():
+        limits = limits_at(old.now, path)
+        known = by_limits.get(limits, replace(empty, limits=dict(limits)))
+        by_limits[limits] = replace(
+            known, files={**known.files, path: text}, whole=replace(known.whole, programs=body.whole.programs)
+        )
+    if body.whole.blobs or body.whole.removes or body.whole.renames or body.whole.modes:
+        known = by_limits.get((), empty)
+        by_limits[()] = replace(known, whole=body.whole)
+    parts: list[Part] = []
+    existing = dict(old.existing)
+    templates: dict[str, str] = {}
+    blobs: dict[str, bytes] = {}
+    for each in by_limits.values():
+        text, new, raw = body_files(each, existing)
+        parts += (part.moved() for part in split_text(old.text.path, text).parts)
+        templates |= new
+        blobs |= raw
+        existing |= {name: data.encode() for name, data in new.items()} | raw
+    order = {edit.id: number for number, edit in enumerate(body.edits)}
+    parts.sort(key=lambda part: order.get(str(part.table.get("id", "")), -1))
+    return parts, templates, blobs
+
+
+def rows_for_other_builds(patch: Patch, build: int, paths: Collection[str]) -> tuple[str, ...]:
+    """The edits and files of these paths that are for other builds, with their builds, as text."""
+    found = []
+    parts: tuple[Edit | NewFile, ...] = (*patch.edits, *patch.files)
+    for part in parts:
+        path = part.file if isinstance(part, Edit) else part.path
+        if path in paths and not is_for(part, build):
+            since = f"from b{part.first_build}" if part.first_build is not None else ""
+            until = f"up to b{part.last_build}" if part.last_build is not None else ""
+            name = part.id if isinstance(part, Edit) else part.path
+            found.append(f"{name} ({' '.join(filter(None, (since, until)))})")
+    return tuple(found)
+
+
+def load_old(patch: Patch, now: Patch, placed: PlacedPatch | None, series: SeriesDir) -> OldPatch:
+    """The patch with its files as they are now. Raises PATCH_BAD, CacheError."""
+    folder = series.patches / patch.folder
+    path = folder / "patch.toml"
+    with disk_errors(path, "reading the patch"):
+        raw = path.read_text("utf-8")
+    return OldPatch(
+        patch=patch,
+        now=now,
+        text=split_text(str(path), raw),
+        raw=raw,
+        existing=read_existing(folder, raw),
+        placed=placed,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Texts:
+    """The patch.toml of a patch in parts, and the other files of its folder, without its evidence."""
+
+    text: PatchText
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def load(cls, series: SeriesDir, patch: Patch) -> Texts:
+        """Read the folder of a patch."""
+        folder = series.patches / patch.folder
+        raw = read_text(folder)
+        files = read_existing(folder, raw)
+        return cls(
+            text=split_text(str(folder / "patch.toml"), raw),
+            files={name: data for name, data in files.items() if name not in ("patch.toml", EVIDENCE)},
+        )

@@ -1,0 +1,177 @@
+"""``patchkit series split``: move some edits of a patch into a new patch right after it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import tomlkit
+
+from patchkit.base.errors import InterruptNote, UsageError
+from patchkit.base.files import disk_errors, write_whole
+from patchkit.base.series_folder import SeriesDir, refuse_installed
+from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.check import compare_series, require_equal
+from patchkit.carry.amending.drop import site_of
+from patchkit.carry.amending.revise import Texts, key_of, named_in, used_context, with_context
+from patchkit.carry.amending.staged import open_amendment
+from patchkit.carry.amending.tables import Part, join_text, split_text
+from patchkit.carry.amending.uses import copy_in_profiles
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.lifting.pipeline import open_pipeline
+from patchkit.carry.lifting.write import patch_id, short_title
+from patchkit.carry.series.body import BODY_TABLES
+from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.patch import Patch
+
+_COPIED = ("builds", "guard", "requires", "expected")
+"""The tables that the new patch gets too. Its status upstream and its gates are not known."""
+_LAST = 9999
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """A patch whose ``edits`` (ids, or paths of files) are now those of ``new``.
+
+    ``folders``: the new folder of every renumbered patch, by the old one.
+    """
+
+    json_keys: ClassVar = "patch new folder edits folders profiles checked lock_stale=stale unchecked written"
+
+    patch: str
+    new: str
+    folder: str
+    edits: tuple[str, ...]
+    folders: dict[str, str]
+    profiles: tuple[str, ...] = ()
+    checked: tuple[str, ...] = ()
+    stale: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    written: bool = True
+
+
+def run_split(
+    name: str, new: str, edits: Sequence[str], workspace: Workspace, *, title: str | None, dry_run: bool
+) -> Split:
+    """Move edits and files, by id and path, into a new patch; the result of the series has to stay the same.
+
+    Raises:
+        UNKNOWN_PATCH, PATCH_ID_TAKEN: the series has no such patch, or has the new one.
+        AMEND_REFUSED: the patch has no such edit, or none would be left.
+        AMEND_BREAKS: the new patch cannot be placed after the old one, or the result is another one.
+        PatchkitError: as :func:`patchkit.carry.lifting.pipeline.open_pipeline`.
+
+    After any exception the series is unchanged.
+    """
+    refuse_installed(workspace.series)
+    series = load_series(workspace.series.patches)
+    patch = series.require(name)
+    new = patch_id(new, new, series)
+    texts = Texts.load(workspace.series, patch)
+    moved = _choose(patch, texts, edits)
+    number, folders = _make_room(patch, series)
+    folder = f"{number:04d}-{new}"
+
+    def translate(request: Request) -> Request:
+        """The same request for the series with both patches."""
+
+        def names(given: tuple[str, ...]) -> tuple[str, ...]:
+            return (*given, new) if name in given else given
+
+        return replace(
+            request, only=names(request.only), with_=names(request.with_), without=names(request.without)
+        )
+
+    with InterruptNote("the series is unchanged"), open_pipeline(workspace) as pipeline:
+        site = site_of((name,), pipeline)
+        with open_amendment(pipeline) as amendment:
+            _write(amendment.series, patch, texts, moved, folder, title or new.replace("-", " "), folders)
+            profiles = copy_in_profiles(amendment.series, name, new)
+            checked = compare_series(amendment, pipeline, [name], site, translate)
+            require_equal(
+                checked,
+                f"splitting '{name}'",
+                "choose other edits: those that change neighbouring lines have to stay together",
+            )
+            if not dry_run:
+                amendment.publish(workspace.series, profiles_first=True)
+    touched = {name, *(each.id for each in series.patches if each.folder in folders)}
+    stale = [result.name for result in pipeline.lock.results if touched & {*result.patches}]
+    return Split(
+        patch=name,
+        new=new,
+        folder=folder,
+        edits=tuple(dict.fromkeys(key_of(part)[1] for part in moved)),
+        folders=folders,
+        profiles=profiles,
+        checked=tuple(each.name for each in checked.compared),
+        stale=tuple(stale),
+        unchecked=checked.unchecked,
+        written=not dry_run,
+    )
+
+
+def _choose(patch: Patch, texts: Texts, edits: Sequence[str]) -> tuple[Part, ...]:
+    """The tables of the named edits and files, for all builds. Raises AMEND_REFUSED."""
+    parts = texts.text.of(*BODY_TABLES)
+    known = dict.fromkeys(key_of(part)[1] for part in parts)
+    unknown = [name for name in edits if name not in known]
+    if unknown or {*edits} == {*known}:
+        raise UsageError(
+            f"'{patch.id}' has no edit '{unknown[0]}'"
+            if unknown
+            else f"no edit of '{patch.id}' would be left",
+            code="AMEND_REFUSED",
+            where=patch.where,
+            hint=f"its edits and files: {', '.join(known)}",
+        )
+    return tuple(part for part in parts if key_of(part)[1] in edits)
+
+
+def _make_room(patch: Patch, series: Series) -> tuple[int, dict[str, str]]:
+    """A number right after a patch, and the patches that move by one for it. Raises AMEND_REFUSED."""
+    taken = {each.number: each for each in series.patches}
+    free = next(number for number in range(patch.number + 1, _LAST + 2) if number not in taken)
+    if free > _LAST:
+        raise UsageError(
+            f"no number up to {_LAST} is free after '{patch.id}'",
+            code="AMEND_REFUSED",
+            where=patch.where,
+            hint="renumber the folders of the series",
+        )
+    later = [taken[number] for number in range(patch.number + 1, free)]
+    return patch.number + 1, {each.folder: f"{each.number + 1:04d}-{each.id}" for each in later}
+
+
+def _write(
+    series: SeriesDir,
+    patch: Patch,
+    texts: Texts,
+    moved: Sequence[Part],
+    folder: str,
+    title: str,
+    folders: dict[str, str],
+) -> None:
+    text = texts.text
+    left = [part for part in text.parts if part not in moved]
+    copied = [part.moved() for part in text.of(*_COPIED)]
+    head = with_context(text.head, patch.context, used_context(patch.context, left, texts.files))
+    old = join_text(text, head, left)
+    document = tomlkit.parse(text.head)
+    document["id"] = folder[5:]
+    document["title"] = short_title(title)
+    document.pop("status", None)
+    head = f"{tomlkit.dumps(document).rstrip()}\n\n"
+    head = with_context(head, patch.context, used_context(patch.context, moved, texts.files))
+    new = join_text(split_text(text.path, head), head, [*copied, *(part.moved() for part in moved)])
+    with disk_errors(series.patches, "writing the series"):
+        for was, now in folders.items():
+            (series.patches / was).rename(series.patches / now)
+        (series.patches / folder).mkdir()
+        write_whole(series.patches / folder / "patch.toml", new, "writing the patch")
+        write_whole(series.patches / patch.folder / "patch.toml", old, "writing the patch")
+        for name in named_in(moved) & texts.files.keys():
+            write_whole(series.patches / folder / name, texts.files[name], "writing the patch")
+            if name not in named_in(left):
+                (series.patches / patch.folder / name).unlink()

@@ -1,0 +1,130 @@
+"""The text output of ``import --replace`` and of ``series``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from patchkit.base.text import counted
+from patchkit.carry.amending.drop import Dropped
+from patchkit.carry.amending.fold import Folded
+from patchkit.carry.amending.move import Moved
+from patchkit.carry.amending.replace import Replaced
+from patchkit.carry.amending.split import Split
+
+
+def replaced_lines(done: Replaced) -> Iterator[str]:
+    """Describe the new version of a patch: its edits, the lock, and what is left to do."""
+    if done.state == "same":
+        yield f"{done.patch}: the new version does the same on {done.base}; nothing was written"
+        return
+    counts = [
+        f"{len(names)} {word}"
+        for word, names in (
+            ("changed", done.changed),
+            ("added", done.added),
+            ("removed", done.removed),
+            ("kept", done.kept),
+        )
+        if names
+    ]
+    yield f"{done.patch}: new version on {done.base}: {', '.join(counts)}"
+    for word, names in (("changed", done.changed), ("added", done.added), ("removed", done.removed)):
+        for name in names:
+            place = f", {done.places[name]}" if name in done.places else ""
+            yield f"  {word} {name}{place}"
+    yield from (f"  {hunk}" for hunk in done.moved)
+    yield from (f"  {line}" for warning in done.warnings for line in warning.split("\n"))
+    if done.other_builds:
+        yield f"  not changed, because they are for other builds: {', '.join(done.other_builds)}"
+        yield "    for a new version there, run the command again with --upstream PIN"
+    yield from broken_lines(done)
+    yield from lock_lines(done.renewed, done.stale, done.unchecked)
+    if not done.written:
+        yield "nothing was written: --dry-run"
+
+
+def broken_lines(done: Replaced) -> Iterator[str]:
+    """Describe the patches that cannot be placed any more."""
+    for error in done.broken:
+        where = f"{error.where[0]}: " if error.where else ""
+        yield f"  {error.code}: {where}{error.message}"
+
+
+def lock_lines(renewed: Sequence[str], stale: Sequence[str], unchecked: Sequence[str]) -> Iterator[str]:
+    """Describe the state of the lock after a change of the series."""
+    if renewed:
+        yield f"lock: updated the digests of files for {_names(renewed)}; their trees stay the same"
+    if stale:
+        yield f"lock: to record again: {_names(stale)}"
+    if unchecked:
+        names = _names(unchecked)
+        yield f"lock: not checked on {counted(len(unchecked), 'build')} that are not in the cache: {names}"
+    if stale:
+        yield "next:  patchkit lock --all  # records the new results"
+
+
+def dropped_lines(done: Dropped) -> Iterator[str]:
+    """Describe the patches that were removed."""
+    yield f"dropped {', '.join(done.patches)}; {_checked(done.checked)}"
+    yield from (f"  no longer named in {path}" for path in done.profiles)
+    yield from (f"  known fault {fault}: no patch of the series fixes it any more" for fault in done.faults)
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+_SAME = "the result is the same"
+_FOLDED = {
+    "joined": "their tables are unchanged",
+    "lifted": "the edits of both are new where they change the same lines",
+}
+
+
+def folded_lines(done: Folded) -> Iterator[str]:
+    """Describe the patch that two patches became."""
+    yield (
+        f"folded {done.patch} into {done.into}: {counted(len(done.edits), 'edit')}; {_FOLDED[done.how]}; "
+        f"{_checked(done.checked, _SAME)}"
+    )
+    yield from (f"  edit {old} is now {new}" for old, new in done.renamed.items())
+    yield from (f"  {name} requires {done.into} now" for name in done.requires)
+    yield from (f"  known fault {fault} names {done.into} now" for fault in done.faults)
+    yield from (f"  no longer named in {path}" for path in done.profiles)
+    if done.lost:
+        yield f"  not carried over from {done.patch}: {', '.join(done.lost)}"
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+def moved_lines(done: Moved) -> Iterator[str]:
+    """Describe the new order of patches."""
+    if not done.folders:
+        yield f"{done.patch} is there already; nothing was written"
+        return
+    yield f"moved {done.patch}; {_checked(done.checked, _SAME)}"
+    yield from (f"  {old} is now {new}" for old, new in done.folders.items())
+    yield from lock_lines(done.renewed, done.stale, done.unchecked)
+    yield from _dry(done.written)
+
+
+def split_lines(done: Split) -> Iterator[str]:
+    """Describe the new patch, and the patches that were renumbered for it."""
+    yield f"moved {', '.join(done.edits)} of {done.patch} into {done.folder}; {_checked(done.checked, _SAME)}"
+    yield from (f"  {old} is now {new}" for old, new in done.folders.items())
+    yield from (f"  {path} has a line for it" for path in done.profiles)
+    yield from lock_lines((), done.stale, done.unchecked)
+    yield "next:  adapt title, why and expected in both patch.toml"
+    yield from _dry(done.written)
+
+
+def _names(names: Sequence[str]) -> str:
+    """The names once each: several results of the lock may be for the same build and GPUs."""
+    return ", ".join(dict.fromkeys(names))
+
+
+def _checked(names: Sequence[str], result: str = "the other patches can be placed") -> str:
+    return f"{result} at {_names(names)}" if names else "not placed, because no candidate has it"
+
+
+def _dry(written: bool) -> Iterator[str]:
+    if not written:
+        yield "nothing was written: --dry-run"
