@@ -70,7 +70,7 @@ def test_a_missing_acquire_is_found(found, programs, printed, case, arch):
     assert {one["kind"] for one in findings} == {"caches"}
     assert any(_STALE[case] in one["what"] for one in findings), findings
     for one in findings:
-        assert "_load_" in one["at"]["text"]
+        assert ("_atomic_" if "by an atomic at" in one["what"] else "_load_") in one["at"]["text"]
         assert "_store_" in one["other"]["text"] or "_atomic_" in one["other"]["text"]
         named = _AGENT if "agent" in one["what"] else _BLOCK
         assert "atomic at" in one["what"] or "s_dcache_inv" in one["what"] or named[arch] in one["what"]

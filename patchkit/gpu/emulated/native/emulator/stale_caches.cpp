@@ -126,7 +126,9 @@ template <class F> void each_part(const u64x & addresses, u32 size, u32 exec, F 
         each_line(addresses[0], u64(size) * lanes, use);
         return;
     }
-    if (exec == ~0u && __builtin_reduce_or(first_half(addresses) ^ second_half(addresses)) == 0) {
+    if (exec != 0 && (lane_bits(addresses != addresses[std::countr_zero(exec)]) & exec) == 0) {
+        exec &= 0 - exec;
+    } else if (exec == ~0u && __builtin_reduce_or(first_half(addresses) ^ second_half(addresses)) == 0) {
         exec >>= lanes / 2;
     }
     alignas(256) u64 places[lanes];
@@ -240,8 +242,12 @@ void load_old_values(const accessor & a, const u64x & addresses, u32 exec) {
 void load(const accessor & a, const u64x & addresses, u32 exec) {
     bool is_old = false;
     line_cache::line * last = nullptr;
+    line_cache & nearest = a.is_scalar() ? a.caches.scalar : a.f.reach == scope::cu ? a.l0 : a.caches.l1;
     each_part(addresses, a.f.size, exec, [&](u64 place, u32 size) {
         if (last == nullptr || !last->holds(place, size)) {
+            last = nearest.find(place, size);
+        }
+        if (last == nullptr) {
             const memory_range * const range = a.range_of(place, size);
             last = range == nullptr ? nullptr : &a.loaded(place, size, *range);
         }
