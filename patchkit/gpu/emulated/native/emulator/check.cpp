@@ -849,7 +849,8 @@ handler checker::before(const facts & known) const {
         return check_branch;
     }
     if (known.waits[0].queues != 0 || known.waits[1].queues != 0) {
-        return wanted.waits ? check_wait : (wanted.races || wanted.caches) && waits_for_stores(known) ? check_store_wait : nullptr;
+        const bool orders = (wanted.races || wanted.caches) && waits_for_stores(known);
+        return wanted.waits ? check_wait : orders ? check_store_wait : nullptr;
     }
     if (known.is_barrier) {
         return wanted.waits || wanted.barriers ? check_barrier : nullptr;
