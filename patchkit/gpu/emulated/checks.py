@@ -10,6 +10,7 @@ CheckName = Literal[
     "memory",
     "waits",
     "races",
+    "caches",
     "hidden",
     "barriers",
     "uninitialised",
@@ -53,6 +54,13 @@ CHECKS: tuple[Check, ...] = (
         about="unordered accesses of waves and blocks to the same LDS or memory",
         help="waves of a block that access the same LDS or memory without a barrier in between, and blocks "
         "that access the same memory with no order between them",
+        costs="up to nine times the memory that is touched",
+    ),
+    Check(
+        name="caches",
+        about="loads that may get an old value from a cache; atomics and waits that reach too few caches",
+        help="loads of data from another wave or block that a GPU's caches may answer with the old value, "
+        "because the code does not invalidate them first",
         costs="up to nine times the memory that is touched",
     ),
     Check(

@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
-_ALL = "memory,waits,races,uninitialised"
+_ALL = "memory,waits,races,caches,uninitialised"
 # By the name of the case: the kind of finding, and what it says.
 _FAULTS = {
     "write past end": (

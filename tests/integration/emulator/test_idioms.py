@@ -18,7 +18,7 @@ def programs(compile_program):
 @pytest.fixture
 def every_kind() -> str:
     """What is looked for unless a test says it."""
-    return "memory,waits,races,hidden,barriers,uninitialised,asynchrony"
+    return "memory,waits,races,caches,hidden,barriers,uninitialised,asynchrony"
 
 
 @pytest.mark.parametrize("arch", _ARCHS)

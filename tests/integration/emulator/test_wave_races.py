@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
 
-_ALL = "memory,waits,races,hidden,barriers,uninitialised,asynchrony"
+_ALL = "memory,waits,races,caches,hidden,barriers,uninitialised,asynchrony"
 _NO_BARRIER = "without a barrier in between"
 # By the name of the case: what findings say of it.
 _IN_MEMORY = {

@@ -17,6 +17,10 @@ constexpr architecture all[] = {
         .has_sample_counter        = false,
         .has_dual_hazard           = true,
         .has_long_memory_encodings = false,
+        .has_scopes                = false,
+        .block_acquire             = "buffer_gl0_inv",
+        .device_acquire            = "buffer_gl1_inv and buffer_gl0_inv",
+        .device_load               = "glc",
     },
     {
         .prefix                    = "gfx12", // RDNA4
@@ -26,6 +30,10 @@ constexpr architecture all[] = {
         .has_sample_counter        = true,
         .has_dual_hazard           = false,
         .has_long_memory_encodings = true,
+        .has_scopes                = true,
+        .block_acquire             = "global_inv scope:SCOPE_SE",
+        .device_acquire            = "global_inv scope:SCOPE_DEV",
+        .device_load               = "scope:SCOPE_DEV",
     },
 };
 

@@ -23,6 +23,11 @@ struct architecture {
     bool has_dual_hazard;
     // Memory instructions have three-dword encodings (such as VGLOBAL, VBUFFER).
     bool has_long_memory_encodings;
+    // Memory instructions have a scope; otherwise GLC.
+    bool has_scopes;
+    // In words for findings: what an acquire at the scope of a block and of the GPU invalidates, and a load that does
+    // not hit in caches.
+    std::string_view block_acquire, device_acquire, device_load;
 };
 
 // By a GPU's name, such as gfx1151. Null if its family is not emulated.

@@ -6,6 +6,7 @@
 #include "global_races.hpp"
 #include "hidden.hpp"
 #include "numbers.hpp"
+#include "stale_caches.hpp"
 #include "uninitialised.hpp"
 
 #include <algorithm>
@@ -718,6 +719,9 @@ void check_access(const instruction * i, wave & w) {
                 }
                 PATCHKIT_GO_ON(i + 3, w); // the destination of the load keeps its value
             }
+            if (checks_of(w).caches != nullptr) {
+                look_in_caches(i, w, f, 1);
+            }
             trace_access(i, w, f, 1);
         } else {
             bad = bad_lanes(i, w, f);
@@ -743,7 +747,12 @@ void check_access(const instruction * i, wave & w) {
         if (c.wanted.waits && !checks_of(w).hanging.empty()) [[unlikely]] {
             meet_stores(i, w, f, w.exec() & ~bad);
         }
+        if (checks_of(w).caches != nullptr) {
+            look_in_caches(i, w, f, w.exec() & ~bad);
+        }
         trace_access(i, w, f, w.exec() & ~bad);
+    } else if (f.is_unseen_store && checks_of(w).caches != nullptr) {
+        invalidate_caches(w, f);
     }
     if (checks_of(w).again != nullptr && is_in_memory(f)) [[unlikely]] {
         trace_again(i, w, f, w.exec() & ~bad);
@@ -758,6 +767,9 @@ void check_done(const instruction * i, wave & w) {
         checks_of(w).again->end_load(w, facts_at(i));
     }
     see_signs(i, w, facts_at(i));
+    if (checks_of(w).caches != nullptr && is_in_memory(facts_at(i))) {
+        leave_in_caches(i, w, facts_at(i));
+    }
     w.scalar[slot::exec] = w.scalar[slot::saved_exec];
     PATCHKIT_NEXT(i, w);
 }
@@ -788,6 +800,16 @@ void check_store_wait(const instruction * i, wave & w) {
 void check_fence(const instruction * i, wave & w) {
     w.checks->met |= w.checks->seen; // up to what it observed
     pass_fence(w);
+    if (checks_of(w).caches != nullptr) {
+        invalidate_caches(w, facts_at(i));
+    }
+    PATCHKIT_NEXT(i, w);
+}
+
+void check_invalidation(const instruction * i, wave & w) {
+    if (checks_of(w).caches != nullptr) {
+        invalidate_caches(w, facts_at(i));
+    }
     PATCHKIT_NEXT(i, w);
 }
 
@@ -820,20 +842,24 @@ void check_barrier(const instruction * i, wave & w) {
 } // namespace
 
 handler checker::before(const facts & known) const {
-    if (known.where != space::none || (known.queues != 0 && wanted.waits)) {
+    if (known.where != space::none || (known.queues != 0 && wanted.waits) || (known.is_unseen_store && wanted.caches)) {
         return check_access;
     }
     if (known.is_branch && wanted.uninitialised) {
         return check_branch;
     }
     if (known.waits[0].queues != 0 || known.waits[1].queues != 0) {
-        return wanted.waits ? check_wait : wanted.races && waits_for_stores(known) ? check_store_wait : nullptr;
+        const bool orders = (wanted.races || wanted.caches) && waits_for_stores(known);
+        return wanted.waits ? check_wait : orders ? check_store_wait : nullptr;
     }
     if (known.is_barrier) {
         return wanted.waits || wanted.barriers ? check_barrier : nullptr;
     }
     if (known.is_fence) {
-        return wanted.races || wanted.hidden ? check_fence : nullptr;
+        return wanted.races || wanted.hidden || wanted.caches ? check_fence : nullptr;
+    }
+    if (known.invalidates_l1 || known.invalidates_scalar) {
+        return wanted.caches ? check_invalidation : nullptr;
     }
     if (wanted.numbers && !known.floats.empty()) {
         return check_floats;

@@ -64,6 +64,7 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
     const size_t dwords = (lds_bytes + 3) / 4;
     lds.resize(dwords);
     again = nullptr;
+    caches = nullptr;
     hidden.clear();
     looks.clear();
     lds_known.assign(wanted.uninitialised ? lds_bytes : 0, std::byte(0));
@@ -76,6 +77,7 @@ void block_checks::begin(u32 lds_bytes, u32 wave_count, const checks & wanted, b
         one.wanted = wanted;
         one.block = this;
         one.skipped = 0;
+        one.stale = {};
         one.passed.clear();
         one.executed_then = 0;
         one.renew_hints();

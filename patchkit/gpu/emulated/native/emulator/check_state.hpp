@@ -3,6 +3,7 @@
 
 #include "facts.hpp"
 #include "launch_traces.hpp"
+#include "stale_caches.hpp"
 
 #include <algorithm>
 #include <array>
@@ -103,6 +104,7 @@ struct wave_checks {
     u32 started = 0, skipped = 0;
     const instruction * skipped_at = nullptr;
     std::vector<u32> passed; // barriers that it reached, by instruction number
+    stale_look stale;
     u64 executed_then = 0; // instructions executed when it first rested after a skipped access; 0: not yet
 
     void renew_hints() { hints = unknown.scc ? ~u64(0) : pending.hints() | unknown.registers.hints(); }
@@ -169,6 +171,9 @@ struct block_checks {
     // Its waves are spread over both halves of a WGP, which have separate caches: a barrier does not order stores that
     // were not waited for.
     bool is_spread = false;
+    wgp_caches * caches = nullptr; // of the WGP that it runs on; null if caches hold nothing back
+    u32 first_cu = 0;              // the CU of its first wave
+    line_cache & l0_of(u32 wave) const { return caches->l0[is_spread ? (first_cu + wave) % 2 : first_cu]; }
     std::unordered_map<u64, hanging_store> hanging; // by address / 4
     u64 hanging_first = ~u64(0), hanging_end = 0;   // address range of all of them
     std::vector<held_look> looks;        // since the last barrier

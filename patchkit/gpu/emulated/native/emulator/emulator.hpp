@@ -96,7 +96,7 @@ struct checks {
 #define PATCHKIT_OR(name) || name
     bool any() const { return false PATCHKIT_CHECKS(PATCHKIT_OR); }
 #undef PATCHKIT_OR
-    bool traces() const { return races || asynchrony; }
+    bool traces() const { return races || asynchrony || caches; }
 };
 
 // Resources that limit how many blocks of a launch the GPU holds at once.

@@ -58,15 +58,34 @@ u8 queues_of(route by, bool gives) {
     }
 }
 
+// RDNA3 has no scopes: with GLC, loads miss in L0 and L1; atomics always reach L2.
+scope reach_of(const statement & s, const memory_form & form, const architecture & arch) {
+    if (!arch.has_scopes) {
+        return form.does == action::atomic || s.has("glc") ? scope::device : scope::cu;
+    }
+    const std::string * named = s.modifier("scope");
+    return named == nullptr ? scope::cu : *named == "SCOPE_SE" ? scope::array : scope::device;
+}
+
+void add_invalidations(facts & to, const parsed_instruction & p, const architecture & arch) {
+    const bool is_by_scope = p.row->is(trait::invalidates_by_scope);
+    const scope reach = is_by_scope ? reach_of(p.text, p.row->memory, arch) : scope::cu;
+    to.invalidates_l0 |= p.row->is(trait::invalidates_l0) || reach != scope::cu;
+    to.invalidates_l1 |= p.row->is(trait::invalidates_l1) || reach == scope::device;
+    to.invalidates_scalar |= p.row->is(trait::invalidates_scalar);
+}
+
 void add_memory_facts(facts & to, const parsed_instruction & p, const architecture & arch) {
     const memory_form & form = p.row->memory;
     const bool is_store = form.does == action::store, gives = p.gives();
     const bool has_part = form.part != into::whole;
     to.queues = form.is_sample && arch.has_sample_counter ? u8(0) : queues_of(form.by, gives);
     to.where = space_of(form.by);
+    to.reach = reach_of(p.text, form, arch);
     const bool is_described = to.where == space::none && form.by != route::between_lanes;
     if (is_described) {
         to.is_given = true; // must not be tried with other values, because it changes memory
+        to.is_unseen_store = form.does != action::load && form.by != route::lds_by_m0;
     } else {
         to.size = form.size;
         to.accesses = form.accesses;
@@ -182,6 +201,7 @@ facts facts_of(const std::vector<parsed_instruction> & parts, const std::byte * 
             const std::vector<float_step> floats = float_steps_of(*one.row);
             result.floats.insert(result.floats.end(), floats.begin(), floats.end());
         }
+        add_invalidations(result, one, arch);
         result.is_fence |= one.row->is(trait::is_fence);
         result.is_barrier |= one.row->is(trait::is_barrier);
     }

@@ -18,6 +18,10 @@ struct wait {
 
 enum class space : u8 { none, global, flat, lds, scratch, scalar };
 
+// How far a memory instruction or an invalidation reaches: to the caches of its CU, to those shared by its shader
+// array, or to memory that is shared by all.
+enum class scope : u8 { cu, array, device };
+
 // A step that computes floats, identified by its handler, with the formats of its operands and result.
 struct float_step {
     handler run = nullptr;
@@ -44,6 +48,10 @@ struct facts {
     std::array<wait, 2> waits{};
     bool is_barrier = false;
     bool is_fence = false; // invalidates caches: what was observed before is ordered before what follows
+    // For stale_caches.cpp. `reach`: a load does not hit in caches that are nearer.
+    scope reach = scope::cu;
+    bool invalidates_l0 = false, invalidates_l1 = false, invalidates_scalar = false;
+    bool is_unseen_store = false; // to addresses that are not known (buffers, images)
 
     // For the uninitialised check, see uninitialised.cpp.
     bool is_scalar   = false;

@@ -67,10 +67,10 @@ void launch_traces::see_store(u32 block, u32 who) {
     bound = std::max(bound, who);
 }
 
-bool launch_traces::knows(u32 block, u32 who, bool is_read) {
+bool launch_traces::knows(u32 block, u32 who, bool is_read, bool otherwise) {
     const std::lock_guard<std::mutex> guard(mutex);
     if (is_over) {
-        return true;
+        return otherwise;
     }
     const u32 wanted = owners[who - order.first] & ~first_of_block;
     const auto suffices = [&](u32 bound) { return is_read ? bound >= who : bound > who; };
@@ -92,7 +92,7 @@ bool launch_traces::knows(u32 block, u32 who, bool is_read) {
     std::unordered_set<u32> seen{block};
     for (size_t n = 0; n < open.size(); ++n) {
         if (open.size() > most_followed) {
-            return true;
+            return otherwise;
         }
         const auto found = known.find(open[n]);
         if (found == known.end()) {

@@ -53,8 +53,8 @@ class launch_traces {
     bool has_meetings() const { return meetings.load(std::memory_order_relaxed) != 0; }
 
     // Whether accesses under this number are known to come before the block's next ones. Reads count as complete when a
-    // signal is given under the same number.
-    bool knows(u32 block, u32 who, bool is_read);
+    // signal is given under the same number. `otherwise`: the answer if there are too many signals to know.
+    bool knows(u32 block, u32 who, bool is_read, bool otherwise = true);
 
   private:
     std::mutex mutex;

@@ -249,7 +249,8 @@ constexpr const char * doing[] = {"runs", "waits at a barrier", "runs", "sleeps"
 
 class worker final : public executor {
   public:
-    worker(machine & owner, bool counts) : owner(owner), counts(counts) {}
+    worker(machine & owner, const architecture & arch, bool counts)
+        : wgps{wgp_caches(arch), wgp_caches(arch)}, owner(owner), counts(counts) {}
 
     void fault(const instruction * at, const wave & w, const std::string & what) override;
     void rest(const instruction * next, wave & w, standing how) override;
@@ -275,6 +276,13 @@ class worker final : public executor {
 
     void work(job & on);
 
+    // A launch begins with empty caches.
+    void clear_caches() {
+        for (wgp_caches & one : wgps) {
+            one.clear();
+        }
+    }
+
     // Reruns a block after its launch, with other values. Returns false if it did not finish.
     bool run_again(job & on, u64 index, replay & again);
 
@@ -287,6 +295,8 @@ class worker final : public executor {
     // Discards waiting blocks after the job ended or failed.
     void drop_waiting(job & on);
 
+    std::array<wgp_caches, 2> wgps; // its blocks are on each in turn
+    u32 started = 0;                // blocks on them
     std::deque<std::unique_ptr<block>> waiting; // blocks of the current job that gave way to others
 
     machine & owner;
@@ -418,7 +428,7 @@ struct machine final : emulator {
         const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
         const unsigned count = settings.threads == 0 ? cores : settings.threads;
         for (unsigned n = 0; n < count; ++n) {
-            workers.push_back(std::make_unique<worker>(*this, settings.counts));
+            workers.push_back(std::make_unique<worker>(*this, arch, settings.counts));
         }
     }
 
@@ -491,6 +501,9 @@ struct machine final : emulator {
             const std::lock_guard<std::mutex> guard(of_findings); // the host may copy, and so reveal, at the same time
             found_before = found.size();
             held_before = held.size();
+        }
+        for (const auto & one : workers) {
+            one->clear_caches();
         }
         const auto began = std::chrono::steady_clock::now();
         perform(on);
@@ -1149,6 +1162,11 @@ std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
         const bool is_in_wgp_mode = (on.wanted->kernel->rsrc1 >> 29 & 1) != 0;
         made->checked.begin(on.lds, on.waves, owner.settings.looks_for, is_in_wgp_mode);
         made->checked.memory.begin(on.traces.get(), u32(index), on.waves);
+        if (owner.settings.looks_for.caches && on.traces != nullptr) {
+            made->checked.caches = &wgps[started % wgps.size()];
+            made->checked.first_cu = u32(started / wgps.size() % 2);
+            started += 1;
+        }
     }
     for (u32 n = 0; n < on.waves; ++n) {
         set_up(on, *made, made->at(n), n);
@@ -1362,6 +1380,7 @@ bool worker::run_again(job & on, u64 index, replay & again) {
         const std::unique_ptr<block> made = start_at(on, index, index);
         made->checked.again = &again;
         made->checked.memory.all = nullptr;
+        made->checked.caches = nullptr;
         for (size_t n = 0; n < made->waves.size(); ++n) {
             wave & w = made->at(n);
             w.marks = nullptr;
@@ -1457,6 +1476,10 @@ bool is_lost(wave & w) {
 void worker::rest(const instruction * next, wave & w, standing how) {
     w.next = next;
     w.state = how;
+    if (w.checks != nullptr && w.checks->stale.at != nullptr) {
+        note_change(w); // it waits for a cache
+        rest_with_caches(w, state_of(w, next));
+    }
     if (w.watched != nullptr) {
         return;
     }
@@ -1682,7 +1705,7 @@ void machine::run_alone(std::span<const std::byte> code, std::span<wave_register
     on.vgprs = kernel.vgprs;
     on.step = 1;
     begin_waves(on, arch, 0, 0);
-    worker alone(*this, false);
+    worker alone(*this, arch, false);
     alone.run_one(on, waves);
 }
 

@@ -1192,13 +1192,13 @@ definitions memory_instructions() {
     add_scalar_parts<int8_t>(all, "s_load_i8", "s_buffer_load_i8");
     add_scalar_parts<u16>(all, "s_load_u16", "s_buffer_load_u16");
     add_scalar_parts<i16>(all, "s_load_i16", "s_buffer_load_i16");
-    // There is only one memory, without caches that hold anything back.
-    for (const std::string_view name : {"buffer_gl1_inv", "global_wb", "global_wbinv", "ds_nop"}) {
+    // There is only one memory, and caches hold nothing back unless stale_caches.hpp adds some.
+    for (const std::string_view name : {"global_wb", "global_wbinv", "ds_nop"}) {
         all.push_back({name, nullptr, {}, {}});
     }
-    for (const std::string_view name : {"buffer_gl0_inv", "global_inv"}) {
-        all.push_back({name, nullptr, {}, {}, trait::is_fence});
-    }
+    all.push_back({"buffer_gl1_inv", nullptr, {}, {}, trait::invalidates_l1});
+    all.push_back({"buffer_gl0_inv", nullptr, {}, {}, trait::is_fence | trait::invalidates_l0});
+    all.push_back({"global_inv", nullptr, {}, {}, trait::is_fence | trait::invalidates_by_scope});
     return all;
 }
 

@@ -597,12 +597,14 @@ definitions scalar_instructions() {
     };
     // Hints for waiting, prefetching and write-back: execution is in order, and there is only one memory.
     for (const std::string_view name :
-         {"s_set_inst_prefetch_distance", "s_setprio", "s_icache_inv", "s_dcache_inv", "s_gl1_inv", "s_code_end",
+         {"s_set_inst_prefetch_distance", "s_setprio", "s_icache_inv", "s_code_end",
           "s_incperflevel", "s_decperflevel", "s_ttracedata", "s_ttracedata_imm", "s_prefetch_inst",
           "s_prefetch_inst_pc_rel", "s_prefetch_data", "s_prefetch_data_pc_rel", "s_buffer_prefetch_data", "s_version",
           "s_wakeup"}) {
         made.push_back({name, nullptr, {}, {}});
     }
+    made.push_back({"s_dcache_inv", nullptr, {}, {}, trait::invalidates_scalar});
+    made.push_back({"s_gl1_inv", nullptr, {}, {}, trait::invalidates_l1});
     made.push_back({"s_barrier_signal", nullptr, {}, {}, trait::is_barrier});
     // ISA guides, S_WAITCNT (RDNA3, 16.5) and S_WAIT_*CNT (RDNA4, 16.5).
     const auto add_wait = [&](std::string_view name, std::vector<counter> waits = {}) {

@@ -41,6 +41,11 @@ constexpr u32 is_fixup   = 1u << 22; // the last step of one: its first source i
 constexpr u32 mixes      = 1u << 23; // f32 and f16 operands, selected by modifiers
 constexpr u32 mixes_low  = 1u << 24; // the same, with an f16 result
 constexpr u32 mixes_high = 1u << 25;
+// Caches that it invalidates, see stale_caches.hpp.
+constexpr u32 invalidates_l0       = 1u << 26;
+constexpr u32 invalidates_l1       = 1u << 27;
+constexpr u32 invalidates_scalar   = 1u << 28;
+constexpr u32 invalidates_by_scope = 1u << 29; // L0 and L1, as far as its scope requires
 } // namespace trait
 
 // How an instruction addresses memory: its operands, in the order of its text.
