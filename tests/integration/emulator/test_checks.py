@@ -90,7 +90,7 @@ _UNINITIALISED = {
     "sum of one too many": (_OUTPUT,),
     "counter": ("lane 0 changes", _OUTPUT),
     "copied to the device and used": ("writes 4 bytes at an uninitialised address",),
-    "to host memory": ("that are not all initialised, to host memory",),
+    "to memory of the host": ("that are not all initialised, to host memory",),
     "tail of four": ("lane 8 writes", _OUTPUT),
     "product of halves": (_OUTPUT,),
     "through a function": (_OUTPUT,),
