@@ -1,7 +1,7 @@
 // patchkit's stand-in for rocWMMA: the part of its interface that llama.cpp's attention kernel uses,
-// written on the compiler's matrix builtins for gfx11 and gfx12, wave32. It is there so that the
-// kernel can be compiled and its registers counted on a machine without rocWMMA.
-// What it covers, and what of it is proven: docs/rocwmma-stand-in.md.
+// implemented with the compiler's matrix builtins for gfx11 and gfx12, wave32. With it, the kernel can
+// be compiled and its registers counted on a machine without rocWMMA.
+// What it covers, and what was proven about it: docs/records/rocwmma-stand-in.md.
 #pragma once
 
 #include <hip/hip_fp16.h>
@@ -22,7 +22,7 @@ enum layout_t : uint32_t { mem_row_major, mem_col_major };
 
 namespace stand_in {
 
-template <class Element> struct registers; // how eight elements are kept, and read from memory
+template <class Element> struct registers; // how eight elements are stored in registers, and loaded from memory
 template <> struct registers<__half> {
     typedef halves8 kept_type;
     typedef _Float16 stored __attribute__((may_alias));
@@ -32,7 +32,7 @@ template <> struct registers<float> {
     typedef float stored __attribute__((may_alias));
 };
 
-// Half a line that lies contiguously; the interface asks for 16-byte alignment of such lines.
+// Half a line that is contiguous in memory; the interface requires such lines to be aligned to 16 bytes.
 typedef halves8 stored_halves8 __attribute__((may_alias, aligned(16)));
 
 ROCWMMA_STAND_IN_FUNCTION halves8 load_along_line(const __half * matrix, uint32_t stride) {
@@ -90,7 +90,7 @@ ROCWMMA_STAND_IN_FUNCTION void fill_fragment(fragment<accumulator, 16, 16, 16, E
     }
 }
 
-// A line is a row of A and a column of B: row-major A and column-major B lie along their lines.
+// A line is a row of A or a column of B: the lines of a row-major A and of a column-major B are contiguous.
 ROCWMMA_STAND_IN_FUNCTION void load_matrix_sync(
         fragment<matrix_a, 16, 16, 16, __half, row_major> & loaded, const __half * matrix, uint32_t stride) {
     loaded.x = stand_in::load_along_line(matrix, stride);

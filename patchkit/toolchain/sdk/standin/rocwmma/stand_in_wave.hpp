@@ -1,10 +1,10 @@
-// Who holds what: where the elements of a 16x16 matrix lie in the registers of one wave of 32 lanes,
-// and the matrix instruction itself. Used by rocwmma.hpp only.
+// The layout of a 16x16 matrix in the registers of one wave of 32 lanes, and the matrix instruction
+// itself. Used by rocwmma.hpp only.
 //
-// An operand is A or B. Its *line* is what a lane belongs to: a row of A, a column of B. A lane keeps
-// half a line, eight elements along k; the other half lies 16 lanes away.
-// The mapping is stated once, in the first three functions, and proven by running compiled kernels
-// on the emulated GPU (see docs/rocwmma-stand-in.md).
+// An operand is A or B. Its *line* is a row of A or a column of B, and each lane belongs to one line. A
+// lane has half of its line, eight elements along k; the lane 16 further has the other half.
+// Only the first three functions define this layout. Compiled kernels that run on the emulated GPU
+// prove it (docs/records/rocwmma-stand-in.md).
 #pragma once
 
 #include <hip/hip_runtime.h>
@@ -18,9 +18,9 @@
 #endif
 #endif
 
-// Defined: gfx11 lanes get exact copies of each other's halves of a line, as the ISA guide asks for,
-// at the price of eight selects for each operand. Not defined: both halves of the wave get the whole
-// line, each in an order of k of its own, which is what rocWMMA does and what registers are counted with.
+// If defined, gfx11 lanes get exact copies of each other's halves of a line, as the ISA guide requires.
+// That costs eight selects per operand. If not, both halves of the wave get the whole line, each in
+// another order of k. rocWMMA does the same, so registers are counted with this form.
 #if defined(ROCWMMA_STAND_IN_EXACT_COPIES)
 #define ROCWMMA_STAND_IN_ORDERED true
 #else
@@ -32,7 +32,7 @@
 namespace rocwmma {
 namespace stand_in {
 
-constexpr int kept = 8; // elements of a fragment that one lane keeps
+constexpr int kept = 8; // elements of a fragment in one lane
 
 typedef _Float16 halves8 __attribute__((ext_vector_type(8)));
 typedef _Float16 halves16 __attribute__((ext_vector_type(16)));
@@ -48,17 +48,17 @@ ROCWMMA_STAND_IN_FUNCTION uint32_t lane() {
 #endif
 }
 
-// The line of an operand, and the column of an accumulator, that this lane belongs to.
+// This lane's line of an operand, and its column of an accumulator.
 ROCWMMA_STAND_IN_FUNCTION uint32_t line() {
     return lane() % 16;
 }
 
-// k of element 0 of an operand; the following elements follow.
+// The k of element 0 of an operand; the other elements have the next ones.
 ROCWMMA_STAND_IN_FUNCTION uint32_t first_k() {
     return lane() / 16 * kept;
 }
 
-// Row of element 0 of an accumulator; the following elements are row_step further each.
+// The row of element 0 of an accumulator; each next element is row_step further.
 #if defined(ROCWMMA_STAND_IN_GFX12)
 constexpr uint32_t row_step = 1;
 ROCWMMA_STAND_IN_FUNCTION uint32_t first_row() {
@@ -83,7 +83,7 @@ ROCWMMA_STAND_IN_FUNCTION halves8 multiply_add(halves8 a, halves8 b, halves8 c) 
 
 #elif defined(ROCWMMA_STAND_IN_GFX11)
 
-// The whole line of an operand: the own half and that of the lane 16 away.
+// The whole line of an operand: this lane's half and that of the lane 16 away.
 ROCWMMA_STAND_IN_FUNCTION halves16 whole_line(halves8 half_line) {
     constexpr int swap_16 = 0x401f; // swizzle, bit mode: and 0x1f, or 0, xor 0x10
     const ints4 own = __builtin_bit_cast(ints4, half_line);
@@ -105,7 +105,7 @@ ROCWMMA_STAND_IN_FUNCTION floats8 multiply_add(halves8 a, halves8 b, floats8 c) 
     return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32(whole_line(a), whole_line(b), c);
 }
 
-// A 16-bit accumulator takes the lower half of a register each.
+// Each element of a 16-bit accumulator is in the lower half of a register.
 ROCWMMA_STAND_IN_FUNCTION halves8 multiply_add(halves8 a, halves8 b, halves8 c) {
     const halves16 lower =
         __builtin_shufflevector(c, c, 0, -1, 1, -1, 2, -1, 3, -1, 4, -1, 5, -1, 6, -1, 7, -1);
