@@ -165,7 +165,8 @@ def _attention_inputs(*, has_norms: bool = False, has_bias: bool = False) -> Gra
 
 
 def _gate_up(tokens: int, glu: str = "swiglu") -> Graph:
-    b = Builder("gate-up" if tokens == 1 else "gate-up-prompt", width=512, inner=256, rows=64, tokens=tokens)
+    name = ("gate-up" if glu == "swiglu" else f"gate-up-{glu}") + ("-prompt" if tokens > 1 else "")
+    b = Builder(name, width=512, inner=256, rows=64, tokens=tokens)
     x = b.computed("width", "tokens")
     gate = b.product(x, "width", "inner")
     up = b.product(x, "width", "inner")

@@ -94,7 +94,7 @@ def run_graphs(
         log.write_bytes(b"")
     environment = {**side.environment, **(variables or {}), LOG: str(log)}
     environment |= graphs[0].environment if graphs else {}
-    argv = [str(driver), str(side.folder), device, str(file)]
+    argv = [str(driver), str(side.module), str(side.cpu), device, str(file)]
     out = place.folder / f"{name}.out"
     ran: ProgramRun | None = None
     try:

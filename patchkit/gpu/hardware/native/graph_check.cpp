@@ -1,10 +1,10 @@
 // Computes small graphs on one device, several times with other inputs, and compares the results with the CPU's.
 //
-//   graph_check BACKENDS DEVICE GRAPHS
+//   graph_check MODULE CPU DEVICE GRAPHS
 //   graph_check shapes GRAPHS
 //
-// BACKENDS is the folder of the backends, DEVICE the name of a device. The second form computes nothing and prints "ID
-// shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
+// MODULE and CPU are backend libraries, DEVICE the name of a device of the first. The second form computes nothing and
+// prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1
 //   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|all|window] [first=N,...] [step=N]
@@ -16,8 +16,9 @@
 // an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With steps=1
 // each node is computed by a call of its own, as with an eval callback.
 //
-// Prints for each graph "ID invalid" (ggml does not accept it), "ID unsupported NAME" (the device does not have the
-// operation), or lines "ID result NAME round=N hash=H nmse=X worst=Y finite=0/1" for each output and cache, and "ID done
+// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or it reads what
+// nothing has written), "ID unsupported NAME" (the device does
+// not have the operation), or lines "ID result NAME round=N hash=H nmse=X worst=Y finite=0/1" for each output and cache, and "ID done
 // findings=N": lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
 // the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
 
@@ -44,8 +45,6 @@
 #include <string>
 #include <utility>
 #include <vector>
-
-extern "C" void patchkit_recorder_mark(const char * text) __attribute__((weak));
 
 namespace {
 
@@ -128,7 +127,7 @@ ggml_type type_of(const std::string & name) {
     refuse("unknown type " + name);
 }
 
-std::vector<description> read(const char * path) {
+std::vector<description> read_graphs(const char * path) {
     std::ifstream file(path);
     if (!file) {
         refuse(std::string("cannot read ") + path);
@@ -223,7 +222,9 @@ ggml_glu_op glu_of(const std::string & name) {
 
 ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
     using three = ggml_tensor * (*)(ggml_context *, ggml_tensor *);
-    using net = ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *);
+    // Versions without the number of snapshots ignore the last argument.
+    using net = ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *,
+                                  ggml_tensor *, int64_t);
     const std::map<std::string, std::function<ggml_tensor *()>> known = {
         {"mul_mat", [&] { return product(w, ggml_mul_mat(ctx, of[0], of[1])); }},
         {"mul_mat_id", [&] { return ggml_mul_mat_id(ctx, of[0], of[1], of[2]); }},
@@ -254,7 +255,7 @@ ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
         {"attention", [&] { return attention(ctx, w, of); }},
         {"ssm_conv", [&] { return ggml_ssm_conv(ctx, of[0], of[1]); }},
         {"softplus", [&] { return find<three>("ggml_softplus")(ctx, of[0]); }},
-        {"gated_delta_net", [&] { return find<net>("ggml_gated_delta_net")(ctx, of[0], of[1], of[2], of[3], of[4], of[5]); }},
+        {"gated_delta_net", [&] { return find<net>("ggml_gated_delta_net")(ctx, of[0], of[1], of[2], of[3], of[4], of[5], w.i(0, 1)); }},
         {"glu_oai", [&] { return ggml_swiglu_oai(ctx, of[0], of[1], w.f(0), w.f(1)); }},
         {"swiglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_SWIGLU); }},
         {"geglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_GEGLU); }},
@@ -322,25 +323,6 @@ void print_shapes(const description & d) {
                     ggml_type_name(one->type), one->ne[0], one->ne[1], one->ne[2], one->ne[3]);
     }
     std::fflush(stdout);
-}
-
-// Whether ggml accepts the graph. A child process builds it, because ggml ends the process where it does not.
-bool is_valid(const description & d, bool has_shapes) {
-    std::fflush(nullptr);
-    const pid_t child = fork();
-    if (child == 0) {
-        if (std::freopen("/dev/null", "w", stderr) == nullptr) {
-            _exit(3);
-        }
-        if (has_shapes) {
-            print_shapes(d);
-        } else {
-            const built tried(d);
-        }
-        _exit(0);
-    }
-    int status = 0;
-    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 // ---- Values.
@@ -468,6 +450,18 @@ class running {
         }
     }
 
+    // What no node writes has these bytes: results that depend on them are undefined.
+    void fill(uint8_t with) {
+        std::vector<ggml_backend_buffer_t> seen;
+        for (const ggml_tensor * one : of.made) {
+            const bool is_leafs = one->view_src != nullptr && one->view_src->op == GGML_OP_NONE;
+            if (one->buffer != nullptr && !is_leafs && std::find(seen.begin(), seen.end(), one->buffer) == seen.end()) {
+                ggml_backend_buffer_clear(one->buffer, with);
+                seen.push_back(one->buffer);
+            }
+        }
+    }
+
     void compute(int round) {
         const auto seed = uint64_t(d.graph.integer("seed"));
         for (size_t n = 0; n < d.leaves.size(); ++n) {
@@ -550,6 +544,114 @@ class running {
     }
 };
 
+// Bytes of the outputs and caches after each round.
+using rounds = std::vector<std::vector<std::vector<uint8_t>>>;
+
+bool write_all(int to, const void * data, size_t size) {
+    for (size_t done = 0; done < size;) {
+        const ssize_t some = write(to, static_cast<const uint8_t *>(data) + done, size - done);
+        if (some <= 0) {
+            return false;
+        }
+        done += size_t(some);
+    }
+    return true;
+}
+
+std::vector<uint8_t> read_all(int from) {
+    std::vector<uint8_t> found, some(1 << 16);
+    for (ssize_t count = 0; (count = read(from, some.data(), some.size())) > 0;) {
+        found.insert(found.end(), some.begin(), some.begin() + count);
+    }
+    return found;
+}
+
+// Runs `work` in a child process, which may end, and returns what it writes; false if it did not end well. ggml ends the
+// process for a graph that it does not accept.
+template <typename callback> bool in_child(std::vector<uint8_t> & written, callback && work) {
+    int ends[2];
+    std::fflush(nullptr);
+    if (pipe(ends) != 0) {
+        refuse("no pipe");
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        const bool is_quiet = std::freopen("/dev/null", "w", stderr) != nullptr;
+        _exit(is_quiet && work(ends[1]) ? 0 : 3);
+    }
+    close(ends[1]);
+    written    = read_all(ends[0]);
+    int status = 0;
+    close(ends[0]);
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+struct reference {
+    bool        is_valid = false;
+    std::string unsupported; // a node that the CPU backend does not have
+    rounds      right;
+};
+
+// The results of every round on the CPU, one after the other; empty if a node, `missing`, is not supported.
+std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t cpu, uint8_t filled_with, std::string & missing) {
+    running of(d, cpu);
+    if (const ggml_tensor * what = of.unsupported()) {
+        missing = what->name;
+        return {};
+    }
+    of.allocate();
+    of.fill(filled_with);
+    std::vector<std::vector<uint8_t>> all;
+    for (int round = 0; round < int(d.graph.integer("rounds", 1)); ++round) {
+        of.compute(round);
+        for (auto & [name, bytes] : of.results()) {
+            all.push_back(std::move(bytes));
+        }
+    }
+    return all;
+}
+
+reference compute_reference(const description & d, ggml_backend_t cpu) {
+    std::vector<uint8_t> bytes;
+    reference            made;
+    made.is_valid = in_child(bytes, [&](int to) {
+        std::string missing;
+        const auto  all = on_cpu(d, cpu, 0, missing);
+        if (!missing.empty()) {
+            return write_all(to, "u", 1) && write_all(to, missing.data(), missing.size());
+        }
+        if (all != on_cpu(d, cpu, 0x55, missing)) {
+            return false; // reads what no node wrote
+        }
+        bool is_written = write_all(to, "r", 1);
+        for (const auto & one : all) {
+            const size_t size = one.size();
+            is_written = is_written && write_all(to, &size, sizeof(size)) && write_all(to, one.data(), size);
+        }
+        return is_written;
+    });
+    made.is_valid = made.is_valid && !bytes.empty();
+    if (!made.is_valid || bytes[0] == 'u') {
+        made.unsupported.assign(bytes.begin() + (bytes.empty() ? 0 : 1), bytes.end());
+        return made;
+    }
+    std::vector<std::vector<uint8_t>> all;
+    for (size_t at = 1; at + sizeof(size_t) <= bytes.size();) {
+        size_t size = 0;
+        std::memcpy(&size, &bytes[at], sizeof(size));
+        at += sizeof(size);
+        all.emplace_back(bytes.begin() + int64_t(at), bytes.begin() + int64_t(at + size));
+        at += size;
+    }
+    const auto count = size_t(d.graph.integer("rounds", 1));
+    for (size_t round = 0; round < count; ++round) {
+        const size_t each = all.size() / count;
+        made.right.emplace_back(all.begin() + int64_t(round * each), all.begin() + int64_t((round + 1) * each));
+    }
+    return made;
+}
+
 struct distance {
     double nmse = 0.0, worst = 0.0;
     bool   is_finite = true;
@@ -586,28 +688,31 @@ int findings() {
     return count;
 }
 
-void run(const description & d, ggml_backend_t device, ggml_backend_t cpu) {
+using marking = void (*)(const char *);
+
+void run(const description & d, ggml_backend_t device, const reference & right, marking mark) {
     const char * id = d.graph.name.c_str();
-    running      on_device(d, device), on_cpu(d, cpu);
-    for (const running * one : {&on_device, &on_cpu}) {
-        if (const ggml_tensor * what = one->unsupported()) {
-            std::printf("%s unsupported %s\n", id, what->name);
-            return;
-        }
+    if (!right.is_valid) {
+        std::printf("%s invalid\n", id);
+        return;
     }
-    if (patchkit_recorder_mark != nullptr) {
-        patchkit_recorder_mark(id);
+    running             on_device(d, device);
+    const ggml_tensor * what = on_device.unsupported();
+    if (what != nullptr || right.right.empty()) {
+        std::printf("%s unsupported %s\n", id, what != nullptr ? what->name : right.unsupported.c_str());
+        return;
+    }
+    if (mark != nullptr) {
+        mark(id);
     }
     on_device.allocate();
-    on_cpu.allocate();
-    for (int round = 0; round < int(d.graph.integer("rounds", 1)); ++round) {
-        on_device.compute(round);
-        on_cpu.compute(round);
-        const auto got = on_device.results(), right = on_cpu.results();
+    for (size_t round = 0; round < right.right.size(); ++round) {
+        on_device.compute(int(round));
+        const auto got = on_device.results();
         for (size_t i = 0; i < got.size(); ++i) {
             const ggml_tensor * of   = on_device.tensor(got[i].first);
-            const distance      from = compare(unpacked(of, got[i].second), unpacked(of, right[i].second));
-            std::printf("%s result %s round=%d hash=%016" PRIx64 " nmse=%.4g worst=%.4g finite=%d\n", id, got[i].first.c_str(),
+            const distance      from = compare(unpacked(of, got[i].second), unpacked(of, right.right[round][i]));
+            std::printf("%s result %s round=%zu hash=%016" PRIx64 " nmse=%.4g worst=%.4g finite=%d\n", id, got[i].first.c_str(),
                         round, hash_of(got[i].second.data(), got[i].second.size()), from.nmse, from.worst, int(from.is_finite));
         }
     }
@@ -615,11 +720,17 @@ void run(const description & d, ggml_backend_t device, ggml_backend_t cpu) {
     std::fflush(stdout);
 }
 
-ggml_backend_t on_one_thread(ggml_backend_t cpu) {
-    ggml_backend_reg_t reg = ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
-    void *             set = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads");
-    if (set != nullptr) {
-        reinterpret_cast<ggml_backend_set_n_threads_t>(set)(cpu, 1);
+ggml_backend_t cpu_of_one_thread(const char * module) {
+    if (ggml_backend_load(module) == nullptr) {
+        refuse(std::string("cannot load ") + module);
+    }
+    ggml_backend_t     cpu = ggml_backend_init_by_name("CPU", nullptr);
+    ggml_backend_reg_t reg = cpu == nullptr ? nullptr : ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
+    if (reg == nullptr) {
+        refuse(std::string(module) + " has no CPU backend");
+    }
+    if (void * set = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads")) {
+        reinterpret_cast<ggml_backend_set_n_threads_t>(set)(cpu, 1); // threads do not survive a fork
     }
     return cpu;
 }
@@ -628,33 +739,37 @@ ggml_backend_t on_one_thread(ggml_backend_t cpu) {
 
 int main(int argc, char ** argv) {
     setenv("GGML_NO_BACKTRACE", "1", 1); // ggml would start a debugger in each child that it ends
-    const bool has_shapes = argc == 3 && std::string(argv[1]) == "shapes";
-    if (argc != 4 && !has_shapes) {
-        refuse("usage: graph_check BACKENDS DEVICE GRAPHS, or graph_check shapes GRAPHS");
-    }
-    const std::vector<description> all = read(argv[argc - 1]);
-    std::vector<bool>              valid;
-    for (const description & d : all) {
-        valid.push_back(is_valid(d, has_shapes));
-    }
-    if (has_shapes) {
+    if (argc == 3 && std::string(argv[1]) == "shapes") {
+        for (const description & d : read_graphs(argv[2])) {
+            std::vector<uint8_t> nothing;
+            in_child(nothing, [&](int) {
+                print_shapes(d);
+                return true;
+            });
+        }
         return 0;
     }
-    ggml_backend_load_all_from_path(argv[1]);
-    ggml_backend_t device = ggml_backend_init_by_name(argv[2], nullptr);
-    ggml_backend_t cpu    = ggml_backend_init_by_name("CPU", nullptr);
-    if (device == nullptr || cpu == nullptr) {
-        refuse(std::string("there is no device ") + argv[2] + ", or no CPU backend");
+    if (argc != 5) {
+        refuse("usage: graph_check MODULE CPU DEVICE GRAPHS, or graph_check shapes GRAPHS");
     }
-    on_one_thread(cpu);
+    const std::vector<description> all = read_graphs(argv[4]);
+    const ggml_backend_t           cpu = cpu_of_one_thread(argv[2]);
+    std::vector<reference>         right;
+    for (const description & d : all) { // before the device's backend is loaded, which has threads
+        right.push_back(compute_reference(d, cpu));
+    }
+    ggml_backend_load(argv[1]);
+    ggml_backend_t device = ggml_backend_init_by_name(argv[3], nullptr);
+    if (device == nullptr) {
+        refuse(std::string("there is no device ") + argv[3]);
+    }
+    // The emulated GPU's runtime has it: lines between the launches in its log.
+    void *     module = dlopen(argv[1], RTLD_LAZY | RTLD_NOLOAD);
+    const auto mark   = module == nullptr ? nullptr : reinterpret_cast<marking>(dlsym(module, "patchkit_recorder_mark"));
     for (size_t i = 0; i < all.size(); ++i) {
-        if (valid[i]) {
-            run(all[i], device, cpu);
-        } else {
-            std::printf("%s invalid\n", all[i].graph.name.c_str());
-        }
+        run(all[i], device, right[i], mark);
     }
-    ggml_backend_free(cpu);
     ggml_backend_free(device);
+    ggml_backend_free(cpu);
     return 0;
 }
