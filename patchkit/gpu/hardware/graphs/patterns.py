@@ -13,6 +13,7 @@ from patchkit.gpu.hardware.graphs.description import Extent, Graph, LeafKind, Te
 
 _ROPE_NORMAL, _ROPE_NEOX, _ROPE_MROPE = 0, 2, 8
 _EPS = 1e-5
+_HEADS = 4
 
 
 class Builder:
@@ -137,9 +138,10 @@ def _in_place() -> Graph:
     return b.graph()
 
 
-def _attention_inputs(*, has_norms: bool = False, has_bias: bool = False) -> Graph:
+def _attention_inputs(*, kv_heads: int = 2, has_norms: bool = False, has_bias: bool = False) -> Graph:
     name = "qkv-rope-store" + ("-normed" if has_norms else "") + ("-biased" if has_bias else "")
-    b = Builder(name, head=64, heads=4, kv_heads=2, width=512, tokens=1, cells=16)
+    name += "" if kv_heads < _HEADS else "-mha"
+    b = Builder(name, head=64, heads=_HEADS, kv_heads=kv_heads, width=512, tokens=1, cells=16)
     x = b.computed("width", "tokens")
     position = b.leaf("numbers", "tokens", type="i32", start=3, step=1)
     rows = [b.leaf("numbers", "tokens", type="i64", start=3, step=1) for _ in "kv"]
@@ -345,6 +347,7 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _shared(64),
     _in_place,
     _attention_inputs,
+    lambda: _attention_inputs(kv_heads=_HEADS),
     lambda: _attention_inputs(has_norms=True),
     lambda: _attention_inputs(has_bias=True),
     lambda: _gate_up(1),

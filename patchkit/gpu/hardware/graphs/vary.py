@@ -34,16 +34,23 @@ def random_graphs(patterns: Sequence[Graph], seed: int) -> Iterator[Graph]:
     number = 0
     while True:
         chance = random.Random(f"{seed} {number}")  # noqa: S311 - no secret
-        graph: Graph | None = chance.choice(patterns)
+        graph = chance.choice(patterns)
         for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
-            vary = chance.choice(VARIATIONS)
-            changed = vary(graph, chance) if graph is not None else None
-            graph = graph if changed is None else changed
+            graph = _varied(graph, chance)
         number += 1
-        if graph is not None and is_small(graph):
+        if is_small(graph):
             yield graph.changed(
                 seed=chance.randrange(1, 10**6), about=f"random graph {number - 1}, seed {seed}"
             )
+
+
+def _varied(graph: Graph, chance: random.Random) -> Graph:
+    """The graph with one of the variations that apply to it."""
+    for vary in chance.sample(VARIATIONS, len(VARIATIONS)):
+        changed = vary(graph, chance)
+        if changed is not None and changed != graph:
+            return changed
+    return graph
 
 
 def is_small(graph: Graph) -> bool:
@@ -265,7 +272,7 @@ def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def with_positions(graph: Graph) -> Graph:
-    """The graph with as many positions for each RoPE as its input has; RoPEs that differ get their own."""
+    """The graph with as many positions for each RoPE as its input has; RoPEs of as many share them."""
     changed = graph
     for rope in graph.nodes:
         if rope.op != "rope":
@@ -276,10 +283,11 @@ def with_positions(graph: Graph) -> Graph:
         position = graph.named[rope.of[1]]
         if len(shape.ne) <= _PLANE or shape.ne[2] == position.ne[0] or position.leaf is None:
             continue
-        name = f"{position.name}_{rope.name}"
+        name = f"{position.name}_{graph.number(shape.ne[2])}"
         own = position.model_copy(update={"name": name, "ne": (shape.ne[2],)})
         changed = changed.replaced(rope.model_copy(update={"of": (rope.of[0], name, *rope.of[2:])}))
-        changed = changed.with_tensors((own, *changed.tensors))
+        if name not in changed.named:
+            changed = changed.with_tensors((own, *changed.tensors))
     return changed
 
 
@@ -325,11 +333,22 @@ def _twice(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 VARIATIONS: tuple[Vary, ...] = (
-    *(_dimension, _dimension, _dimension, _type, _type, _output, _reader, _reader, _between, _between),
-    *(_strides, _strides, _memory, _rounds, _steps, _unfused, _order, _same, _own, _number, _reshaped),
-    *(_glu, _seen, _shared_mask, _twice),
+    *(
+        _dimension,
+        _dimension,
+        _type,
+        _output,
+        _reader,
+        _between,
+        _strides,
+        _memory,
+        _rounds,
+        _steps,
+        _unfused,
+    ),
+    *(_order, _same, _own, _number, _reshaped, _glu, _seen, _shared_mask, _twice),
 )
-"""Every variation; several times if it has many outcomes."""
+"""Every variation; dimensions twice, because they have the most values."""
 
 
 def new_name(graph: Graph) -> str:

@@ -33,10 +33,10 @@ class FailedGraph(Record):
 
 
 class GraphsLimits(Record):
-    """The bound where bits may differ: a factor of the baseline's distance from the CPU, and f16 rounding."""
+    """The bound where bits may differ: a factor of the baseline's distance, and rounding errors by type."""
 
     factor: MeasuredNumber
-    rounding: MeasuredNumber
+    rounding: dict[str, MeasuredNumber]
 
 
 class GraphsEvidence(DeviceEvidence):

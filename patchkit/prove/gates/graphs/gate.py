@@ -25,7 +25,7 @@ from patchkit.prove.gates.base import DeviceSetup, GateResult
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
 from patchkit.prove.gates.graphs.comparing import Comparison, Outcome
 from patchkit.prove.gates.graphs.evidence import FailedGraph, GraphsEvidence, GraphsLimits
-from patchkit.prove.gates.graphs.judging import F16_ROUNDING, FACTOR, claims_of, is_upstreams_fault
+from patchkit.prove.gates.graphs.judging import FACTOR, ROUNDING, claims_of, is_upstreams_fault
 from patchkit.prove.gates.sides import built_sides, sides_on
 from patchkit.prove.subject import Subject
 
@@ -203,7 +203,7 @@ class GraphsGate:
             without_claim=comparison.claims.without,
             own_kernels={name: own[name] for name in sorted(own) if name not in theirs},
             upstream=tuple(dict.fromkeys(one.graph.name for one in ran if is_upstreams_fault(one.before))),
-            limits=GraphsLimits(factor=FACTOR, rounding=F16_ROUNDING),
+            limits=GraphsLimits(factor=FACTOR, rounding=ROUNDING),
             failed=failed,
         )
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
 
-from patchkit.gpu.hardware.graphs.description import Graph
+from patchkit.gpu.hardware.graphs.description import Graph, Tensor
 from patchkit.gpu.hardware.graphs.running import Computed, Result, differing
 from patchkit.prove.subject import PatchPart
 
@@ -16,10 +16,11 @@ Kind = Literal["bits", "far", "not finite", "ends", "memory"]
 
 # As gate logits: chosen. Correct kernels with another order of sums differ by less.
 FACTOR = 3.0
-# Kernels that need not give upstream's bits round to f16 at least once per operation, with a relative error
-# of up to 2^-11: its square for the error of all values, and eight root mean squares for one of them, because
-# the largest of a million normal values is five.
-F16_ROUNDING = 2.0**-11
+# Where bits may differ, an operation rounds otherwise than the CPU's: to f16, to bf16 if its weights are,
+# or its activations to 8 bits if its weights are quantized. The last is step / sqrt(12), where the step is
+# 1/127 of the largest of 32 or 256 values, which is three to four times their root mean square.
+ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-9, "quantized": 2.0**-7}
+# In root mean squares of the rounding errors: the largest of a million normal values is 5.
 _LARGEST_VALUE = 8.0
 # As gate logits: upstream itself computes something else than the CPU.
 _ELSEWHERE = 0.03
@@ -83,12 +84,24 @@ class Difference:
 
 
 def allowed_distance(graph: Graph, before: Result) -> tuple[float, float]:
-    """The largest NMSE and error of one value: a factor of the baseline's, at least f16 rounding."""
-    operations = max(1, len(graph.operations))
+    """The largest NMSE and error of one value: a factor of the baseline's, at least the rounding errors."""
+    rounding = sum(_rounding(graph, one) ** 2 for one in graph.operations)
     return (
-        max(FACTOR * before.nmse, operations * F16_ROUNDING**2),
-        max(FACTOR * before.worst, _LARGEST_VALUE * math.sqrt(operations) * F16_ROUNDING),
+        max(FACTOR * before.nmse, rounding),
+        max(FACTOR * before.worst, _LARGEST_VALUE * math.sqrt(rounding)),
     )
+
+
+def _rounding(graph: Graph, node: Tensor) -> float:
+    """The relative rounding error of an operation."""
+    if not node.op.startswith("mul_mat"):
+        return ROUNDING["f16"]
+    weights = graph.named[node.of[0]]
+    while weights.leaf is None and weights.of:
+        weights = graph.named[weights.of[0]]
+    if weights.type in {"f32", "f16"}:
+        return ROUNDING["f16"]
+    return ROUNDING.get(weights.type, ROUNDING["quantized"])
 
 
 def compare(graph: Graph, before: Computed, after: Computed, claims: Claims) -> Difference | None:
