@@ -22,6 +22,7 @@
 // findings=N": lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
 // the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
 
+#include "apart.hpp"
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
@@ -442,11 +443,7 @@ class running {
             return;
         }
         for (ggml_tensor * one : of.made) {
-            if (one->view_src == nullptr) {
-                own(one, kind, false);
-            } else if (ggml_backend_view_init(one) != GGML_STATUS_SUCCESS) {
-                refuse("cannot place a view of graph " + d.graph.name);
-            }
+            own(one, kind, false);
         }
     }
 
@@ -515,14 +512,12 @@ class running {
     }
 
     void own(ggml_tensor * one, ggml_backend_buffer_type_t kind, bool is_constant) {
-        ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(kind, ggml_backend_buft_get_alloc_size(kind, one));
-        if (buffer == nullptr) {
+        if (!place_apart(one, kind, buffers)) {
             refuse("no memory for graph " + d.graph.name);
         }
-        buffers.push_back(buffer);
-        ggml_backend_buffer_set_usage(buffer, is_constant ? GGML_BACKEND_BUFFER_USAGE_WEIGHTS : GGML_BACKEND_BUFFER_USAGE_COMPUTE);
-        if (ggml_backend_tensor_alloc(buffer, one, ggml_backend_buffer_get_base(buffer)) != GGML_STATUS_SUCCESS) {
-            refuse("cannot place a tensor of graph " + d.graph.name);
+        if (one->view_src == nullptr) {
+            ggml_backend_buffer_set_usage(buffers.back(), is_constant ? GGML_BACKEND_BUFFER_USAGE_WEIGHTS
+                                                                      : GGML_BACKEND_BUFFER_USAGE_COMPUTE);
         }
     }
 
