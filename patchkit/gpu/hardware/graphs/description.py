@@ -63,7 +63,8 @@ class Tensor(_Model):
         start: the first of consecutive numbers.
         modulo: consecutive numbers start again at 0 when they reach it; 0 for never.
         step: what is added to each number in each round.
-        seen: what a mask shows: ``causal``, ``window`` or ``all``.
+        seen: what a mask shows: ``causal``, ``window``, ``all``, or ``padded`` (causal, and the last quarter
+            of the KV rows is not in use).
         filled: a cache has random values at first.
     """
 

@@ -234,7 +234,7 @@ def _attention(tokens: int, *, sequences: int = 1, kv: int = 256, heads: int = 4
         )
         for _ in "kv"
     )
-    mask = b.leaf("mask", "kv", "tokens", 1, "sequences", type="f16")
+    mask = b.leaf("mask", "kv", "tokens", 1, "sequences", type="f16", seen="padded")
     made = b.op("attention", q, k, v, mask, f=(0.125, 0.0, 0.0), i=(1,), output=True)
     flat = b.op("reshape", made, ne=("head*heads", "tokens*sequences"))
     b.product(flat, "head*heads", 64, type="q8_0", output=True)
@@ -348,8 +348,8 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     _in_place,
     _attention_inputs,
     lambda: _attention_inputs(kv_heads=_HEADS),
-    lambda: _attention_inputs(has_norms=True),
-    lambda: _attention_inputs(has_bias=True),
+    lambda: _attention_inputs(kv_heads=_HEADS, has_norms=True),
+    lambda: _attention_inputs(kv_heads=_HEADS, has_bias=True),
     lambda: _gate_up(1),
     lambda: _gate_up(1, "geglu"),
     lambda: _gate_up(64),

@@ -116,11 +116,12 @@ static void put_random(ggml_tensor * one, uint64_t seed) {{
     put(one, values);
 }}
 
-static void put_mask(ggml_tensor * one, bool is_causal) {{
+// Token t sees the KV rows up to `used` - tokens + t.
+static void put_mask(ggml_tensor * one, int64_t used) {{
     std::vector<float> values(ggml_nelements(one), 0.0f);
-    for (int64_t i = 0; is_causal && i < (int64_t) values.size(); ++i) {{
+    for (int64_t i = 0; i < (int64_t) values.size(); ++i) {{
         const int64_t token = i / one->ne[0] % one->ne[1];
-        values[i] = i % one->ne[0] <= one->ne[0] - one->ne[1] + token ? 0.0f : -INFINITY;
+        values[i] = i % one->ne[0] <= used - one->ne[1] + token ? 0.0f : -INFINITY;
     }}
     put(one, values);
 }}
@@ -268,7 +269,8 @@ def _value(graph: Graph, one: Tensor, number: int) -> str:
         return f"put_numbers({name}, {{{values}}});"
     once = "if (round == 0) "
     if one.leaf == "mask":
-        return f"{once}put_mask({name}, {'false' if one.seen == 'all' else 'true'});"
+        used = {"all": f"2 * {name}->ne[0] + {name}->ne[1]", "padded": f"{name}->ne[0] - {name}->ne[0] / 4"}
+        return f"{once}put_mask({name}, {used.get(one.seen, f'{name}->ne[0]')});"
     if one.leaf == "cache" and not one.filled:
         return f"{once}put({name}, std::vector<float>(ggml_nelements({name}), 0.0f));"
     seed = graph.seed * 1000 + number

@@ -35,7 +35,7 @@ def random_graphs(patterns: Sequence[Graph], seed: int) -> Iterator[Graph]:
     while True:
         chance = random.Random(f"{seed} {number}")  # noqa: S311 - no secret
         graph = chance.choice(patterns)
-        for _ in range(chance.choice((1, 1, 2, 2, 3, 4))):
+        for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4))):
             graph = _varied(graph, chance)
         number += 1
         if is_small(graph):
@@ -262,9 +262,9 @@ def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
         return None
     alike = chance.choice(nodes)
     first, second = chance.choice(((0, 1), (1, 2), (1, 2), (1, 2), (0, 2)))
-    changed = graph
+    changed, is_every = graph, chance.random() < _MOSTLY
     for one in nodes:
-        if one.name == alike.name or chance.random() < _MOSTLY:
+        if one.name == alike.name or is_every:
             ne = list(one.ne)
             ne[first], ne[second] = ne[second], ne[first]
             changed = changed.replaced(one.model_copy(update={"ne": tuple(ne)}))
@@ -304,7 +304,7 @@ def _seen(graph: Graph, chance: random.Random) -> Graph | None:
     masks = [one for one in graph.tensors if one.leaf == "mask"]
     if not masks:
         return None
-    seen = chance.choice(("causal", "window", "all"))
+    seen = chance.choice(("causal", "padded", "window", "all"))
     return graph.replaced(*(one.model_copy(update={"seen": seen}) for one in masks))
 
 

@@ -7,7 +7,7 @@
 // prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1
-//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|all|window] [first=N,...] [step=N]
+//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N]
 //   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
 //   end
 //
@@ -376,13 +376,14 @@ std::vector<float> unpacked(const ggml_tensor * one, const std::vector<uint8_t> 
     return values;
 }
 
-// Hidden values of a mask are -inf; of a sequence's KV rows, the last belong to its tokens.
+// Hidden values of a mask are -inf. The last KV rows belong to the tokens; "padded": the last quarter belongs to none.
 std::vector<float> mask_of(const words & w, const std::array<int64_t, 4> & ne) {
     const std::string  how = w.text("seen", "causal");
     std::vector<float> made(size_t(ne[0] * ne[1] * ne[2] * ne[3]), -INFINITY);
     for (size_t row = 0; row < made.size() / size_t(ne[0]); ++row) {
         const int64_t token = int64_t(row) % ne[1];
-        const int64_t end   = how == "all" ? ne[0] : std::clamp<int64_t>(ne[0] - ne[1] + token + 1, 1, ne[0]);
+        const int64_t used  = how == "padded" ? ne[0] - ne[0] / 4 : ne[0];
+        const int64_t end   = how == "all" ? ne[0] : std::clamp<int64_t>(used - ne[1] + token + 1, 1, ne[0]);
         const int64_t begin = how == "window" ? std::max<int64_t>(0, end - std::max<int64_t>(1, ne[0] / 4)) : 0;
         std::fill(made.begin() + int64_t(row) * ne[0] + begin, made.begin() + int64_t(row) * ne[0] + end, 0.0f);
     }
