@@ -167,9 +167,13 @@ def write_graph(graph: Graph) -> str:
     return "\n".join(["{", *lines, ' "tensors": [', ",\n".join(tensors), " ]", "}", ""])
 
 
-def driver_lines(graph: Graph, identity: str) -> str:
-    """The graph for the driver, under the name ``identity``. Raises ValueError for an invalid extent."""
+def driver_lines(graph: Graph, identity: str, *, is_compared: bool = True) -> str:
+    """The graph for the driver, under the name ``identity``; ``is_compared``: with the CPU's results.
+
+    Raises ValueError for an invalid extent.
+    """
     settings = f"seed={graph.seed} rounds={graph.rounds} memory={graph.memory} steps={graph.steps:d}"
+    settings += f" compared={is_compared:d}"
     head = f"graph {identity} {settings}"
     return "\n".join([head, *(_line(graph, one) for one in graph.tensors), "end", ""])
 

@@ -18,8 +18,8 @@ DRIVER = "graph_check"
 """The driver's name, for :func:`patchkit.gpu.hardware.driver_build.build_driver`."""
 LOG = "PATCHKIT_RECORDER_LOG"
 _RESULT = re.compile(
-    r"(?P<id>\S+) result (?P<name>\S+) round=(?P<round>\d+) hash=(?P<hash>[0-9a-f]{16}) nmse=(?P<nmse>\S+) "
-    r"worst=(?P<worst>\S+) finite=(?P<finite>[01])"
+    r"(?P<id>\S+) result (?P<name>\S+) round=(?P<round>\d+) hash=(?P<hash>[0-9a-f]{16})"
+    r"( nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) finite=(?P<finite>[01]))?"
 )
 _DONE = re.compile(r"(?P<id>\S+) done findings=(?P<findings>\d+)")
 _SKIPPED = re.compile(r"(?P<id>\S+) (?P<why>invalid|unsupported)(?: (?P<name>\S+))?")
@@ -31,7 +31,7 @@ _SHAPES_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One output of one round: a digest of its bits, and its distance from the CPU's.
+    """One output of one round: a digest of its bits, and its distance from the CPU's if that was computed.
 
     ``nmse`` is the squared error over the sum of squares, ``worst`` the largest error of one value over the
     root mean square of all.
@@ -40,9 +40,9 @@ class Result:
     name: str
     round: int
     hash: str
-    nmse: float
-    worst: float
-    is_finite: bool
+    nmse: float = 0.0
+    worst: float = 0.0
+    is_finite: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class _Read:
     findings: int = 0
 
 
-def run_graphs(
+def run_graphs(  # noqa: PLR0913 - what runs, where, and how
     driver: Path,
     side: BuiltSide,
     graphs: Sequence[Graph],
@@ -78,8 +78,9 @@ def run_graphs(
     timeout_s: float,
     place: RunContext,
     variables: Mapping[str, str] | None = None,
+    is_compared: bool = True,
 ) -> tuple[ProgramRun | None, tuple[Computed, ...]]:
-    """Compute graphs of one environment, in order; the result of each.
+    """Compute graphs of one environment, in order; ``is_compared``: with the CPU's results, too.
 
     A graph in which the program crashes counts as not ended, and so do those after it (the run is then None).
 
@@ -90,7 +91,10 @@ def run_graphs(
     file, log = place.folder / f"{name}.graphs", place.folder / f"{name}.launches"
     with disk_errors(place.folder, "writing graphs"):
         place.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(driver_lines(one, f"g{n}") for n, one in enumerate(graphs)), "utf-8")
+        file.write_text(
+            "".join(driver_lines(one, f"g{n}", is_compared=is_compared) for n, one in enumerate(graphs)),
+            "utf-8",
+        )
         log.write_bytes(b"")
     environment = {**side.environment, **(variables or {}), LOG: str(log)}
     environment |= graphs[0].environment if graphs else {}
@@ -146,9 +150,9 @@ def _parse(text: str, *, where: str) -> dict[str, _Read]:
                 name=match["name"],
                 round=int(match["round"]),
                 hash=match["hash"],
-                nmse=float(match["nmse"]),
-                worst=float(match["worst"]),
-                is_finite=match["finite"] == "1",
+                nmse=float(match["nmse"] or 0),
+                worst=float(match["worst"] or 0),
+                is_finite=match["finite"] != "0",
             )
             found.setdefault(match["id"], _Read()).results.append(result)
         elif match := _DONE.fullmatch(text_line):

@@ -23,7 +23,7 @@ from patchkit.gpu.hardware.graphs.vary import random_graphs
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import DeviceSetup, GateResult
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
-from patchkit.prove.gates.graphs.comparing import Comparison, Outcome
+from patchkit.prove.gates.graphs.comparing import AT_ONCE, Comparison, Outcome
 from patchkit.prove.gates.graphs.evidence import FailedGraph, GraphsEvidence, GraphsLimits
 from patchkit.prove.gates.graphs.judging import FACTOR, ROUNDING, claims_of, is_upstreams_fault
 from patchkit.prove.gates.sides import built_sides, sides_on
@@ -164,13 +164,21 @@ class GraphsGate:
         end = time.monotonic() + self.reducing_s
         tried = 0
 
+        is_found = difference.kind == "memory"
+
         def has_fault(graphs: Sequence[Graph]) -> list[bool]:
             nonlocal tried
             tried += 1
+            if is_found:
+                return comparison.has_findings(graphs, f"{name}-{tried}", outcome)
             return comparison.has_difference(graphs, f"{name}-{tried}", difference)
 
         graph = reduce_graph(
-            outcome.graph, has_fault, comparison.shapes, is_over=lambda: time.monotonic() > end
+            outcome.graph,
+            has_fault,
+            comparison.shapes,
+            at_once=AT_ONCE if is_found else _BATCH // 2,
+            is_over=lambda: time.monotonic() > end,
         )
         (last,) = comparison.outcomes([graph], f"{name}-last")
         return last if last.difference is not None else outcome
@@ -233,7 +241,7 @@ def _failed(reduced: Outcome, found: Outcome, after_s: float, folder: Path, numb
         found_with=len(found.graph.operations),
         after_s=round(after_s, 1),
         kernels=tuple(sorted(reduced.after.kernels - reduced.before.kernels)),
-        findings=tuple(f"{one.kind} at {one.at.place}: {one.title}" for one in reduced.findings),
+        findings=tuple(f"{one.kind} at {one.at.place}: {one.title}" for one in reduced.findings.values()),
         description=str(description),
         reproducer=str(program),
         graph=text,
