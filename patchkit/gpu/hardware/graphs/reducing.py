@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from patchkit.gpu.hardware.graphs.description import Graph, Tensor
+from patchkit.gpu.hardware.graphs.vary import is_usable
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Type and extents of each node."""
@@ -31,7 +32,8 @@ def reduce_graph(
         is_over: stop and return the smallest graph so far.
     """
     while not is_over():
-        smaller = list(_unique(graph, simplifications(graph, shapes_of(graph))))
+        simpler = simplifications(graph, shapes_of(graph))
+        smaller = [one for one in _unique(graph, simpler) if is_usable(one)]
         for start in range(0, len(smaller), at_once):
             some = smaller[start : start + at_once]
             found = next((one for one, still in zip(some, has_fault(some), strict=True) if still), None)

@@ -20,7 +20,7 @@ from patchkit.gpu.hardware.graphs.description import (
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
-from patchkit.gpu.hardware.graphs.vary import is_small, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.vary import is_usable, random_graphs, with_positions
 from patchkit.prove.gates.graphs.gate import stored_graphs
 
 EVERY = (*pattern_graphs(), *stored_graphs())
@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_graphs_and_another_seed_others() -> None:
     first, again, other = (list(islice(random_graphs(pattern_graphs(), seed), 50)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
-    assert all(is_small(one) for one in first)
+    assert all(is_usable(one) for one in first)
     assert len({write_graph(one) for one in first}) == len(first)
 
 
