@@ -66,6 +66,8 @@ class Tensor(_Model):
         seen: what a mask shows: ``causal``, ``window``, ``all``, or ``padded`` (causal, and the last quarter
             of the KV rows is not in use).
         filled: a cache has random values at first.
+        negative: random values are negative, as the decay of a recurrent state is: else the state grows, and
+            so does any rounding error.
     """
 
     name: str
@@ -85,6 +87,7 @@ class Tensor(_Model):
     step: int = 0
     seen: str = "causal"
     filled: bool = False
+    negative: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -185,6 +188,7 @@ def _line(graph: Graph, one: Tensor) -> str:
     words = [f"{'node' if one.leaf is None else 'leaf'} {one.name}"]
     if one.leaf is not None:
         words += [f"is={one.leaf} type={one.type} ne={numbers(one.ne)} seen={one.seen} filled={one.filled:d}"]
+        words += ["negative=1"] if one.negative else []
         if one.leaf == "numbers":
             words += [f"first={','.join(map(str, first_numbers(graph, one)))} step={one.step}"]
         return " ".join(words)

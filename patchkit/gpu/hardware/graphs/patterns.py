@@ -23,7 +23,7 @@ class Builder:
         self._name, self._dims = name, dims
         self._tensors: list[Tensor] = []
 
-    def leaf(
+    def leaf(  # noqa: PLR0913 - one for each property of a leaf
         self,
         kind: LeafKind,
         *ne: Extent,
@@ -34,6 +34,7 @@ class Builder:
         step: int = 0,
         seen: str = "causal",
         filled: bool = False,
+        negative: bool = False,
     ) -> str:
         """A leaf."""
         return self._add(
@@ -48,6 +49,7 @@ class Builder:
                 step=step,
                 seen=seen,
                 filled=filled,
+                negative=negative,
             )
         )
 
@@ -293,7 +295,7 @@ def _delta_net(tokens: int) -> Graph:
     v = part("v_heads", "2*head*k_heads.0")
     alpha = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=("v_heads", "tokens"))
     opened = b.op("softplus", b.op("add", alpha, b.weight("f32", "v_heads")))
-    gate = b.op("mul", opened, b.weight("f32", "v_heads"))
+    gate = b.op("mul", opened, b.leaf("weight", "v_heads", negative=True))
     gate = b.op("reshape", gate, ne=(1, "v_heads", "tokens"))
     beta = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=(1, "v_heads", "tokens"))
     net = b.op("gated_delta_net", q, k, v, gate, b.op("sigmoid", beta), state, i=(1,), output=True)

@@ -108,10 +108,11 @@ static void put(ggml_tensor * one, const std::vector<float> & values) {{
     ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
 }}
 
-static void put_random(ggml_tensor * one, uint64_t seed) {{
+static void put_random(ggml_tensor * one, uint64_t seed, bool is_negative = false) {{
     std::vector<float> values(ggml_nelements(one));
     for (float & value : values) {{
         value = number(seed);
+        value = is_negative ? -std::abs(value) : value;
     }}
     put(one, values);
 }}
@@ -276,4 +277,4 @@ def _value(graph: Graph, one: Tensor, number: int) -> str:
     seed = graph.seed * 1000 + number
     if one.leaf == "input":
         return f"put_random({name}, {seed} + 7919 * round);"
-    return f"{once}put_random({name}, {seed});"
+    return f"{once}put_random({name}, {seed}{', true' if one.negative else ''});"

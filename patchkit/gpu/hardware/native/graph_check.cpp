@@ -7,7 +7,7 @@
 // prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1
-//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N]
+//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1]
 //   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
 //   end
 //
@@ -533,7 +533,8 @@ class running {
             values = mask_of(w, w.extents());
         } else if (kind != "cache" || w.integer("filled") != 0) {
             dice random(seed);
-            std::generate(values.begin(), values.end(), [&] { return random.next(); });
+            const bool is_negative = w.integer("negative") != 0;
+            std::generate(values.begin(), values.end(), [&] { return is_negative ? -std::abs(random.next()) : random.next(); });
         }
         const auto bytes = packed(one->type, one->ne[0], values);
         ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
