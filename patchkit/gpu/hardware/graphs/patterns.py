@@ -14,6 +14,7 @@ from patchkit.gpu.hardware.graphs.description import Extent, Graph, LeafKind, Te
 _ROPE_NORMAL, _ROPE_NEOX, _ROPE_MROPE = 0, 2, 8
 _EPS = 1e-5
 _HEADS = 4
+_HEAD = 128  # size of a head of delta nets, which the fused kernel requires
 
 
 class Builder:
@@ -269,7 +270,7 @@ def _turned() -> Graph:
 def _delta_net(tokens: int) -> Graph:
     """A gated delta net from its projections to its gated output, as in Qwen3-Next."""
     name = "delta-net" if tokens == 1 else "delta-net-prompt"
-    b = Builder(name, head=128, k_heads=1, v_heads=2, width=256, tokens=tokens, taps=4, past=3)
+    b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, width=256, tokens=tokens, taps=4, past=3)
     channels = "2*head*k_heads+head*v_heads"
     spread = "2*past*head*k_heads+past*head*v_heads"
     state_size = "head*head*v_heads"
@@ -290,8 +291,9 @@ def _delta_net(tokens: int) -> Graph:
     def part(heads: str, at: str) -> str:
         return b.op("view", made, ne=("head", heads, "tokens"), nb=("head.0", "1.1", "1.2"), at=at)
 
-    q = b.op("scale", b.op("rms_norm", part("k_heads", "0.0"), f=(_EPS,)), f=(0.25, 0.0))
-    k = b.op("scale", b.op("rms_norm", part("k_heads", "head*k_heads.0"), f=(_EPS,)), f=(0.25, 0.0))
+    # Q and K of length 1, as in models: else the state grows, and so does any rounding error.
+    q = b.op("scale", b.op("rms_norm", part("k_heads", "0.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+    k = b.op("scale", b.op("rms_norm", part("k_heads", "head*k_heads.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
     v = part("v_heads", "2*head*k_heads.0")
     alpha = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=("v_heads", "tokens"))
     opened = b.op("softplus", b.op("add", alpha, b.weight("f32", "v_heads")))
