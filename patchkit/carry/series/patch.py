@@ -32,6 +32,7 @@ from patchkit.carry.series.promises import (
     KernelMove,
     LaunchPromises,
     ResourceRules,
+    ResultRules,
     SpeedRules,
     WidthChange,
 )
@@ -431,6 +432,7 @@ class Patch(TomlTable):
     aliases: Annotated[Several[Alias], Field(alias="alias")] = ()
     edits: Annotated[Several[Edit], Field(alias="edit")] = ()
     resources: ResourceRules = NOTHING_WORSE
+    results: ResultRules | None = None
     upstream: Upstream | None = None
     expires: Expires | None = None
     replaced_by: Several[Replacement] = ()

@@ -170,6 +170,19 @@ class ResourceRules(Allowance):
 NOTHING_WORSE = ResourceRules(why="")
 """The value for a patch without ``[resources]``."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRules(TomlTable):
+    """``[results]``: a claim that the patch's results are upstream's to the bit.
+
+    ``differ`` are kernels without that claim, as shell patterns of names without template arguments: graphs
+    that launch one of them may have other bits, within a bound. Without the table a patch claims nothing.
+    """
+
+    differ: Several[str] = ()
+    why: Prose
+
+
 _Size = Annotated[int, Field(ge=1, le=2**20)]
 
 

@@ -16,6 +16,7 @@ from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
 
 _NATIVE = Path(__file__).parent / "native"
+_HEADERS = (CASE_READER, CASE_READER.with_name("apart.hpp"))
 _RUNS_MODELS = frozenset({"logits"})  # the other drivers use only ggml
 _TIMEOUT_S = 600.0
 _CXX, _OBJECT = "c++", "driver.o"
@@ -33,7 +34,7 @@ def build_driver(name: str, side: BuiltSide, tree: Path, cache_root: Path, repor
     """
     source = _NATIVE / f"{name}.cpp"
     store = Store(root=cache_root / "objects")
-    texts = [sha256(path.read_bytes()) for path in (source, CASE_READER)]
+    texts = [sha256(path.read_bytes()) for path in (source, *_HEADERS)]
     # Sides with the same programs have the same upstream headers, so they share the object file.
     headers = sorted(built.part.key for built in side.parts if built.part.name == "programs")
     of_object = key_of({"driver": name, "source": texts, "flags": _FLAGS, "programs": headers})

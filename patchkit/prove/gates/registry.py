@@ -143,6 +143,15 @@ REGISTRY: tuple[GateEntry, ...] = (
         reads_facts=True,
     ),
     GateEntry(
+        name="graphs",
+        runs_on="emulated",
+        gate="patchkit.prove.gates.graphs.gate:GraphsGate",
+        evidence="patchkit.prove.gates.graphs.evidence:GraphsEvidence",
+        about="small graphs, stored and random, give upstream's results",
+        reads_facts=True,
+        reads={"results": "[results]"},
+    ),
+    GateEntry(
         name="logits",
         runs_on="device",
         gate="patchkit.prove.gates.logits:LogitsGate",

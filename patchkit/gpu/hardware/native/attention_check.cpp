@@ -9,6 +9,7 @@
 // tile boundaries, and random ones. nmse is over all compared rows, worst is the largest of a single row; finite is
 // whether all values of the output are finite.
 
+#include "apart.hpp"
 #include "case_line.hpp"
 #include "ggml.h"
 #include "ggml-alloc.h"
@@ -313,18 +314,22 @@ void run(ggml_backend_t backend, const attention_case & c, uint64_t number) {
     }
     ggml_cgraph * graph = ggml_new_graph(ctx);
     ggml_build_forward_expand(graph, p.out);
-    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(ctx, backend);
-    if (buffer == nullptr) {
+    std::vector<ggml_backend_buffer_t> buffers;
+    if (!place_all_apart(ctx, backend, buffers)) {
         refuse("case " + c.id + ": failed to allocate its tensors");
     }
-    ggml_backend_buffer_clear(buffer, 0);
+    for (ggml_backend_buffer_t buffer : buffers) {
+        ggml_backend_buffer_clear(buffer, 0);
+    }
     dice random(number + 1);
     set_inputs(p, random);
     if (ggml_backend_graph_compute(backend, graph) != GGML_STATUS_SUCCESS) {
         refuse("case " + c.id + " could not be computed");
     }
     report(c, p, random);
-    ggml_backend_buffer_free(buffer);
+    for (ggml_backend_buffer_t buffer : buffers) {
+        ggml_backend_buffer_free(buffer);
+    }
     ggml_free(ctx);
 }
 

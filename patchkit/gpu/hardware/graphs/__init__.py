@@ -1,0 +1,1 @@
+"""Small graphs of ggml operations: descriptions, patterns, variations, running and reducing them."""

@@ -1,0 +1,379 @@
+"""Graphs that llama.cpp's models contain: the seeds of random graphs.
+
+Each has the operations that a fused kernel or a special path of the HIP backend matches (read at build
+11549), at the smallest sizes that reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from patchkit.gpu.hardware.graphs.description import Extent, Graph, LeafKind, Tensor
+
+_ROPE_NORMAL, _ROPE_NEOX, _ROPE_MROPE = 0, 2, 8
+_EPS = 1e-5
+_HEADS = 4
+_HEAD = 128  # size of a head of delta nets, which the fused kernel requires
+
+
+class Builder:
+    """Collects the tensors of a graph; each method returns the name of a new tensor."""
+
+    def __init__(self, name: str, **dims: int) -> None:
+        self._name, self._dims = name, dims
+        self._tensors: list[Tensor] = []
+
+    def leaf(  # noqa: PLR0913 - one for each property of a leaf
+        self,
+        kind: LeafKind,
+        *ne: Extent,
+        type: str = "f32",  # noqa: A002 - as in the description
+        runs: tuple[tuple[Extent, int], ...] = (),
+        start: Extent = 0,
+        modulo: Extent = 0,
+        step: int = 0,
+        seen: str = "causal",
+        filled: bool = False,
+        negative: bool = False,
+    ) -> str:
+        """A leaf."""
+        return self._add(
+            Tensor(
+                name=self._next(kind[0]),
+                leaf=kind,
+                type=type,
+                ne=ne,
+                runs=runs,
+                start=start,
+                modulo=modulo,
+                step=step,
+                seen=seen,
+                filled=filled,
+                negative=negative,
+            )
+        )
+
+    def weight(self, type: str, *ne: Extent) -> str:  # noqa: A002 - as in the description
+        """Constant weights."""
+        return self.leaf("weight", *ne, type=type)
+
+    def computed(self, *ne: Extent) -> str:
+        """Activations that the graph computes, so that the allocator may reuse their memory."""
+        return self.op("scale", self.leaf("input", *ne), f=(2.0, 0.0))
+
+    def op(
+        self,
+        op: str,
+        *of: str,
+        ne: tuple[Extent, ...] = (),
+        i: tuple[Extent, ...] = (),
+        f: tuple[float, ...] = (),
+        nb: tuple[str, ...] = (),
+        at: str = "",
+        output: bool = False,
+    ) -> str:
+        """A node."""
+        return self._add(
+            Tensor(name=self._next("t"), op=op, of=of, ne=ne, i=i, f=f, nb=nb, at=at, output=output)
+        )
+
+    def norm(self, x: str, *ne: Extent) -> str:
+        """RMSNorm with weights of that shape."""
+        return self.op("mul", self.op("rms_norm", x, f=(_EPS,)), self.weight("f32", *ne))
+
+    def product(self, x: str, *ne: Extent, type: str = "q4_K", output: bool = False) -> str:  # noqa: A002
+        """A matmul with weights of that shape."""
+        return self.op("mul_mat", self.weight(type, *ne), x, output=output)
+
+    def graph(self, memory: Literal["apart", "reused"] = "reused", rounds: int = 1) -> Graph:
+        """The graph."""
+        return Graph(
+            name=self._name, dims=self._dims, memory=memory, rounds=rounds, tensors=tuple(self._tensors)
+        )
+
+    def _next(self, letter: str) -> str:
+        return f"{letter}{len(self._tensors)}"
+
+    def _add(self, one: Tensor) -> str:
+        self._tensors.append(one)
+        return one.name
+
+
+def _norm_matmul() -> Graph:
+    b = Builder("norm-matmul", width=512, rows=64, tokens=1)
+    x = b.computed("width", "tokens")
+    b.product(b.norm(x, "width"), "width", "rows", output=True)
+    b.op("scale", x, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _add_norm() -> Graph:
+    b = Builder("add-norm", width=512, rows=64, tokens=1)
+    total = b.op("add", b.computed("width", "tokens"), b.computed("width", "tokens"))
+    b.product(b.norm(total, "width"), "width", "rows", output=True)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _norm_add_norm() -> Graph:
+    b = Builder("norm-add-norm", width=512, rows=64, tokens=1)
+    begun = b.computed("width", "tokens")
+    total = b.op("add", b.norm(b.computed("width", "tokens"), "width"), begun)
+    b.product(b.norm(total, "width"), "width", "rows", output=True)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _shared(tokens: int) -> Graph:
+    b = Builder("shared-activation" if tokens == 1 else "shared-prompt", width=512, rows=64, tokens=tokens)
+    x = b.leaf("input", "width", "tokens")
+    for kind in ("q4_K", "q5_K", "q4_K"):
+        b.product(x, "width", "rows", type=kind, output=True)
+    return b.graph(rounds=2)
+
+
+def _in_place() -> Graph:
+    b = Builder("in-place", width=512, rows=64, tokens=1)
+    x = b.computed("width", "tokens")
+    b.product(x, "width", "rows", output=True)
+    b.product(b.op("scale_inplace", x, f=(3.0,)), "width", "rows", output=True)
+    return b.graph()
+
+
+def _attention_inputs(*, kv_heads: int = 2, has_norms: bool = False, has_bias: bool = False) -> Graph:
+    name = "qkv-rope-store" + ("-normed" if has_norms else "") + ("-biased" if has_bias else "")
+    name += "" if kv_heads < _HEADS else "-mha"
+    b = Builder(name, head=64, heads=_HEADS, kv_heads=kv_heads, width=512, tokens=1, cells=16)
+    x = b.computed("width", "tokens")
+    position = b.leaf("numbers", "tokens", type="i32", start=3, step=1)
+    rows = [b.leaf("numbers", "tokens", type="i64", start=3, step=1) for _ in "kv"]
+    caches = [b.leaf("cache", "head*kv_heads", "cells", type="f16") for _ in "kv"]
+
+    def projected(count: str) -> str:
+        made = b.product(x, "width", f"head*{count}")
+        return b.op("add", made, b.weight("f32", f"head*{count}")) if has_bias else made
+
+    def turned(made: str, count: str) -> str:
+        split = b.op("reshape", made, ne=("head", count, "tokens"))
+        mode = _ROPE_NEOX if has_norms else _ROPE_NORMAL
+        return b.op("rope", b.norm(split, "head") if has_norms else split, position, i=("head", mode))
+
+    b.op("scale", turned(projected("heads"), "heads"), f=(0.25, 0.0), output=True)
+    v = projected("kv_heads")
+    k = turned(projected("kv_heads"), "kv_heads")
+    flat = b.op("reshape", k, ne=("head*kv_heads", "tokens"))
+    b.op("set_rows", caches[0], flat, rows[0])
+    b.op("set_rows", caches[1], v, rows[1])
+    b.product(x, "width", 64, type="q8_0", output=True)
+    return b.graph(rounds=2)
+
+
+def _gate_up(tokens: int, glu: str = "swiglu") -> Graph:
+    name = ("gate-up" if glu == "swiglu" else f"gate-up-{glu}") + ("-prompt" if tokens > 1 else "")
+    b = Builder(name, width=512, inner=256, rows=64, tokens=tokens)
+    x = b.computed("width", "tokens")
+    gate = b.product(x, "width", "inner")
+    up = b.product(x, "width", "inner")
+    b.product(b.op(glu, gate, up), "inner", "rows", type="q8_0", output=True)
+    b.op("scale", x, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _experts(tokens: int) -> Graph:
+    """A MoE layer: gate and up projections of experts, GLU, down projection, weighted sum."""
+    name = "experts" if tokens == 1 else "experts-prompt"
+    b = Builder(name, width=256, inner=256, experts=4, used=2, tokens=tokens)
+    ids = b.leaf("numbers", "used", "tokens", type="i32", start=1, modulo="experts")
+    x = b.computed("width", "tokens")
+    each = b.op("reshape", x, ne=("width", 1, "tokens"))
+
+    def of_experts(of: str, *ne: str) -> str:
+        return b.op("mul_mat_id", b.weight("q4_K", *ne, "experts"), of, ids)
+
+    gate = of_experts(each, "width", "inner")
+    up = of_experts(each, "width", "inner")
+    down = of_experts(b.op("swiglu", gate, up), "inner", "width")
+    weighed = b.op("mul", down, b.leaf("input", 1, "used", "tokens"))
+    _summed(b, weighed)
+    b.op("scale", x, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _summed(b: Builder, weighed: str) -> str:
+    parts = [
+        b.op("view", weighed, ne=("width", "tokens"), nb=("1.2", "1.2", "1.2"), at=f"{n}.1") for n in range(2)
+    ]
+    return b.op("add", *parts, output=True)
+
+
+def _expert_sum() -> Graph:
+    b = Builder("expert-sum", width=256, used=2, tokens=3)
+    given = b.op("scale", b.leaf("input", "width", "used", "tokens"), f=(2.0, 0.0))
+    _summed(b, b.op("mul", given, b.leaf("input", 1, "used", "tokens")))
+    return b.graph()
+
+
+def _experts_in_a_row() -> Graph:
+    """Two matmuls with experts, for which upstream sorts activations into memory of its own."""
+    b = Builder("experts-in-a-row", width=256, rows=64, experts=4, few=64, many=136)
+    ids = b.leaf("numbers", 1, "few+many", type="i32", runs=(("few", 0), ("many", 1)))
+    for _ in range(2):
+        x = b.leaf("input", "width", 1, "few+many")
+        b.op("mul_mat_id", b.weight("q2_K", "width", "rows", "experts"), x, ids, output=True)
+    return b.graph()
+
+
+def _attention(tokens: int, *, sequences: int = 1, kv: int = 256, heads: int = 4) -> Graph:
+    name = f"attention-{tokens}" + (f"-of-{sequences}" if sequences > 1 else "")
+    dims = {"head": 64, "heads": heads, "kv_heads": 2, "kv": kv, "tokens": tokens, "sequences": sequences}
+    b = Builder(name, **dims)
+    q = b.op("permute", b.computed("head", "heads", "tokens", "sequences"), i=(0, 2, 1, 3))
+    k, v = (
+        b.op(
+            "permute",
+            b.leaf("cache", "head", "kv_heads", "kv", "sequences", type="f16", filled=True),
+            i=(0, 2, 1, 3),
+        )
+        for _ in "kv"
+    )
+    mask = b.leaf("mask", "kv", "tokens", 1, "sequences", type="f16", seen="padded")
+    made = b.op("attention", q, k, v, mask, f=(0.125, 0.0, 0.0), i=(1,), output=True)
+    flat = b.op("reshape", made, ne=("head*heads", "tokens*sequences"))
+    b.product(flat, "head*heads", 64, type="q8_0", output=True)
+    return b.graph(memory="apart")
+
+
+def _soft_max() -> Graph:
+    b = Builder("soft-max", head=64, heads=4, kv=96, tokens=3)
+    q = b.computed("head", "tokens", "heads")
+    k = b.weight("f16", "head", "kv", "heads")
+    v = b.weight("f16", "kv", "head", "heads")
+    mask = b.leaf("mask", "kv", "tokens", type="f16")
+    shown = b.op("soft_max", b.op("mul_mat", k, q), mask, f=(0.125, 0.0))
+    made = b.op("permute", b.op("mul_mat", v, shown), i=(0, 2, 1, 3))
+    b.product(b.op("reshape", b.op("cont", made), ne=("head*heads", "tokens")), "head*heads", 64, output=True)
+    return b.graph(memory="apart")
+
+
+def _turned() -> Graph:
+    b = Builder("norm-rope", head=128, heads=4, tokens=3, cells=16)
+    position = b.leaf("numbers", "tokens", type="i32", start=3, step=1)
+    x = b.computed("head", "heads", "tokens")
+    turned = b.op("rope", b.norm(x, "head"), position, i=("head", _ROPE_NEOX))
+    rows = b.leaf("numbers", "tokens", type="i64", start=2, step=1)
+    cache = b.leaf("cache", "head*heads", "cells", type="f16")
+    b.op("set_rows", cache, b.op("reshape", turned, ne=("head*heads", "tokens")), rows)
+    return b.graph(rounds=2)
+
+
+def _delta_net(tokens: int) -> Graph:
+    """A gated delta net from its projections to its gated output, as in Qwen3-Next."""
+    name = "delta-net" if tokens == 1 else "delta-net-prompt"
+    b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, width=256, tokens=tokens, taps=4, past=3)
+    channels = "2*head*k_heads+head*v_heads"
+    spread = "2*past*head*k_heads+past*head*v_heads"
+    state_size = "head*head*v_heads"
+    x = b.computed("width", "tokens")
+    cache = b.leaf("cache", spread, 4, filled=True)
+    states = b.leaf("cache", state_size, 2, filled=True)
+    row = b.leaf("numbers", 1, type="i32", start=1)
+    first = b.leaf("numbers", 1, type="i32")
+    before = b.op("reshape", b.op("get_rows", cache, row), ne=("past", channels))
+    given = b.op("transpose", b.product(x, "width", channels, type="q8_0"))
+    joined = b.op("concat", before, given, i=(0,))
+    last = b.op("view", joined, ne=("past", channels), nb=("1.1", "1.2", "1.3"), at="tokens.0")
+    kept = b.op("view", cache, ne=(spread, 1), at="2.1")
+    b.op("cpy", last, kept)
+    state = b.op("reshape", b.op("get_rows", states, first), ne=("head", "head", "v_heads"))
+    made = b.op("silu", b.op("ssm_conv", joined, b.weight("f32", "taps", channels)))
+
+    def part(heads: str, at: str) -> str:
+        return b.op("view", made, ne=("head", heads, "tokens"), nb=("head.0", "1.1", "1.2"), at=at)
+
+    # Q and K of length 1, as in models: else the state grows, and so does any rounding error.
+    q = b.op("scale", b.op("rms_norm", part("k_heads", "0.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+    k = b.op("scale", b.op("rms_norm", part("k_heads", "head*k_heads.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+    v = part("v_heads", "2*head*k_heads.0")
+    alpha = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=("v_heads", "tokens"))
+    opened = b.op("softplus", b.op("add", alpha, b.weight("f32", "v_heads")))
+    gate = b.op("mul", opened, b.leaf("weight", "v_heads", negative=True))
+    gate = b.op("reshape", gate, ne=(1, "v_heads", "tokens"))
+    beta = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=(1, "v_heads", "tokens"))
+    net = b.op("gated_delta_net", q, k, v, gate, b.op("sigmoid", beta), state, i=(1,), output=True)
+    output = b.op("view", net, ne=("head", "v_heads", "tokens"), nb=("head.0", "head*v_heads.0", "1.2"))
+    z = b.op("reshape", b.product(x, "width", "head*v_heads", type="q8_0"), ne=("head", "v_heads", "tokens"))
+    gated = b.op("mul", b.norm(output, "head"), b.op("silu", z))
+    b.product(
+        b.op("reshape", gated, ne=("head*v_heads", "tokens")), "head*v_heads", 64, type="q8_0", output=True
+    )
+    return b.graph()
+
+
+def _layer() -> Graph:
+    """A layer of a dense model for one token: norm, attention, residual add, norm, feed-forward, add."""
+    b = Builder("layer", head=64, heads=4, kv_heads=2, kv=64, width=256, inner=512, tokens=1)
+    x = b.computed("width", "tokens")
+    position = b.leaf("numbers", "tokens", type="i32", start=5, step=1)
+    rows = [b.leaf("numbers", "tokens", type="i64", start=5, step=1) for _ in "kv"]
+    caches = [b.leaf("cache", "head*kv_heads", "kv", type="f16", filled=True) for _ in "kv"]
+    normed = b.norm(x, "width")
+
+    def turned(count: str) -> str:
+        made = b.product(normed, "width", f"head*{count}")
+        return b.op("rope", b.op("reshape", made, ne=("head", count, "tokens")), position, i=("head", 0))
+
+    q = turned("heads")
+    v = b.product(normed, "width", "head*kv_heads", type="q6_K")
+    k = b.op("reshape", turned("kv_heads"), ne=("head*kv_heads", "tokens"))
+    stored = [b.op("set_rows", caches[0], k, rows[0]), b.op("set_rows", caches[1], v, rows[1])]
+    seen = [
+        b.op("permute", b.op("reshape", one, ne=("head", "kv_heads", "kv")), i=(0, 2, 1, 3)) for one in stored
+    ]
+    mask = b.leaf("mask", "kv", "tokens", type="f16")
+    q = b.op("permute", q, i=(0, 2, 1, 3))
+    made = b.op("attention", q, *seen, mask, f=(0.125, 0.0, 0.0), i=(1,))
+    flat = b.op("reshape", made, ne=("head*heads", "tokens"))
+    x = b.op("add", b.product(flat, "head*heads", "width"), x)
+    normed = b.norm(x, "width")
+    gate = b.product(normed, "width", "inner")
+    up = b.product(normed, "width", "inner")
+    x = b.op("add", b.product(b.op("swiglu", gate, up), "inner", "width", type="q6_K"), x)
+    b.product(b.norm(x, "width"), "width", 64, output=True)
+    return b.graph(rounds=2)
+
+
+PATTERNS: tuple[Callable[[], Graph], ...] = (
+    _norm_matmul,
+    _add_norm,
+    _norm_add_norm,
+    lambda: _shared(1),
+    lambda: _shared(64),
+    _in_place,
+    _attention_inputs,
+    lambda: _attention_inputs(kv_heads=_HEADS),
+    lambda: _attention_inputs(kv_heads=_HEADS, has_norms=True),
+    lambda: _attention_inputs(kv_heads=_HEADS, has_bias=True),
+    lambda: _gate_up(1),
+    lambda: _gate_up(1, "geglu"),
+    lambda: _gate_up(64),
+    lambda: _experts(1),
+    lambda: _experts(17),
+    _expert_sum,
+    _experts_in_a_row,
+    lambda: _attention(1),
+    lambda: _attention(3),
+    lambda: _attention(64),
+    lambda: _attention(64, sequences=2, heads=2),
+    _soft_max,
+    _turned,
+    lambda: _delta_net(1),
+    lambda: _delta_net(9),
+    _layer,
+)
+"""Functions, because a graph is only built when it is needed."""
+
+
+def pattern_graphs() -> tuple[Graph, ...]:
+    """All patterns."""
+    return tuple(make() for make in PATTERNS)

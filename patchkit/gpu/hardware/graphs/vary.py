@@ -1,0 +1,376 @@
+"""Variations of graphs: each changes one property, and a random graph has a few of them in a row.
+
+A variation may give a graph that ggml does not accept; the driver reports such graphs, and they are skipped.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
+
+# Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
+# rows or experts), and odd sizes that leave a tail.
+_SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64, 65, 96, 127, 128, 129, 136)
+_WIDTHS = (32, 64, 96, 128, 160, 256, 288, 320, 512, 544, 768, 1024, 1056, 2048)
+_WEIGHTS = (
+    *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
+    *("iq4_nl", "iq4_xs", "mxfp4", "f16", "bf16", "f32"),
+)
+_CACHES = ("f16", "f32", "bf16", "q8_0", "q4_0")
+_MOST_VALUES = 1 << 20  # of one tensor: a second of emulated matmuls
+_MOST_NODES = 64
+_HALF, _MOSTLY = 0.5, 0.7  # chances
+_PLANE, _VOLUME = 2, 3  # extents
+_TURNED = 2  # of the ways to give a leaf other strides
+_LARGE = 32  # dimensions from here on are widths of rows, mostly
+
+Vary = Callable[[Graph, random.Random], Graph | None]
+
+
+def random_graphs(patterns: Sequence[Graph], seed: int) -> Iterator[Graph]:
+    """Random graphs without end: patterns with one to four variations, the same for the same seed."""
+    number = 0
+    while True:
+        chance = random.Random(f"{seed} {number}")  # noqa: S311 - no secret
+        graph = chance.choice(patterns)
+        for _ in range(chance.choice((1, 1, 1, 2, 2, 3, 4))):
+            graph = _varied(graph, chance)
+        number += 1
+        if is_usable(graph):
+            yield graph.changed(
+                seed=chance.randrange(1, 10**6), about=f"random graph {number - 1}, seed {seed}"
+            )
+
+
+def _varied(graph: Graph, chance: random.Random) -> Graph:
+    """The graph with one of the variations that apply to it."""
+    for vary in chance.sample(VARIATIONS, len(VARIATIONS)):
+        changed = vary(graph, chance)
+        if changed is not None and changed != graph:
+            return changed
+    return graph
+
+
+def is_usable(graph: Graph) -> bool:
+    """Whether all extents are valid, no tensor has too many values to emulate, and experts of a token differ.
+
+    With an expert twice for one token, upstream's kernels read indices that nothing has written.
+    """
+    if len(graph.tensors) > 2 * _MOST_NODES:
+        return False
+    try:
+        for one in graph.tensors:
+            count = 1
+            for extent in one.ne:
+                count *= graph.number(extent)
+            if not 0 < count <= _MOST_VALUES:
+                return False
+            if one.modulo and graph.number(one.ne[0]) > graph.number(one.modulo):
+                return False
+    except ValueError:
+        return False
+    return True
+
+
+def _dimension(graph: Graph, chance: random.Random) -> Graph:
+    name = chance.choice(sorted(graph.dims))
+    sizes = _WIDTHS if graph.dims[name] >= _LARGE and chance.random() < _MOSTLY else _SIZES
+    return graph.changed(dims={**graph.dims, name: chance.choice(sizes)})
+
+
+def _type(graph: Graph, chance: random.Random) -> Graph | None:
+    leaves = [one for one in graph.tensors if one.leaf in {"weight", "cache"}]
+    if not leaves:
+        return None
+    chosen = chance.choice(leaves)
+    kind = chance.choice(_CACHES if chosen.leaf == "cache" else _WEIGHTS)
+    # Often all alike: K and V, gate and up.
+    alike = chance.random() < _HALF
+    return graph.replaced(
+        *(
+            one.model_copy(update={"type": kind})
+            for one in leaves
+            if one.name == chosen.name or (alike and one.leaf == chosen.leaf and one.type == chosen.type)
+        )
+    )
+
+
+def _output(graph: Graph, chance: random.Random) -> Graph | None:
+    nodes = [one for one in graph.operations if not one.output]
+    if not nodes:
+        return None
+    return graph.replaced(chance.choice(nodes).model_copy(update={"output": True}))
+
+
+def _reader(graph: Graph, chance: random.Random) -> Graph | None:
+    """A second reader of an intermediate, at a random later place."""
+    nodes = graph.operations
+    if not nodes:
+        return None
+    read = chance.choice(nodes)
+    at = chance.randrange(_place(graph, read.name) + 1, len(graph.tensors) + 1)
+    reader = Tensor(name=new_name(graph), op="scale", of=(read.name,), f=(3.0, 0.0), output=True)
+    return graph.with_tensors((*graph.tensors[:at], reader, *graph.tensors[at:]))
+
+
+_BETWEEN = (
+    Tensor(name="", op="scale", f=(1.5, 0.0)),
+    Tensor(name="", op="scale", f=(1.0, 0.25)),
+    Tensor(name="", op="scale_inplace", f=(1.5,)),
+    Tensor(name="", op="cont"),
+    Tensor(name="", op="silu"),
+    Tensor(name="", op="silu_inplace"),
+    Tensor(name="", op="rms_norm", f=(1e-5,)),
+    Tensor(name="", op="permute", i=(0, 1, 2, 3)),
+)
+
+
+def _between(graph: Graph, chance: random.Random) -> Graph | None:
+    """An operation between a node and one of its readers, or all of them."""
+    edges = [
+        (reader, n)
+        for reader in graph.nodes
+        for n, name in enumerate(reader.of)
+        if name != "-" and graph.named[name].leaf not in {"weight", "numbers", "mask", "cache"}
+    ]
+    if not edges:
+        return None
+    reader, n = chance.choice(edges)
+    read = reader.of[n]
+    new = chance.choice(_BETWEEN).model_copy(update={"name": new_name(graph), "of": (read,)})
+    changed = graph
+    for one in graph.nodes:
+        is_later = _place(graph, one.name) > _place(graph, reader.name)
+        if one.name == reader.name or (is_later and chance.random() < _HALF):
+            of = tuple(new.name if name == read else name for name in one.of)
+            changed = changed.replaced(one.model_copy(update={"of": of}))
+    at = _place(graph, reader.name)
+    return changed.with_tensors((*changed.tensors[:at], new, *changed.tensors[at:]))
+
+
+def _strides(graph: Graph, chance: random.Random) -> Graph | None:
+    """A leaf becomes a view of a larger one: part of each row, every other row, or rows in another order."""
+    leaves = [one for one in graph.tensors if one.leaf in {"input", "weight", "mask"} and one.ne]
+    if not leaves:
+        return None
+    leaf = chance.choice(leaves)
+    name = new_name(graph)
+    ne: list[Extent] = [*leaf.ne, *([1] * (4 - len(leaf.ne)))]
+    how = chance.randrange(4)
+    if how == 0:
+        wide = [f"{ne[0]}+{ne[0]}", *ne[1:]]
+        at = chance.choice(("0", str(ne[0])))
+        new = {"op": "view", "ne": tuple(ne), "nb": ("1.1", "1.2", "1.3"), "at": f"{at}.0"}
+    elif how == 1:
+        wide = [ne[0], f"{ne[1]}+{ne[1]}", *ne[2:]]
+        new = {"op": "view", "ne": tuple(ne), "nb": ("2.1", "1.2", "1.3"), "at": f"{chance.randrange(2)}.1"}
+    elif how == _TURNED:
+        wide, new = [ne[0], ne[2], ne[1], ne[3]], {"op": "permute", "i": (0, 2, 1, 3)}
+    else:
+        wide, new = [*ne[:3], 2 if ne[3] == 1 else ne[3]], {"op": "view", "ne": tuple(ne)}
+        new |= {"nb": ("1.1", "1.2", "1.3"), "at": "1.3" if ne[3] == 1 else "0.3"}
+    larger = leaf.model_copy(update={"name": name, "ne": tuple(wide)})
+    seen = Tensor(name=leaf.name, of=(name,), **new)  # type: ignore[arg-type]
+    place = _place(graph, leaf.name)
+    return graph.with_tensors((*graph.tensors[:place], larger, seen, *graph.tensors[place + 1 :]))
+
+
+def _memory(graph: Graph, _: random.Random) -> Graph:
+    return graph.changed(memory="apart" if graph.memory == "reused" else "reused")
+
+
+def _rounds(graph: Graph, chance: random.Random) -> Graph:
+    return graph.changed(rounds=chance.choice((2, 3)))
+
+
+def _steps(graph: Graph, _: random.Random) -> Graph:
+    return graph.changed(steps=not graph.steps)
+
+
+def _unfused(graph: Graph, _: random.Random) -> Graph:
+    return graph.changed(environment={"GGML_CUDA_DISABLE_FUSION": "1"})
+
+
+def _order(graph: Graph, chance: random.Random) -> Graph | None:
+    """A node moves to another place that what it reads and its readers allow."""
+    nodes = [one for one in graph.tensors if one.leaf is None]
+    if not nodes:
+        return None
+    moved = chance.choice(nodes)
+    others = [one for one in graph.tensors if one.name != moved.name]
+    first = max((n + 1 for n, one in enumerate(others) if one.name in moved.of), default=0)
+    last = min((n for n, one in enumerate(others) if moved.name in one.of), default=len(others))
+    at = chance.randint(first, max(first, last))
+    return graph.with_tensors((*others[:at], moved, *others[at:]))
+
+
+def _same(graph: Graph, chance: random.Random) -> Graph | None:
+    """Two leaves of equal shape and type become one tensor."""
+    pairs = [
+        (one, other)
+        for n, one in enumerate(graph.tensors)
+        for other in graph.tensors[n + 1 :]
+        if one.leaf is not None and one.model_copy(update={"name": other.name}) == other
+    ]
+    if not pairs:
+        return None
+    kept, gone = chance.choice(pairs)
+    return _renamed(graph, {gone.name: kept.name}, without={gone.name})
+
+
+def _own(graph: Graph, chance: random.Random) -> Graph | None:
+    """A reader of a leaf gets a leaf of its own: another position, another activation."""
+    readers = [
+        (one, n)
+        for one in graph.nodes
+        for n, name in enumerate(one.of)
+        if name != "-" and graph.named[name].leaf in {"input", "numbers", "mask", "weight"}
+    ]
+    if not readers:
+        return None
+    reader, n = chance.choice(readers)
+    leaf = graph.named[reader.of[n]]
+    more = (
+        {"start": f"{leaf.start}+2"} if leaf.leaf == "numbers" and not leaf.runs and not leaf.modulo else {}
+    )
+    new = leaf.model_copy(update={"name": new_name(graph), **more})
+    of = (*reader.of[:n], new.name, *reader.of[n + 1 :])
+    changed = graph.replaced(reader.model_copy(update={"of": of}))
+    return changed.with_tensors((new, *changed.tensors))
+
+
+def _number(graph: Graph, chance: random.Random) -> Graph | None:
+    """Another parameter of an operation: the kind of RoPE, its size, a scale, the precision."""
+    nodes = [one for one in graph.nodes if one.f or one.op in {"rope", "mul_mat", "attention"}]
+    if not nodes:
+        return None
+    one = chance.choice(nodes)
+    if one.op == "rope":
+        mode = chance.choice((0, 2, 8))
+        size = one.i[0] if chance.random() < _HALF else chance.choice((16, 32, 64))
+        return graph.replaced(one.model_copy(update={"i": (size, mode)}))
+    if one.op in {"mul_mat", "attention"} and chance.random() < _MOSTLY:
+        return graph.replaced(one.model_copy(update={"i": (0,) if one.i == (1,) else (1,)}))
+    if not one.f:
+        return None
+    at = chance.randrange(len(one.f))
+    value = chance.choice((0.0, 0.5, 1.0, 2.0, 8.0)) if one.op != "rms_norm" else chance.choice((1e-6, 1e-3))
+    return graph.replaced(one.model_copy(update={"f": (*one.f[:at], value, *one.f[at + 1 :])}))
+
+
+def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
+    """Two extents of a reshape are exchanged, and RoPE gets as many positions as its input then has."""
+    nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) > _PLANE]
+    if not nodes:
+        return None
+    alike = chance.choice(nodes)
+    first, second = chance.choice(((0, 1), (1, 2), (1, 2), (1, 2), (0, 2)))
+    changed, is_every = graph, chance.random() < _MOSTLY
+    for one in nodes:
+        if one.name == alike.name or is_every:
+            ne = list(one.ne)
+            ne[first], ne[second] = ne[second], ne[first]
+            changed = changed.replaced(one.model_copy(update={"ne": tuple(ne)}))
+    return with_positions(changed)
+
+
+def with_positions(graph: Graph) -> Graph:
+    """The graph with as many positions for each RoPE as its input has; RoPEs of as many share them."""
+    changed = graph
+    for rope in graph.nodes:
+        if rope.op != "rope":
+            continue
+        shape = graph.named[rope.of[0]]
+        while shape.op != "reshape" and shape.of and shape.leaf is None:
+            shape = graph.named[shape.of[0]]
+        position = graph.named[rope.of[1]]
+        if len(shape.ne) <= _PLANE or shape.ne[2] == position.ne[0] or position.leaf is None:
+            continue
+        name = f"{position.name}_{graph.number(shape.ne[2])}"
+        own = position.model_copy(update={"name": name, "ne": (shape.ne[2],)})
+        changed = changed.replaced(rope.model_copy(update={"of": (rope.of[0], name, *rope.of[2:])}))
+        if name not in changed.named:
+            changed = changed.with_tensors((own, *changed.tensors))
+    return changed
+
+
+def _glu(graph: Graph, chance: random.Random) -> Graph | None:
+    nodes = [one for one in graph.nodes if one.op in {"swiglu", "geglu", "reglu"}]
+    if not nodes:
+        return None
+    return graph.replaced(
+        chance.choice(nodes).model_copy(update={"op": chance.choice(("swiglu", "geglu", "reglu"))})
+    )
+
+
+def _seen(graph: Graph, chance: random.Random) -> Graph | None:
+    masks = [one for one in graph.tensors if one.leaf == "mask"]
+    if not masks:
+        return None
+    seen = chance.choice(("causal", "padded", "window", "all"))
+    return graph.replaced(*(one.model_copy(update={"seen": seen}) for one in masks))
+
+
+def _shared_mask(graph: Graph, _: random.Random) -> Graph | None:
+    """All sequences share one mask."""
+    masks = [one for one in graph.tensors if one.leaf == "mask" and len(one.ne) > _VOLUME]
+    if not masks:
+        return None
+    return graph.replaced(*(one.model_copy(update={"ne": (*one.ne[:3], 1)}) for one in masks))
+
+
+def _twice(graph: Graph, chance: random.Random) -> Graph | None:
+    """The pattern again in the same graph, with weights of its own or the same ones, inputs shared or not."""
+    if len(graph.tensors) > _MOST_NODES:
+        return None
+    shared = {one.name for one in graph.tensors if one.leaf is not None and chance.random() < _HALF}
+    names = {one.name: one.name if one.name in shared else f"{one.name}b" for one in graph.tensors}
+    again = [
+        one.model_copy(
+            update={"name": names[one.name], "of": tuple(names.get(each, each) for each in one.of)}
+        )
+        for one in graph.tensors
+        if one.name not in shared
+    ]
+    return graph.with_tensors((*graph.tensors, *again))
+
+
+VARIATIONS: tuple[Vary, ...] = (
+    *(
+        _dimension,
+        _dimension,
+        _type,
+        _output,
+        _reader,
+        _between,
+        _strides,
+        _memory,
+        _rounds,
+        _steps,
+        _unfused,
+    ),
+    *(_order, _same, _own, _number, _reshaped, _glu, _seen, _shared_mask, _twice),
+)
+"""Every variation; dimensions twice, because they have the most values."""
+
+
+def new_name(graph: Graph) -> str:
+    """A name that no tensor of the graph has."""
+    number = len(graph.tensors)
+    while f"v{number}" in graph.named:
+        number += 1
+    return f"v{number}"
+
+
+def _place(graph: Graph, name: str) -> int:
+    return next(n for n, one in enumerate(graph.tensors) if one.name == name)
+
+
+def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph:
+    return graph.with_tensors(
+        one.model_copy(update={"of": tuple(names.get(each, each) for each in one.of)})
+        for one in graph.tensors
+        if one.name not in without
+    )

@@ -1,0 +1,785 @@
+// Computes small graphs on one device, several times with other inputs, and compares the results with the CPU's.
+//
+//   graph_check MODULE CPU DEVICE GRAPHS
+//   graph_check shapes GRAPHS
+//
+// MODULE and CPU are backend libraries, DEVICE the name of a device of the first. The second form computes nothing and
+// prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
+//
+//   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1
+//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1]
+//   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
+//   end
+//
+// A stride C.D is C times the source's stride of dimension D, and so is the offset "at" of a view. With memory=apart each
+// tensor has a buffer of its own, of exactly the size that the backend asks for: an access past the end of a tensor is
+// an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With steps=1
+// each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing.
+//
+// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or it reads what
+// nothing has written), "ID unsupported NAME" (the device does
+// not have the operation), or lines "ID result NAME round=N hash=H [nmse=X worst=Y finite=0/1]" for each output and cache, and "ID done
+// findings=N": lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
+// the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
+
+#include "apart.hpp"
+#include "ggml.h"
+#include "ggml-alloc.h"
+#include "ggml-backend.h"
+
+#include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cinttypes>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+[[noreturn]] void refuse(const std::string & what) {
+    std::fprintf(stderr, "graph_check: %s\n", what.c_str());
+    std::exit(2);
+}
+
+// ---- The file.
+
+class words {
+  public:
+    std::string name;
+
+    explicit words(std::istringstream & line) {
+        line >> name;
+        for (std::string word; line >> word;) {
+            const size_t equals = word.find('=');
+            values[word.substr(0, equals)] = equals == std::string::npos ? "" : word.substr(equals + 1);
+        }
+    }
+
+    std::string text(const char * key, const char * otherwise = "") const {
+        const auto found = values.find(key);
+        return found == values.end() ? otherwise : found->second;
+    }
+
+    std::vector<std::string> list(const char * key) const {
+        std::vector<std::string> found;
+        std::istringstream       all(text(key));
+        for (std::string one; std::getline(all, one, ',');) {
+            found.push_back(one);
+        }
+        return found;
+    }
+
+    int64_t integer(const char * key, int64_t otherwise = 0) const {
+        const std::string found = text(key);
+        return found.empty() ? otherwise : std::strtoll(found.c_str(), nullptr, 10);
+    }
+
+    std::vector<int64_t> integers(const char * key) const {
+        std::vector<int64_t> found;
+        for (const std::string & one : list(key)) {
+            found.push_back(std::strtoll(one.c_str(), nullptr, 10));
+        }
+        return found;
+    }
+
+    std::array<int64_t, 4> extents() const {
+        std::array<int64_t, 4>     ne{1, 1, 1, 1};
+        const std::vector<int64_t> given = integers("ne");
+        std::copy_n(given.begin(), std::min<size_t>(given.size(), 4), ne.begin());
+        return ne;
+    }
+
+    // Parameters of an operation.
+    int   i(size_t n, int otherwise = 0) const { const auto all = integers("i"); return n < all.size() ? int(all[n]) : otherwise; }
+    float f(size_t n, float otherwise = 0.0f) const {
+        const auto all = list("f");
+        return n < all.size() ? std::strtof(all[n].c_str(), nullptr) : otherwise;
+    }
+
+  private:
+    std::map<std::string, std::string> values;
+};
+
+struct description {
+    words              graph;
+    std::vector<words> leaves, nodes;
+};
+
+ggml_type type_of(const std::string & name) {
+    for (int i = 0; i < GGML_TYPE_COUNT; ++i) {
+        const char * known = ggml_type_name(ggml_type(i));
+        if (known != nullptr && name == known) {
+            return ggml_type(i);
+        }
+    }
+    refuse("unknown type " + name);
+}
+
+std::vector<description> read_graphs(const char * path) {
+    std::ifstream file(path);
+    if (!file) {
+        refuse(std::string("cannot read ") + path);
+    }
+    std::vector<description> found;
+    for (std::string text; std::getline(file, text);) {
+        std::istringstream line(text);
+        std::string        kind;
+        line >> kind;
+        if (kind == "graph") {
+            found.push_back({words(line), {}, {}});
+        } else if ((kind == "leaf" || kind == "node") && !found.empty()) {
+            (kind == "leaf" ? found.back().leaves : found.back().nodes).emplace_back(line);
+        } else if (kind != "end") {
+            refuse("invalid line: " + text);
+        }
+    }
+    return found;
+}
+
+// ---- Operations.
+
+using tensors = std::vector<ggml_tensor *>;
+
+ggml_tensor * optional(const tensors & of, size_t n) { return n < of.size() ? of[n] : nullptr; }
+
+// Functions that older versions of ggml lack.
+template <typename function> function find(const char * name) {
+    void * found = dlsym(RTLD_DEFAULT, name);
+    if (found == nullptr) {
+        refuse(std::string("this ggml has no ") + name);
+    }
+    return reinterpret_cast<function>(found);
+}
+
+size_t stride(const std::string & text, const ggml_tensor * of) {
+    const size_t dot = text.find('.');
+    return size_t(std::strtoll(text.c_str(), nullptr, 10)) * of->nb[dot == std::string::npos ? 0 : size_t(text[dot + 1] - '0')];
+}
+
+ggml_tensor * view(ggml_context * ctx, const words & w, ggml_tensor * of) {
+    const auto   ne = w.extents();
+    const auto   nb = w.list("nb");
+    const size_t at = w.text("at").empty() ? 0 : stride(w.text("at"), of);
+    const auto   of_dimension = [&](size_t n) { return n < nb.size() ? stride(nb[n], of) : of->nb[n + 1]; };
+    return ggml_view_4d(ctx, of, ne[0], ne[1], ne[2], ne[3], of_dimension(0), of_dimension(1), of_dimension(2), at);
+}
+
+ggml_tensor * rope(ggml_context * ctx, const words & w, const tensors & of) {
+    const int   dims = w.i(0), mode = w.i(1);
+    const float base = w.f(0, 10000.0f), scale = w.f(1, 1.0f), ext = w.f(2), attention = w.f(3, 1.0f);
+    if (mode & GGML_ROPE_TYPE_MROPE) {
+        int sections[GGML_MROPE_SECTIONS] = {dims / 4, dims / 8, dims / 8, 0};
+        return ggml_rope_multi(ctx, of[0], of[1], optional(of, 2), dims, sections, mode, 4096, base, scale, ext, attention, 32.0f, 1.0f);
+    }
+    return ggml_rope_ext(ctx, of[0], of[1], optional(of, 2), dims, mode, 4096, base, scale, ext, attention, 32.0f, 1.0f);
+}
+
+ggml_tensor * attention(ggml_context * ctx, const words & w, const tensors & of) {
+    ggml_tensor * made = ggml_flash_attn_ext(ctx, of[0], of[1], of[2], optional(of, 3), w.f(0), w.f(1), w.f(2));
+    if (w.i(0) != 0) {
+        ggml_flash_attn_ext_set_prec(made, GGML_PREC_F32);
+    }
+    if (ggml_tensor * sinks = optional(of, 4)) {
+        ggml_flash_attn_ext_add_sinks(made, sinks);
+    }
+    return made;
+}
+
+ggml_tensor * product(const words & w, ggml_tensor * made) {
+    if (w.i(0) != 0) {
+        ggml_mul_mat_set_prec(made, GGML_PREC_F32);
+    }
+    return made;
+}
+
+ggml_unary_op unary_of(const std::string & name) {
+    const std::map<std::string, ggml_unary_op> known = {
+        {"silu", GGML_UNARY_OP_SILU}, {"sigmoid", GGML_UNARY_OP_SIGMOID}, {"gelu", GGML_UNARY_OP_GELU},
+        {"relu", GGML_UNARY_OP_RELU}, {"tanh", GGML_UNARY_OP_TANH}, {"exp", GGML_UNARY_OP_EXP},
+    };
+    const auto found = known.find(name);
+    if (found == known.end()) {
+        refuse("unknown operation " + name);
+    }
+    return found->second;
+}
+
+ggml_glu_op glu_of(const std::string & name) {
+    return name == "swiglu" ? GGML_GLU_OP_SWIGLU : name == "geglu" ? GGML_GLU_OP_GEGLU : GGML_GLU_OP_REGLU;
+}
+
+ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
+    using three = ggml_tensor * (*)(ggml_context *, ggml_tensor *);
+    // Versions without the number of snapshots ignore the last argument.
+    using net = ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *,
+                                  ggml_tensor *, int64_t);
+    const std::map<std::string, std::function<ggml_tensor *()>> known = {
+        {"mul_mat", [&] { return product(w, ggml_mul_mat(ctx, of[0], of[1])); }},
+        {"mul_mat_id", [&] { return ggml_mul_mat_id(ctx, of[0], of[1], of[2]); }},
+        {"add", [&] { return ggml_add(ctx, of[0], of[1]); }},
+        {"add_inplace", [&] { return ggml_add_inplace(ctx, of[0], of[1]); }},
+        {"add_id", [&] { return ggml_add_id(ctx, of[0], of[1], of[2]); }},
+        {"sub", [&] { return ggml_sub(ctx, of[0], of[1]); }},
+        {"mul", [&] { return ggml_mul(ctx, of[0], of[1]); }},
+        {"mul_inplace", [&] { return ggml_mul_inplace(ctx, of[0], of[1]); }},
+        {"div", [&] { return ggml_div(ctx, of[0], of[1]); }},
+        {"scale", [&] { return ggml_scale_bias(ctx, of[0], w.f(0), w.f(1)); }},
+        {"scale_inplace", [&] { return ggml_scale_inplace(ctx, of[0], w.f(0)); }},
+        {"clamp", [&] { return ggml_clamp(ctx, of[0], w.f(0), w.f(1)); }},
+        {"rms_norm", [&] { return ggml_rms_norm(ctx, of[0], w.f(0)); }},
+        {"rms_norm_inplace", [&] { return ggml_rms_norm_inplace(ctx, of[0], w.f(0)); }},
+        {"norm", [&] { return ggml_norm(ctx, of[0], w.f(0)); }},
+        {"l2_norm", [&] { return ggml_l2_norm(ctx, of[0], w.f(0)); }},
+        {"rope", [&] { return rope(ctx, w, of); }},
+        {"get_rows", [&] { return ggml_get_rows(ctx, of[0], of[1]); }},
+        {"set_rows", [&] { return ggml_set_rows(ctx, of[0], of[1], of[2]); }},
+        {"cpy", [&] { return ggml_cpy(ctx, of[0], of[1]); }},
+        {"cont", [&] { return ggml_cont(ctx, of[0]); }},
+        {"repeat", [&] { return ggml_repeat(ctx, of[0], of[1]); }},
+        {"concat", [&] { return ggml_concat(ctx, of[0], of[1], w.i(0)); }},
+        {"sum_rows", [&] { return ggml_sum_rows(ctx, of[0]); }},
+        {"argsort", [&] { return ggml_argsort(ctx, of[0], GGML_SORT_ORDER_DESC); }},
+        {"soft_max", [&] { return ggml_soft_max_ext(ctx, of[0], optional(of, 1), w.f(0, 1.0f), w.f(1)); }},
+        {"attention", [&] { return attention(ctx, w, of); }},
+        {"ssm_conv", [&] { return ggml_ssm_conv(ctx, of[0], of[1]); }},
+        {"softplus", [&] { return find<three>("ggml_softplus")(ctx, of[0]); }},
+        {"gated_delta_net", [&] { return find<net>("ggml_gated_delta_net")(ctx, of[0], of[1], of[2], of[3], of[4], of[5], w.i(0, 1)); }},
+        {"glu_oai", [&] { return ggml_swiglu_oai(ctx, of[0], of[1], w.f(0), w.f(1)); }},
+        {"swiglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_SWIGLU); }},
+        {"geglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_GEGLU); }},
+        {"reglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_REGLU); }},
+        {"glu", [&] { return ggml_glu(ctx, of[0], glu_of("swiglu"), false); }},
+        {"silu_inplace", [&] { return ggml_silu_inplace(ctx, of[0]); }},
+        {"view", [&] { return view(ctx, w, of[0]); }},
+        {"reshape", [&] { const auto ne = w.extents(); return ggml_reshape_4d(ctx, of[0], ne[0], ne[1], ne[2], ne[3]); }},
+        {"permute", [&] { return ggml_permute(ctx, of[0], w.i(0), w.i(1), w.i(2), w.i(3)); }},
+        {"transpose", [&] { return ggml_transpose(ctx, of[0]); }},
+    };
+    const auto found = known.find(w.text("op"));
+    return found == known.end() ? ggml_unary(ctx, of[0], unary_of(w.text("op"))) : found->second();
+}
+
+// ---- A graph with its tensors.
+
+struct built {
+    ggml_context *                       ctx = nullptr;
+    ggml_cgraph *                        graph = nullptr;
+    std::map<std::string, ggml_tensor *> named;
+    std::vector<ggml_tensor *>           made; // in order of the description, views included
+    std::vector<std::pair<std::string, ggml_tensor *>> compared;
+
+    explicit built(const description & d) {
+        const size_t most = d.leaves.size() + 4 * d.nodes.size() + 64;
+        ctx   = ggml_init({most * ggml_tensor_overhead() + ggml_graph_overhead_custom(most, false), nullptr, true});
+        graph = ggml_new_graph_custom(ctx, most, false);
+        for (const words & w : d.leaves) {
+            const auto    ne  = w.extents();
+            ggml_tensor * one = ggml_new_tensor(ctx, type_of(w.text("type")), 4, ne.data());
+            named[w.name] = one;
+            if (w.text("is") == "cache") {
+                compared.emplace_back(w.name, one);
+            } else {
+                ggml_set_input(one);
+            }
+        }
+        for (const words & w : d.nodes) {
+            tensors of;
+            for (const std::string & name : w.list("of")) {
+                of.push_back(name == "-" ? nullptr : named.at(name));
+            }
+            ggml_tensor * one = make(ctx, w, of);
+            ggml_set_name(one, w.name.c_str());
+            named[w.name] = one;
+            made.push_back(one);
+            if (w.integer("output") != 0) {
+                ggml_set_output(one);
+                compared.emplace_back(w.name, one);
+            }
+            ggml_build_forward_expand(graph, one);
+        }
+    }
+
+    ~built() { ggml_free(ctx); }
+    built(const built &) = delete;
+    built & operator=(const built &) = delete;
+};
+
+void print_shapes(const description & d) {
+    const built of(d);
+    for (const ggml_tensor * one : of.made) {
+        std::printf("%s shape %s %s %" PRId64 ",%" PRId64 ",%" PRId64 ",%" PRId64 "\n", d.graph.name.c_str(), one->name,
+                    ggml_type_name(one->type), one->ne[0], one->ne[1], one->ne[2], one->ne[3]);
+    }
+    std::fflush(stdout);
+}
+
+// ---- Values.
+
+class dice {
+  public:
+    explicit dice(uint64_t seed) : state(seed * 0x9E3779B97F4A7C15ull + 0xD1B54A32D192ED03ull) { next(); }
+
+    // From -1 to 1.
+    float next() {
+        state = state * 6364136223846793005ull + 1442695040888963407ull;
+        return float(double(state >> 11) * 0x1p-53 * 2.0 - 1.0);
+    }
+
+  private:
+    uint64_t state;
+};
+
+uint64_t hash_of(const void * data, size_t size) {
+    uint64_t hash = 0xCBF29CE484222325ull;
+    for (size_t i = 0; i < size; ++i) {
+        hash = (hash ^ static_cast<const uint8_t *>(data)[i]) * 0x100000001B3ull;
+    }
+    return hash;
+}
+
+std::vector<uint8_t> packed(ggml_type type, int64_t columns, const std::vector<float> & values) {
+    const int64_t        rows = int64_t(values.size()) / columns;
+    std::vector<uint8_t> made(ggml_row_size(type, columns) * size_t(rows));
+    if (type == GGML_TYPE_F32) {
+        std::memcpy(made.data(), values.data(), made.size());
+    } else {
+        const std::vector<float> same(size_t(columns), 1.0f); // some types need to know which columns matter
+        ggml_quantize_chunk(type, values.data(), made.data(), 0, rows, columns, same.data());
+    }
+    return made;
+}
+
+std::vector<float> unpacked(const ggml_tensor * one, const std::vector<uint8_t> & bytes) {
+    std::vector<float> values(static_cast<size_t>(ggml_nelements(one)));
+    if (one->type == GGML_TYPE_F32) {
+        std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+    } else if (one->type == GGML_TYPE_I32) {
+        for (size_t i = 0; i < values.size(); ++i) {
+            values[i] = float(reinterpret_cast<const int32_t *>(bytes.data())[i]);
+        }
+    } else {
+        ggml_get_type_traits(one->type)->to_float(bytes.data(), values.data(), int64_t(values.size()));
+    }
+    return values;
+}
+
+// Hidden values of a mask are -inf. The last KV rows belong to the tokens; "padded": the last quarter belongs to none.
+std::vector<float> mask_of(const words & w, const std::array<int64_t, 4> & ne) {
+    const std::string  how = w.text("seen", "causal");
+    std::vector<float> made(size_t(ne[0] * ne[1] * ne[2] * ne[3]), -INFINITY);
+    for (size_t row = 0; row < made.size() / size_t(ne[0]); ++row) {
+        const int64_t token = int64_t(row) % ne[1];
+        const int64_t used  = how == "padded" ? ne[0] - ne[0] / 4 : ne[0];
+        const int64_t end   = how == "all" ? ne[0] : std::clamp<int64_t>(used - ne[1] + token + 1, 1, ne[0]);
+        const int64_t begin = how == "window" ? std::max<int64_t>(0, end - std::max<int64_t>(1, ne[0] / 4)) : 0;
+        std::fill(made.begin() + int64_t(row) * ne[0] + begin, made.begin() + int64_t(row) * ne[0] + end, 0.0f);
+    }
+    return made;
+}
+
+std::vector<uint8_t> numbers_of(const words & w, const ggml_tensor * one, int round) {
+    const auto           first = w.integers("first");
+    const int64_t        step  = w.integer("step");
+    std::vector<uint8_t> made(ggml_nbytes(one));
+    for (int64_t i = 0; i < ggml_nelements(one); ++i) {
+        const int64_t value = (first.empty() ? i : first[size_t(i) % first.size()]) + step * round;
+        if (one->type == GGML_TYPE_I64) {
+            std::memcpy(&made[size_t(i) * sizeof(value)], &value, sizeof(value));
+        } else {
+            const auto narrow = int32_t(value);
+            std::memcpy(&made[size_t(i) * sizeof(narrow)], &narrow, sizeof(narrow));
+        }
+    }
+    return made;
+}
+
+// ---- Running on a backend.
+
+class running {
+  public:
+    running(const description & d, ggml_backend_t backend) : d(d), backend(backend), of(d) {}
+
+    ~running() {
+        ggml_gallocr_free(allocator);
+        for (ggml_backend_buffer_t buffer : buffers) {
+            ggml_backend_buffer_free(buffer);
+        }
+    }
+
+    running(const running &) = delete;
+    running & operator=(const running &) = delete;
+
+    const ggml_tensor * unsupported() const {
+        for (const ggml_tensor * one : of.made) {
+            if (!ggml_backend_supports_op(backend, one)) {
+                return one;
+            }
+        }
+        return nullptr;
+    }
+
+    void allocate() {
+        const ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(backend);
+        for (const words & w : d.leaves) {
+            own(of.named.at(w.name), kind, w.text("is") == "weight" || w.text("is") == "cache");
+        }
+        if (d.graph.text("memory", "apart") == "reused") {
+            allocator = ggml_gallocr_new(kind);
+            if (!ggml_gallocr_alloc_graph(allocator, of.graph)) {
+                refuse("no memory for graph " + d.graph.name);
+            }
+            return;
+        }
+        for (ggml_tensor * one : of.made) {
+            own(one, kind, false);
+        }
+    }
+
+    // What no node writes has these bytes: results that depend on them are undefined.
+    void fill(uint8_t with) {
+        std::vector<ggml_backend_buffer_t> seen;
+        for (const ggml_tensor * one : of.made) {
+            const bool is_leafs = one->view_src != nullptr && one->view_src->op == GGML_OP_NONE;
+            if (one->buffer != nullptr && !is_leafs && std::find(seen.begin(), seen.end(), one->buffer) == seen.end()) {
+                ggml_backend_buffer_clear(one->buffer, with);
+                seen.push_back(one->buffer);
+            }
+        }
+    }
+
+    void compute(int round) {
+        const auto seed = uint64_t(d.graph.integer("seed"));
+        for (size_t n = 0; n < d.leaves.size(); ++n) {
+            const words &     w    = d.leaves[n];
+            const std::string kind = w.text("is");
+            ggml_tensor *     one  = of.named.at(w.name);
+            if (kind == "input" || round == 0) {
+                put(w, one, kind, round, seed * 977 + n * 31 + (kind == "input" ? uint64_t(round) * 7919 : 0));
+            } else if (kind == "numbers" && w.integer("step") != 0) {
+                const auto bytes = numbers_of(w, one, round);
+                ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
+            }
+        }
+        if (d.graph.integer("steps") == 0) {
+            check(ggml_backend_graph_compute(backend, of.graph));
+            return;
+        }
+        for (int i = 0; i < ggml_graph_n_nodes(of.graph); ++i) {
+            ggml_context * ctx  = ggml_init({ggml_graph_overhead_custom(1, false), nullptr, true});
+            ggml_cgraph *  part = ggml_new_graph_custom(ctx, 1, false);
+            ggml_graph_add_node(part, ggml_graph_node(of.graph, i));
+            check(ggml_backend_graph_compute(backend, part));
+            ggml_free(ctx);
+        }
+    }
+
+    // Bytes of the outputs and caches, by name.
+    std::vector<std::pair<std::string, std::vector<uint8_t>>> results() const {
+        std::vector<std::pair<std::string, std::vector<uint8_t>>> all;
+        for (const auto & [name, one] : of.compared) {
+            std::vector<uint8_t> bytes(ggml_nbytes(one));
+            ggml_backend_tensor_get(one, bytes.data(), 0, bytes.size());
+            all.emplace_back(name, std::move(bytes));
+        }
+        return all;
+    }
+
+    const ggml_tensor * tensor(const std::string & name) const { return of.named.at(name); }
+
+  private:
+    const description &                d;
+    ggml_backend_t                     backend;
+    built                              of;
+    std::vector<ggml_backend_buffer_t> buffers;
+    ggml_gallocr_t                     allocator = nullptr;
+
+    void check(ggml_status status) const {
+        if (status != GGML_STATUS_SUCCESS) {
+            refuse("graph " + d.graph.name + " was not computed");
+        }
+    }
+
+    void own(ggml_tensor * one, ggml_backend_buffer_type_t kind, bool is_constant) {
+        if (!place_apart(one, kind, buffers)) {
+            refuse("no memory for graph " + d.graph.name);
+        }
+        if (one->view_src == nullptr) {
+            ggml_backend_buffer_set_usage(buffers.back(), is_constant ? GGML_BACKEND_BUFFER_USAGE_WEIGHTS
+                                                                      : GGML_BACKEND_BUFFER_USAGE_COMPUTE);
+        }
+    }
+
+    static void put(const words & w, ggml_tensor * one, const std::string & kind, int round, uint64_t seed) {
+        if (kind == "numbers") {
+            const auto bytes = numbers_of(w, one, round);
+            ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
+            return;
+        }
+        std::vector<float> values(size_t(ggml_nelements(one)), 0.0f);
+        if (kind == "mask") {
+            values = mask_of(w, w.extents());
+        } else if (kind != "cache" || w.integer("filled") != 0) {
+            dice random(seed);
+            const bool is_negative = w.integer("negative") != 0;
+            std::generate(values.begin(), values.end(), [&] { return is_negative ? -std::abs(random.next()) : random.next(); });
+        }
+        const auto bytes = packed(one->type, one->ne[0], values);
+        ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
+    }
+};
+
+// Bytes of the outputs and caches after each round.
+using rounds = std::vector<std::vector<std::vector<uint8_t>>>;
+
+bool write_all(int to, const void * data, size_t size) {
+    for (size_t done = 0; done < size;) {
+        const ssize_t some = write(to, static_cast<const uint8_t *>(data) + done, size - done);
+        if (some <= 0) {
+            return false;
+        }
+        done += size_t(some);
+    }
+    return true;
+}
+
+std::vector<uint8_t> read_all(int from) {
+    std::vector<uint8_t> found, some(1 << 16);
+    for (ssize_t count = 0; (count = read(from, some.data(), some.size())) > 0;) {
+        found.insert(found.end(), some.begin(), some.begin() + count);
+    }
+    return found;
+}
+
+// Runs `work` in a child process, which may end, and returns what it writes; false if it did not end well. ggml ends the
+// process for a graph that it does not accept.
+template <typename callback> bool in_child(std::vector<uint8_t> & written, callback && work) {
+    int ends[2];
+    std::fflush(nullptr);
+    if (pipe(ends) != 0) {
+        refuse("no pipe");
+    }
+    const pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        const bool is_quiet = std::freopen("/dev/null", "w", stderr) != nullptr;
+        _exit(is_quiet && work(ends[1]) ? 0 : 3);
+    }
+    close(ends[1]);
+    written    = read_all(ends[0]);
+    int status = 0;
+    close(ends[0]);
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+struct reference {
+    bool        is_valid = false;
+    std::string unsupported; // a node that the CPU backend does not have
+    rounds      right;
+};
+
+// The results of every round on the CPU, one after the other; empty if a node, `missing`, is not supported.
+std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t cpu, uint8_t filled_with, std::string & missing) {
+    running of(d, cpu);
+    if (const ggml_tensor * what = of.unsupported()) {
+        missing = what->name;
+        return {};
+    }
+    of.allocate();
+    of.fill(filled_with);
+    std::vector<std::vector<uint8_t>> all;
+    for (int round = 0; round < int(d.graph.integer("rounds", 1)); ++round) {
+        of.compute(round);
+        for (auto & [name, bytes] : of.results()) {
+            all.push_back(std::move(bytes));
+        }
+    }
+    return all;
+}
+
+reference compute_reference(const description & d, ggml_backend_t cpu) {
+    std::vector<uint8_t> bytes;
+    reference            made;
+    if (d.graph.integer("compared", 1) == 0) {
+        made.is_valid = in_child(bytes, [&](int) {
+            const built tried(d);
+            return true;
+        });
+        made.right.resize(size_t(d.graph.integer("rounds", 1)));
+        return made;
+    }
+    made.is_valid = in_child(bytes, [&](int to) {
+        std::string missing;
+        const auto  all = on_cpu(d, cpu, 0, missing);
+        if (!missing.empty()) {
+            return write_all(to, "u", 1) && write_all(to, missing.data(), missing.size());
+        }
+        if (all != on_cpu(d, cpu, 0x55, missing)) {
+            return false; // reads what no node wrote
+        }
+        bool is_written = write_all(to, "r", 1);
+        for (const auto & one : all) {
+            const size_t size = one.size();
+            is_written = is_written && write_all(to, &size, sizeof(size)) && write_all(to, one.data(), size);
+        }
+        return is_written;
+    });
+    made.is_valid = made.is_valid && !bytes.empty();
+    if (!made.is_valid || bytes[0] == 'u') {
+        made.unsupported.assign(bytes.begin() + (bytes.empty() ? 0 : 1), bytes.end());
+        return made;
+    }
+    std::vector<std::vector<uint8_t>> all;
+    for (size_t at = 1; at + sizeof(size_t) <= bytes.size();) {
+        size_t size = 0;
+        std::memcpy(&size, &bytes[at], sizeof(size));
+        at += sizeof(size);
+        all.emplace_back(bytes.begin() + int64_t(at), bytes.begin() + int64_t(at + size));
+        at += size;
+    }
+    const auto count = size_t(d.graph.integer("rounds", 1));
+    for (size_t round = 0; round < count; ++round) {
+        const size_t each = all.size() / count;
+        made.right.emplace_back(all.begin() + int64_t(round * each), all.begin() + int64_t((round + 1) * each));
+    }
+    return made;
+}
+
+struct distance {
+    double nmse = 0.0, worst = 0.0;
+    bool   is_finite = true;
+};
+
+distance compare(const std::vector<float> & got, const std::vector<float> & right) {
+    distance d;
+    double   wrong = 0.0, all = 0.0;
+    for (size_t i = 0; i < got.size(); ++i) {
+        d.is_finite = d.is_finite && std::isfinite(got[i]);
+        const double error = double(got[i]) - double(right[i]);
+        const bool   same  = std::memcmp(&got[i], &right[i], sizeof(float)) == 0;
+        wrong += same ? 0.0 : error * error;
+        all += std::isfinite(right[i]) ? double(right[i]) * double(right[i]) : 0.0;
+        d.worst = same ? d.worst : std::isnan(error) ? NAN : std::max(d.worst, std::abs(error));
+    }
+    all      = std::max(all, 1e-30);
+    d.nmse   = wrong / all;
+    d.worst /= std::sqrt(all / double(std::max<size_t>(got.size(), 1)));
+    return d;
+}
+
+// Lines that the emulated GPU's checks have written for this process.
+int findings() {
+    const char * folder = std::getenv("PATCHKIT_EMULATOR_OBJECTS");
+    if (folder == nullptr) {
+        return 0;
+    }
+    std::ifstream file(std::string(folder) + "/" + std::to_string(getpid()) + ".findings");
+    int           count = 0;
+    for (std::string line; std::getline(file, line);) {
+        ++count;
+    }
+    return count;
+}
+
+using marking = void (*)(const char *);
+
+void run(const description & d, ggml_backend_t device, const reference & right, marking mark) {
+    const char * id = d.graph.name.c_str();
+    if (!right.is_valid) {
+        std::printf("%s invalid\n", id);
+        return;
+    }
+    running             on_device(d, device);
+    const ggml_tensor * what = on_device.unsupported();
+    if (what != nullptr || right.right.empty()) {
+        std::printf("%s unsupported %s\n", id, what != nullptr ? what->name : right.unsupported.c_str());
+        return;
+    }
+    if (mark != nullptr) {
+        mark(id);
+    }
+    on_device.allocate();
+    for (size_t round = 0; round < right.right.size(); ++round) {
+        on_device.compute(int(round));
+        const auto got = on_device.results();
+        for (size_t i = 0; i < got.size(); ++i) {
+            const ggml_tensor * of   = on_device.tensor(got[i].first);
+            std::printf("%s result %s round=%zu hash=%016" PRIx64, id, got[i].first.c_str(), round,
+                        hash_of(got[i].second.data(), got[i].second.size()));
+            if (right.right[round].empty()) {
+                std::printf("\n");
+                continue;
+            }
+            const distance from = compare(unpacked(of, got[i].second), unpacked(of, right.right[round][i]));
+            std::printf(" nmse=%.4g worst=%.4g finite=%d\n", from.nmse, from.worst, int(from.is_finite));
+        }
+    }
+    std::printf("%s done findings=%d\n", id, findings());
+    std::fflush(stdout);
+}
+
+ggml_backend_t cpu_of_one_thread(const char * module) {
+    if (ggml_backend_load(module) == nullptr) {
+        refuse(std::string("cannot load ") + module);
+    }
+    ggml_backend_t     cpu = ggml_backend_init_by_name("CPU", nullptr);
+    ggml_backend_reg_t reg = cpu == nullptr ? nullptr : ggml_backend_dev_backend_reg(ggml_backend_get_device(cpu));
+    if (reg == nullptr) {
+        refuse(std::string(module) + " has no CPU backend");
+    }
+    if (void * set = ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads")) {
+        reinterpret_cast<ggml_backend_set_n_threads_t>(set)(cpu, 1); // threads do not survive a fork
+    }
+    return cpu;
+}
+
+} // namespace
+
+int main(int argc, char ** argv) {
+    setenv("GGML_NO_BACKTRACE", "1", 1); // ggml would start a debugger in each child that it ends
+    if (argc == 3 && std::string(argv[1]) == "shapes") {
+        for (const description & d : read_graphs(argv[2])) {
+            std::vector<uint8_t> nothing;
+            in_child(nothing, [&](int) {
+                print_shapes(d);
+                return true;
+            });
+        }
+        return 0;
+    }
+    if (argc != 5) {
+        refuse("usage: graph_check MODULE CPU DEVICE GRAPHS, or graph_check shapes GRAPHS");
+    }
+    const std::vector<description> all = read_graphs(argv[4]);
+    const ggml_backend_t           cpu = cpu_of_one_thread(argv[2]);
+    std::vector<reference>         right;
+    for (const description & d : all) { // before the device's backend is loaded, which has threads
+        right.push_back(compute_reference(d, cpu));
+    }
+    ggml_backend_load(argv[1]);
+    ggml_backend_t device = ggml_backend_init_by_name(argv[3], nullptr);
+    if (device == nullptr) {
+        refuse(std::string("there is no device ") + argv[3]);
+    }
+    // The emulated GPU's runtime has it: lines between the launches in its log.
+    void *     module = dlopen(argv[1], RTLD_LAZY | RTLD_NOLOAD);
+    const auto mark   = module == nullptr ? nullptr : reinterpret_cast<marking>(dlsym(module, "patchkit_recorder_mark"));
+    for (size_t i = 0; i < all.size(); ++i) {
+        run(all[i], device, right[i], mark);
+    }
+    ggml_backend_free(device);
+    ggml_backend_free(cpu);
+    return 0;
+}

@@ -1,0 +1,1 @@
+"""Gate ``graphs``: small graphs of operations, computed by both sides and the CPU."""

@@ -1,0 +1,141 @@
+"""Graphs as data: reading and writing, extents, random variations, and reducing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+
+import pytest
+
+from patchkit.base.document import EvidenceMalformed
+from patchkit.gpu.hardware.graphs.description import (
+    Graph,
+    Tensor,
+    driver_lines,
+    evaluate,
+    first_numbers,
+    read_graph,
+    write_graph,
+)
+from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
+from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
+from patchkit.gpu.hardware.graphs.reproducer import reproducer
+from patchkit.gpu.hardware.graphs.vary import is_usable, random_graphs, with_positions
+from patchkit.prove.gates.graphs.gate import stored_graphs
+
+EVERY = (*pattern_graphs(), *stored_graphs())
+
+
+@pytest.mark.parametrize("graph", EVERY, ids=[f"{one.name}-{n}" for n, one in enumerate(EVERY)])
+def test_a_graph_survives_its_file_and_each_tensor_has_a_line(graph: Graph) -> None:
+    text = write_graph(graph)
+    assert read_graph(text.encode(), "graph.json") == graph
+    lines = driver_lines(graph, "g0").splitlines()
+    assert (lines[0].split()[:2], lines[-1]) == (["graph", "g0"], "end")
+    assert [line.split()[1] for line in lines[1:-1]] == [one.name for one in graph.tensors]
+    for one in graph.tensors:
+        assert sum(f'"name": "{one.name}"' in line for line in text.splitlines()) == 1
+
+
+@pytest.mark.parametrize("graph", EVERY, ids=[f"{one.name}-{n}" for n, one in enumerate(EVERY)])
+def test_nodes_come_after_what_they_read(graph: Graph) -> None:
+    known: set[str] = set()
+    for one in graph.tensors:
+        assert set(one.of) <= known, one.name
+        known.add(one.name)
+
+
+def test_extents_are_sums_of_products() -> None:
+    dims = {"head": 64, "heads": 4}
+    assert [evaluate(one, dims) for one in (3, "5", "head", "2*head*heads+heads", "head+1")] == [
+        3,
+        5,
+        64,
+        516,
+        65,
+    ]
+    for wrong in ("width", "head-1", "head*", "", "(head)"):
+        with pytest.raises(ValueError, match="cannot evaluate"):
+            evaluate(wrong, dims)
+
+
+def test_a_file_with_an_unknown_key_is_rejected() -> None:
+    with pytest.raises(EvidenceMalformed):
+        read_graph(b'{"name": "x", "dims": {}, "tensors": [], "speed": 1}', "graph.json")
+
+
+def test_numbers_are_runs_or_consecutive() -> None:
+    graph = Graph(name="n", dims={"few": 2, "many": 3}, tensors=())
+    runs = Tensor(name="a", leaf="numbers", type="i32", ne=("few+many",), runs=(("few", 7), ("many", 1)))
+    assert first_numbers(graph, runs) == [7, 7, 1, 1, 1]
+    counted = Tensor(name="b", leaf="numbers", type="i32", ne=(2, 3), start=1, modulo=4)
+    assert first_numbers(graph, counted) == [1, 2, 3, 0, 1, 2]
+
+
+def test_the_same_seed_gives_the_same_graphs_and_another_seed_others() -> None:
+    first, again, other = (list(islice(random_graphs(pattern_graphs(), seed), 50)) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+    assert all(is_usable(one) for one in first)
+    assert len({write_graph(one) for one in first}) == len(first)
+
+
+def test_a_rope_over_other_extents_has_as_many_positions() -> None:
+    (graph,) = (one for one in pattern_graphs() if one.name == "qkv-rope-store")
+    turned = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) == 3]
+    swapped = graph.replaced(
+        *(one.model_copy(update={"ne": (one.ne[0], one.ne[2], one.ne[1])}) for one in turned)
+    )
+    changed = with_positions(swapped)
+    ropes = [one for one in changed.nodes if one.op == "rope"]
+    assert [changed.named[one.of[1]].ne for one in ropes] == [("heads",), ("kv_heads",)]
+
+
+def _shapes(graph: Graph) -> Shapes:
+    """Shapes of the operations that the next test has: all are those of their first source."""
+    found: dict[str, tuple[str, tuple[int, ...]]] = {}
+    for one in graph.tensors:
+        ne = tuple(graph.number(each) for each in one.ne)
+        found[one.name] = found[one.of[0]] if one.of else (one.type, (*ne, *([1] * (4 - len(ne)))))
+    return {one.name: found[one.name] for one in graph.nodes}
+
+
+def test_a_graph_is_reduced_to_what_has_the_fault() -> None:
+    def chain(prefix: str, ops: Sequence[str], first: str) -> list[Tensor]:
+        made = [first, *(f"{prefix}{n}" for n in range(len(ops)))]
+        return [Tensor(name=made[n + 1], op=op, of=(made[n],), output=True) for n, op in enumerate(ops)]
+
+    graph = Graph(
+        name="chain",
+        dims={"width": 300, "unused": 4},
+        memory="reused",
+        rounds=3,
+        environment={"A": "1"},
+        tensors=(
+            Tensor(name="x", leaf="input", ne=("width",)),
+            *chain("a", ("silu", "gelu", "silu", "tanh"), "x"),
+            *chain("b", ("relu", "silu", "exp"), "a1"),
+        ),
+    )
+
+    def has_fault(graphs: Sequence[Graph]) -> list[bool]:
+        found = []
+        for one in graphs:
+            ops = [node.op for node in one.nodes]
+            is_there = "gelu" in ops and "exp" in ops and ops.index("gelu") < ops.index("exp")
+            found.append(is_there and one.dims.get("width", 1) > 16)
+        return found
+
+    assert has_fault([graph]) == [True]
+    smallest = reduce_graph(graph, has_fault, _shapes)
+    assert [one.op for one in smallest.nodes] == ["gelu", "exp"]
+    assert (smallest.rounds, smallest.environment, smallest.memory) == (1, {}, "apart")
+    assert smallest.dims == {"width": 17}
+
+
+@pytest.mark.parametrize("graph", EVERY, ids=[f"{one.name}-{n}" for n, one in enumerate(EVERY)])
+def test_a_reproducer_names_every_tensor(graph: Graph) -> None:
+    program = reproducer(graph, "wrong\nnumbers")
+    assert "wrong numbers" in program.splitlines()[0]
+    for one in graph.tensors:
+        assert f" {one.name} = " in program or f"t.{one.name} = " in program
