@@ -250,7 +250,7 @@ def test_edits_for_other_builds_stay_and_the_result_there_is_renewed(desk) -> No
     )
     assert second.returncode in (0, 2), second.stdout + second.stderr
     lock = tomllib.loads(desk.lock.read_text())
-    assert {pin["build"] for pin in lock["pin"]} == {1, 2}
+    assert {pin["name"] for pin in lock["pin"]} == {"b1", "b2"}
     path = toml_of(desk, "first")
     text = path.read_text()
     edit = text[text.index("[[edit]]") :]
@@ -260,7 +260,7 @@ def test_edits_for_other_builds_stay_and_the_result_there_is_renewed(desk) -> No
     for build in ("b1", "b2"):
         done = desk.run("lock", "--arch", "plain", "--upstream", build)
         assert done.returncode == 0, done.stderr
-    trees = {each["build"]: each["tree"] for each in tomllib.loads(desk.lock.read_text())["result"]}
+    trees = {each["pin"]: each["tree"] for each in tomllib.loads(desk.lock.read_text())["result"]}
     new = version(desk, (TOOL, "wanted > 256 ? 256", "wanted > 300 ? 300"))
     told = replaced(desk, "first", str(new), "--upstream", "b1")
     assert told["changed"] == ["tool-limit"]
@@ -269,8 +269,8 @@ def test_edits_for_other_builds_stay_and_the_result_there_is_renewed(desk) -> No
     assert later in path.read_text()
     assert [each.get("last_build") for each in tables(desk, "first")["edit"]] == [1, None]
     assert desk.run("apply", "--arch", "plain", "--upstream", "b2").returncode == 0
-    now = {each["build"]: each["tree"] for each in tomllib.loads(desk.lock.read_text())["result"]}
-    assert now[2] == trees[2]
+    now = {each["pin"]: each["tree"] for each in tomllib.loads(desk.lock.read_text())["result"]}
+    assert now["b2"] == trees["b2"]
 
 
 @pytest.mark.parametrize(
