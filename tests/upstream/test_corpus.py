@@ -31,7 +31,7 @@ RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
-BUILDS = [row["build"] for row in CORPUS]
+BUILDS = [int(row["name"][1:]) for row in CORPUS]
 
 
 @pytest.fixture(scope="session")

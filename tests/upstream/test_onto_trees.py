@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.upstream, pytest.mark.slow, pytest.mark.thorough]
 
 CUDA = "ggml/src/ggml-cuda"
 CORPUS = tomllib.loads((Path(__file__).parent / "corpus.toml").read_text())["pin"]
-TREES = {row["build"]: row["tree"] for row in CORPUS}
+TREES = {int(row["name"][1:]): row["tree"] for row in CORPUS}
 WITH_ALL = tuple(f"--with={name}" for name in recorded_opt_in("gfx1151", 11549))
 
 # Where the owner writes his notes: beside the lines that the patches for builds 6900, 10068 and 11549 edit.
