@@ -6,9 +6,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from patchkit.base.document import parse_model
 
@@ -119,6 +119,12 @@ class Graph(_Model):
     environment: dict[str, str] = Field(default_factory=dict)
     seed: int = Field(default=1, ge=0)
     tensors: Annotated[tuple[Tensor, ...], Field(strict=False)]
+
+    @model_validator(mode="after")
+    def _has_unique_names(self) -> Self:
+        if len({one.name for one in self.tensors}) != len(self.tensors):
+            raise ValueError("two tensors have the same name")
+        return self
 
     @cached_property
     def named(self) -> Mapping[str, Tensor]:

@@ -326,7 +326,10 @@ def _twice(graph: Graph, chance: random.Random) -> Graph | None:
     if len(graph.tensors) > _MOST_NODES:
         return None
     shared = {one.name for one in graph.tensors if one.leaf is not None and chance.random() < _HALF}
-    names = {one.name: one.name if one.name in shared else f"{one.name}b" for one in graph.tensors}
+    mark = "b"
+    while any(f"{name}{mark}" in graph.named for name in graph.named):  # the graph may be doubled already
+        mark += "b"
+    names = {one.name: one.name if one.name in shared else f"{one.name}{mark}" for one in graph.tensors}
     again = [
         one.model_copy(
             update={"name": names[one.name], "of": tuple(names.get(each, each) for each in one.of)}

@@ -64,6 +64,18 @@ def test_a_file_with_an_unknown_key_is_rejected() -> None:
         read_graph(b'{"name": "x", "dims": {}, "tensors": [], "speed": 1}', "graph.json")
 
 
+def test_two_tensors_of_the_same_name_are_rejected() -> None:
+    tensor = b'{"name": "i0", "leaf": "input", "ne": [1]}'
+    with pytest.raises(EvidenceMalformed, match="two tensors have the same name"):
+        read_graph(b'{"name": "x", "dims": {}, "tensors": [%b, %b]}' % (tensor, tensor), "graph.json")
+
+
+def test_names_of_random_graphs_are_unique() -> None:
+    for seed in (3, 259346132):  # the second one doubled a graph twice
+        for graph in islice(random_graphs(pattern_graphs(), seed), 600):
+            assert len(graph.named) == len(graph.tensors), graph.about
+
+
 def test_numbers_are_runs_or_consecutive() -> None:
     graph = Graph(name="n", dims={"few": 2, "many": 3}, tensors=())
     runs = Tensor(name="a", leaf="numbers", type="i32", ne=("few+many",), runs=(("few", 7), ("many", 1)))

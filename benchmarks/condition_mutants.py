@@ -1,0 +1,284 @@
+"""Which conditions of the patches' host code the gate ``graphs`` needs: a mutation table.
+
+Every condition of a patch's host code is replaced by true or false, one at a time: operands of ``&&`` and
+``||``, and whole conditions of ``if``. All of them are in one build, where the environment variable
+``GGML_MUTANT`` selects one, so the candidate is compiled once. Each mutant computes the same graphs on the
+emulated GPU as the unchanged candidate, and is listed with what happened:
+
+    wrong         results are further from the CPU than the gate allows, or the program crashed
+    bits          results have other bits, within the gate's bound
+    same          the condition decided otherwise at least once, and the results are the same. Often that is
+                  equivalent: without a fusion, upstream's kernels compute the same results
+    not reached   with these graphs the condition always decided alone as the mutant does
+
+    patchkit apply --arch gfx1151 --trust modelled
+    python benchmarks/condition_mutants.py --only fuse-glu-q8-1 --graphs 40 --out mutants.json
+
+The candidate is the one that ``patchkit apply`` made for the default build.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+import json
+import os
+import re
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.source import SourceText
+from patchkit.base.workspace import Workspace, default_cache_root
+from patchkit.carry.cpp.lexer import Token
+from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.gpu.hardware.graphs.description import Graph
+from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
+from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, differing, run_graphs
+from patchkit.gpu.hardware.graphs.vary import random_graphs
+from patchkit.gpu.hardware.program import RunContext
+from patchkit.prove.build import Machine, prepare_subject
+from patchkit.prove.gates.graphs.gate import stored_graphs
+from patchkit.prove.gates.graphs.judging import Claims, claims_of, compare
+from patchkit.prove.gates.sides import sides_on
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.tree import overlay_tree
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADER = "mutants.cuh"
+SWITCH = "GGML_MUTANT"
+_TIMEOUT_S = 900.0
+_CHANGED = re.compile(r"^mutant (\d+) changed a condition$", re.MULTILINE)
+_CODE = f"""#pragma once
+#include <cstdio>
+#include <cstdlib>
+// Whether the mutant is the selected one; says so at the first condition that it changes.
+inline bool ggml_mutant(int number) {{
+    static const int selected = std::getenv("{SWITCH}") != nullptr ? std::atoi(std::getenv("{SWITCH}")) : 0;
+    if (number != selected) {{
+        return false;
+    }}
+    static const bool said = std::fprintf(stderr, "mutant %d changed a condition\\n", number) > 0;
+    return said || !said;
+}}
+"""
+_ENDS = frozenset({b";", b",", b"?", b":", b"&&", b"||", b"=", b"return"})
+_DEVICE = re.compile(rb"__global__|__device__|constexpr")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A condition and what replaces it: ``becomes`` is ``true`` or ``false``."""
+
+    number: int
+    patch: str
+    file: str
+    line: int
+    condition: str
+    becomes: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Condition:
+    start: int
+    end: int
+    becomes: tuple[str, ...]
+
+
+def conditions(path: str, data: bytes) -> Iterator[_Condition]:
+    """The conditions in the bodies of host functions, as spans of bytes."""
+    scopes = parse_scopes(SourceText(path, data))
+    functions = [one for one in scopes.entities if one.kind == "function"]
+    host = [one.body for one in functions if not _DEVICE.search(data[one.span.start : one.body.start])]
+    found: dict[tuple[int, int], tuple[str, ...]] = {}
+    for position, token in enumerate(scopes.code):
+        if not any(body.start <= token.span.start < body.end for body in host):
+            continue
+        if token.text in (b"&&", b"||"):
+            becomes: tuple[str, ...] = ("true",) if token.text == b"&&" else ("false",)
+            for span in _operands(scopes, position):
+                found[span] = becomes
+        elif token.text == b"if" and scopes.code[position + 1].text == b"(":
+            closing = scopes.match.get(position + 1)
+            if closing is not None and closing > position + 2:
+                span = _span(scopes.code, position + 2, closing)
+                found.setdefault(span, ("true", "false"))
+    for (start, end), becomes in sorted(found.items()):
+        text = data[start:end]
+        is_declaration = re.match(rb"\s*(const|auto)\b.*[^=!<>]=[^=]", text) is not None
+        if b"#" not in text and not is_declaration:
+            yield _Condition(start=start, end=end, becomes=becomes)
+
+
+def _operands(scopes: ScopeMap, position: int) -> Iterator[tuple[int, int]]:
+    """The operands left and right of ``&&`` or ``||``."""
+    code, parents = scopes.code, scopes.parents
+    around = parents[position]
+    first = position
+    while first - 1 != (around if around is not None else -1) and not (
+        parents[first - 1] == around and code[first - 1].text in _ENDS
+    ):
+        first -= 1
+    last = position + 1
+    end = scopes.match[around] if around is not None else len(code)
+    while last < end and not (parents[last] == around and code[last].text in _ENDS):
+        last += 1
+    if first < position:
+        yield _span(code, first, position)
+    if position + 1 < last:
+        yield _span(code, position + 1, last)
+
+
+def _span(code: Sequence[Token], first: int, end: int) -> tuple[int, int]:
+    return code[first].span.start, code[end - 1].span.end
+
+
+def mutated(subject: Subject, only: Sequence[str]) -> tuple[Subject, tuple[Mutant, ...]]:
+    """The candidate with every condition of these patches switchable, and the list of them."""
+    mutants: list[Mutant] = []
+    changes: dict[str, bytes] = {}
+    for path in sorted(subject.authors):
+        file = subject.candidate / path
+        authors = subject.authors[path]
+        if file.suffix not in {".cu", ".cuh"} or not set(only) & set(authors):
+            continue
+        data = file.read_bytes()
+        inserted: list[tuple[int, int, int, bytes]] = []
+        for one in conditions(path, data):
+            lines = range(data.count(b"\n", 0, one.start), data.count(b"\n", 0, one.end) + 1)
+            patches = {authors[line] if line < len(authors) else None for line in lines}
+            patch = next(iter(patches))
+            if len(patches) != 1 or patch is None or patch not in only:
+                continue
+            for becomes in one.becomes:
+                number = len(mutants) + 1
+                mutants.append(
+                    Mutant(
+                        number=number,
+                        patch=patch,
+                        file=path,
+                        line=lines.start + 1,
+                        condition=" ".join(data[one.start : one.end].decode("utf-8", "replace").split()),
+                        becomes=becomes,
+                    )
+                )
+                join = "|| " if becomes == "true" else "&& !"
+                size = one.end - one.start
+                # At one place, inner conditions are closed before outer ones, and opened after them.
+                inserted.append((one.start, 1, -size, b"(("))
+                inserted.append((one.end, 0, size, f") {join}ggml_mutant({number}))".encode()))
+        if inserted:
+            changes[path] = _with_header(path, _insert(data, inserted))
+    folder = str(Path(next(iter(changes))).parent)
+    changes[f"{folder}/{HEADER}"] = _CODE.encode()
+    root = overlay_tree(subject.candidate, changes, "mutants", below=".")
+    name = hashlib.sha1(root.name.encode(), usedforsecurity=False).hexdigest()
+    return replace(subject, candidate=root, candidate_tree=name), tuple(mutants)
+
+
+def _insert(data: bytes, inserted: Sequence[tuple[int, int, int, bytes]]) -> bytes:
+    pieces, at = [], 0
+    for position, _, _, text in sorted(inserted, key=lambda one: one[:3]):
+        pieces += [data[at:position], text]
+        at = position
+    return b"".join([*pieces, data[at:]])
+
+
+def _with_header(path: str, data: bytes) -> bytes:
+    mark = b"#pragma once\n" if path.endswith("h") else b""
+    at = data.index(mark) + len(mark)
+    return data[:at] + f'#include "{HEADER}"\n'.encode() + data[at:]
+
+
+def table(arch: str, only: Sequence[str], count: int) -> list[dict[str, object]]:
+    """A row for each mutant, run on ``count`` random graphs and those of the corpus and the patterns."""
+    workspace = Workspace(
+        series=SeriesDir(root=ROOT, origin="checkout"),
+        cache_root=default_cache_root(),
+        reporter=NullReporter(),
+    )
+    machine = Machine(backend="hip", emulates=arch)
+    shipped, _ = prepare_subject(workspace, (arch,), None, "hip", os.environ)
+    subject, mutants = mutated(shipped, only)
+    patterns = pattern_graphs()
+    graphs = [*stored_graphs(), *patterns, *itertools.islice(random_graphs(patterns, 1), count)]
+    graphs = [one for one in graphs if not one.environment]
+    claims = claims_of(subject.patches)
+    rows: list[dict[str, object]] = []
+    with sides_on(machine, subject) as sides:
+        driver = build_driver(DRIVER, sides.after, subject.candidate, subject.cache_root, subject.reporter)
+
+        def run(number: int) -> tuple[list[Computed], str]:
+            """The results of a mutant, and what the program printed to stderr."""
+            name = f"mutant-{number}"
+            place = RunContext(
+                folder=subject.cache_root / "runs" / "mutants",
+                reporter=subject.reporter,
+                stop=threading.Event(),
+            )
+            _, computed = run_graphs(
+                driver,
+                replace(sides.after, kept=None),
+                graphs,
+                device=machine.device,
+                name=name,
+                timeout_s=_TIMEOUT_S,
+                place=place,
+                variables={SWITCH: str(number)},
+            )
+            return list(computed), (place.folder / f"{name}.err").read_text("utf-8", "replace")
+
+        before, _ = run(0)
+        for mutant in mutants:
+            after, said = run(mutant.number)
+            rows.append({**asdict(mutant), "result": _result(graphs, before, after, said, claims)})
+            print(rows[-1]["result"], mutant.file.rpartition("/")[2], mutant.line, mutant.condition[:80])
+    return rows
+
+
+def _result(
+    graphs: Sequence[Graph], before: Sequence[Computed], after: Sequence[Computed], said: str, claims: Claims
+) -> str:
+    pairs = list(zip(graphs, before, after, strict=True))
+    if any(old.has_ended and not new.has_ended for _, old, new in pairs):
+        return "wrong"
+    if any(compare(graph, old, new, claims) is not None for graph, old, new in pairs):
+        return "wrong"
+    if not _CHANGED.search(said):
+        return "not reached"
+    return "bits" if any(differing(old, new) for _, old, new in pairs) else "same"
+
+
+def summary(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
+    """A line for each patch."""
+    for patch in sorted({str(row["patch"]) for row in rows}):
+        found = Counter(str(row["result"]) for row in rows if row["patch"] == patch)
+        yield f"{patch}: " + ", ".join(f"{count} {result}" for result, count in sorted(found.items()))
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151", help="the emulated GPU")
+    parser.add_argument(
+        "--only", action="append", required=True, metavar="ID", help="a patch; may be repeated"
+    )
+    parser.add_argument("--graphs", type=int, default=40, help="random graphs besides the stored ones")
+    parser.add_argument("--out", type=Path, help="a JSON file for the rows")
+    options = parser.parse_args()
+    rows = table(options.arch, options.only, options.graphs)
+    if options.out is not None:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    print("\n".join(summary(rows)))
+
+
+if __name__ == "__main__":
+    main()
