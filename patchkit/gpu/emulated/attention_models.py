@@ -8,7 +8,7 @@ from typing import Literal
 
 import gguf
 
-from patchkit.gpu.emulated.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
+from patchkit.gpu.emulated.models import CLASSES, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
 Architecture = Literal["gemma3", "gpt-oss", "deepseek2"]
@@ -45,14 +45,7 @@ class AttentionModel:
 
     def write(self, path: Path) -> None:
         """Write its file."""
-        writer = gguf.GGUFWriter(path, self.architecture)
-        writer.add_name(self.name)
-        writer.add_block_count(_LAYERS)
-        writer.add_context_length(CONTEXT)
-        writer.add_embedding_length(_WIDTH)
-        writer.add_layer_norm_rms_eps(EPSILON)
-        writer.add_vocab_size(_VOCABULARY)
-        writer.add_tokenizer_model("no_vocab")
+        writer = open_model(path, self.architecture, layers=_LAYERS, width=_WIDTH, vocabulary=_VOCABULARY)
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=_WEIGHTS[self.architecture])
         classes = 0 if self.architecture == "gemma3" else CLASSES
         tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)

@@ -208,6 +208,19 @@ def write_feed_forward(
     tensors.matrix(f"{block}.ffn_down{kind}.weight", *many, width, inner, zeros=classes)
 
 
+def open_model(path: Path, architecture: str, *, layers: int, width: int, vocabulary: int) -> gguf.GGUFWriter:
+    """Begin a file with what every model without a vocabulary has; it is named after its architecture."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_name(architecture)
+    writer.add_block_count(layers)
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(width)
+    writer.add_layer_norm_rms_eps(EPSILON)
+    writer.add_vocab_size(vocabulary)
+    writer.add_tokenizer_model("no_vocab")
+    return writer
+
+
 def close_model(writer: gguf.GGUFWriter) -> None:
     """Write everything that was added, and close the file."""
     writer.write_header_to_file()

@@ -8,7 +8,7 @@ from typing import Literal
 
 import gguf
 
-from patchkit.gpu.emulated.models import CLASSES, CONTEXT, EPSILON, SEED, close_model, write_feed_forward
+from patchkit.gpu.emulated.models import CLASSES, EPSILON, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
 Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe"]
@@ -47,14 +47,7 @@ class RecurrentModel:
 
     def write(self, path: Path) -> None:
         """Write its file."""
-        writer = gguf.GGUFWriter(path, self.architecture)
-        writer.add_name(self.name)
-        writer.add_block_count(_LAYERS)
-        writer.add_context_length(CONTEXT)
-        writer.add_embedding_length(_WIDTH)
-        writer.add_layer_norm_rms_eps(EPSILON)
-        writer.add_vocab_size(_VOCABULARY)
-        writer.add_tokenizer_model("no_vocab")
+        writer = open_model(path, self.architecture, layers=_LAYERS, width=_WIDTH, vocabulary=_VOCABULARY)
         has_delta_net = self.architecture in {"qwen3next", "qwen35moe"}
         # Quantized, because matmuls with quantized weights can be fused with the operation before them.
         types = ("Q8_0",) if self.architecture == "qwen35moe" else ()
