@@ -273,7 +273,7 @@ def match_tables(old: OldPatch, lifted: Lifted) -> dict[str, int]:
 
 
 def _content(part: Part, files: Mapping[str, bytes]) -> dict[str, object]:
-    """A table without what does not decide what is written; the text of a template in place of its name."""
+    """The keys of an edit that affect the rendered text, with the template's text instead of its name."""
     ignored = ("id", "first_build", "last_build", "pairs", "template")
     table: dict[str, object] = {key: value for key, value in part.table.items() if key not in ignored}
     name = part.table.get("template")

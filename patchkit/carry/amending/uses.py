@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageError
@@ -114,13 +114,9 @@ def remove_from_profiles(series: SeriesDir, name: str) -> tuple[str, ...]:
         start = find_places(data)["patches", name]
         end = data.find(b"\n", start) + 1 or len(data)
         line = data.rfind(b"\n", 0, start) + 1
-        new = data[:line] + data[end:]
+        text = data[:line] + data[end:]
         table["patches"] = {key: value for key, value in table["patches"].items() if key != name}
-        try:
-            ok = parse_toml(str(path), new).table == table
-        except PatchkitError:
-            ok = False
-        if not ok:
+        if not _means(path, text, table):
             raise ConfigError(
                 f"cannot remove the line of '{name}' from {path.name}",
                 code="PROFILE_NOT_WRITTEN",
@@ -128,7 +124,7 @@ def remove_from_profiles(series: SeriesDir, name: str) -> tuple[str, ...]:
                 why="only lines below [patches] with the whole value are supported",
                 hint="remove it by hand, then run the command again",
             )
-        write_whole(path, new, _DOING)
+        write_whole(path, text, _DOING)
         found.append(path.relative_to(series.root).as_posix())
     return tuple(found)
 
@@ -148,11 +144,7 @@ def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
         own = data[line:end].rstrip(b"\n") + b"\n"
         text = data[:line] + own + own.replace(name.encode(), new.encode(), 1) + data[end:]
         table["patches"] = {**table["patches"], new: table["patches"][name]}
-        try:
-            ok = parse_toml(str(path), text).table == table
-        except PatchkitError:
-            ok = False
-        if not ok:
+        if not _means(path, text, table):
             raise ConfigError(
                 f"cannot add a line for '{new}' to {path.name}",
                 code="PROFILE_NOT_WRITTEN",
@@ -163,3 +155,11 @@ def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
         write_whole(path, text, _DOING)
         found.append(path.relative_to(series.root).as_posix())
     return tuple(found)
+
+
+def _means(path: Path, text: bytes, table: Mapping[str, object]) -> bool:
+    """Whether a text is TOML with exactly this content; ``path`` is only named."""
+    try:
+        return dict(parse_toml(str(path), text).table) == table
+    except PatchkitError:
+        return False
