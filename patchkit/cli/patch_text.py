@@ -51,6 +51,8 @@ def describe_level(standing: Assessment) -> str:
 
 def describe_gain(patch: Patch, terms: Terms, *, shows_level: bool = True) -> str:
     """Return the evidence for a patch, its gain, and the evidence against it; empty if nothing is known."""
+    if patch.switches is not None:
+        return patch.expected.effect
     standing = terms.assessment
     gain = gain_text(patch, terms)
     if not shows_level:

@@ -18,7 +18,8 @@ def recorded_opt_in(arch: str, build: int) -> tuple[str, ...]:
     """The opt-in patches of the largest set that is recorded for one GPU at a build, sorted."""
     choices = load_profile(ROOT / "arch_profiles", arch).patches
     sets = [each.patches for each in LOCK.results if (each.build, each.archs) == (build, (arch,))]
-    return tuple(sorted(name for name in max(sets, key=len) if choices[name].default == "opt-in"))
+    optional = {name for name, choice in choices.items() if choice.default == "opt-in"}
+    return tuple(sorted(optional.intersection(max(sets, key=len))))
 
 
 def recorded(arch: str, build: int) -> Result:

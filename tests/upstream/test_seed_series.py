@@ -27,10 +27,11 @@ def repository(candidate_cache):
     return candidate_cache / "upstream.git"
 
 
-def test_three_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
+def test_the_commits_on_the_real_commit_touch_only_the_cuda_folder(repository, applied):
     assert applied["base"] == PIN
     assert git(repository, "rev-parse", f"{PIN}^{{tree}}") == TREE
     assert [made["id"] for made in applied["commits"]] == [
+        "patch-switches",
         "wmma-tile-params",
         "fattn-keep-gqa-tiles",
         "fattn-decode-tile",
@@ -41,6 +42,8 @@ def test_three_commits_on_the_real_commit_touch_only_the_cuda_folder(repository,
         "ggml/src/ggml-cuda/fattn-wmma-config.cuh",
         "ggml/src/ggml-cuda/fattn-wmma-f16.cu",
         "ggml/src/ggml-cuda/fattn.cu",
+        "ggml/src/ggml-cuda/ggml-cuda.cu",
+        "ggml/src/ggml-cuda/patches.cuh",
     ]
 
 
@@ -56,6 +59,8 @@ _SEED_PATCHES = ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile"
 
 # Every function an edit of the series resolves to at build 6900, with the number of places in it.
 ANCHORS = {
+    ("patch-switches", "include"): ("(file)", 1),
+    ("patch-switches", "list"): ("ggml_cuda_init", 1),
     ("wmma-tile-params", "include-config"): ("(file)", 1),
     ("wmma-tile-params", "unnamed-template-params"): ("flash_attn_ext_f16", 1),
     ("wmma-tile-params", "launch-bounds"): ("flash_attn_ext_f16", 1),

@@ -31,6 +31,7 @@ from patchkit.carry.series.selection import (
     needed_trust,
     terms_of,
 )
+from patchkit.carry.series.switches import has_switch, switches_of
 from patchkit.carry.series.trust import DEFAULT_TRUST, LEVELS, Claim, Level, admits
 from patchkit.carry.upstream.pin import SourceWanted
 
@@ -285,12 +286,15 @@ def decide(
         series.require(name)
     _refuse_contradictions(only=wish.only, without=without, with_=with_)
     chosen: dict[str, Selected] = {}
+    refused = dict(dropped)
     for patch in series.patches:
         targets: tuple[ArchProfile, ...] = ()
-        reason = _refusal(patch, pin.build, wish.only, without)
-        if not reason:
+        reason = _refusal(patch, pin.build, wish.only if patch.switches is None else (), without)
+        if reason:
+            refused[patch.id] = reason
+        else:
             targets, reason = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
-        if targets and patch.id in dropped:
+        if patch.id in dropped and (targets or patch.switches is not None):
             targets, reason = (), dropped[patch.id]
         chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
@@ -307,6 +311,7 @@ def decide(
         )
     for name, why in distrusted.items():
         chosen[name] = replace(chosen[name], reason=why)
+    _add_switches(chosen, profiles, refused)
     return Decision(
         wish=wish,
         pin=pin,
@@ -319,6 +324,27 @@ def decide(
         brought=brought,
         dropped=dropped,
     )
+
+
+def _add_switches(
+    chosen: dict[str, Selected], profiles: Sequence[ArchProfile], excluded: Collection[str]
+) -> None:
+    """Apply the patch with the run-time switches for every GPU that gets a patch with a switch.
+
+    It has no gain of its own, so no profile or claim names it, and ``--only`` need not. ``excluded``: patches
+    that no GPU may get, with ``--without`` for example.
+    """
+    for name, each in chosen.items():
+        if each.patch.switches is None or name in excluded:
+            continue
+        getting = {gpu.arch for one in chosen.values() if has_switch(one.patch) for gpu in one.targets}
+        targets = tuple(gpu for gpu in profiles if gpu.arch in getting)
+        reason = "" if targets else "no applied patch has a run-time switch"
+        chosen[name] = replace(each, targets=targets, reason=reason)
+    switches = switches_of([each.patch for each in chosen.values() if each.targets])
+    for name, each in chosen.items():
+        if each.targets:
+            chosen[name] = replace(each, switches=switches)
 
 
 def required_by(series: Series, names: Iterable[str]) -> tuple[str, ...]:

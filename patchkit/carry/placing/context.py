@@ -20,6 +20,7 @@ from patchkit.carry.series.profile import (
     TunedMmvqWarps,
     TunedTile,
 )
+from patchkit.carry.series.switches import Switch, Switches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +36,9 @@ class ArchView:
     mmvq_batch: tuple[TunedMmvqBatch, ...]
     mmvq_warps: tuple[TunedMmvqWarps, ...]
 
-    def host(self, cc: str = "cc") -> str:
-        """C++ expression that is true if the GPU with compute capability ``cc`` is this one."""
-        return self.only.host(cc)
+    def host(self, cc: str = "cc", *, counts: bool = False) -> str:
+        """As :meth:`Guard.host`, for this GPU alone."""
+        return self.only.host(cc, counts=counts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,20 +70,45 @@ def make_guard(wanted: GuardMacros | Literal["none"], targets: Sequence[ArchProf
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchView:
+    """The run-time switch of the patch: ``ran`` is the C++ statement that counts a use of its code.
+
+    Empty if the candidate has no switches.
+    """
+
+    ran: str
+
+
+NO_SWITCHES = Switches(header="", all=(), fixed=())
+
+
 def make_context(
-    guard: Guard, targets: Sequence[ArchProfile], names: Collection[str] = ()
+    guard: Guard,
+    targets: Sequence[ArchProfile],
+    names: Collection[str] = (),
+    *,
+    switch: Switch | None = None,
+    switches: Switches | None = None,
 ) -> dict[str, object]:
     """All names that a template may use.
 
     ``names`` are those that the patch declares. The table of the WMMA kernel is only computed if it is among
-    them, because not every GPU has one. Raises the errors of profile facts that may not be used for
-    decisions.
+    them, because not every GPU has one. ``switch`` is that of the patch, ``switches`` are all of the
+    candidate. Raises the errors of profile facts that may not be used for decisions.
     """
     ordered = sorted((each for each in targets if each is not NO_GPU), key=lambda profile: profile.arch)
     archs = tuple(_arch(guard, profile) for profile in ordered)
     wmma = tuple(_wmma(profile) for profile in ordered) if "wmma" in names else ()
     values = _values(ordered) if "values" in names else {}
-    return {"archs": archs, "guard": guard, "values": values, "wmma": wmma}
+    return {
+        "archs": archs,
+        "guard": guard,
+        "switch": SwitchView(ran=switch.ran if switch is not None else ""),
+        "switches": switches or NO_SWITCHES,
+        "values": values,
+        "wmma": wmma,
+    }
 
 
 def _values(profiles: Sequence[ArchProfile]) -> dict[str, int | float]:
@@ -106,7 +132,7 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
     return ArchView(
         name=profile.arch,
         macro=profile.device_macro,
-        only=Guard(macros=guard.macros, targets=(_target(profile),)),
+        only=Guard(macros=guard.macros, targets=(_target(profile),), switch=guard.switch),
         tile=profile.tuning.tile,
         # Largest bound first, because the templates use the first row that fits.
         mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),

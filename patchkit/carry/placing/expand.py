@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -322,10 +323,32 @@ def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
                 where=[edit.where, source.locate(line.span.start)],
                 hint="drop the patch, or rename its header",
             )
-    new = b'#include "' + header + b'"'
     for named in anchor.spans:  # one at most
-        span, text = guard_insertion(source, named, new, condition, after=False)
+        span, text = guard_insertion(source, named, b'#include "' + header + b'"', condition, after=False)
         return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
+    return _include_below(scopes, header, condition, edit.id, edit.where)
+
+
+def expand_switch_include(
+    scopes: ScopeMap, header: str, guard: Guard, where: Location
+) -> tuple[Placement, ...]:
+    """The include of the run-time switches, unless an earlier patch with the same guard has added it.
+
+    ``header`` is its path in the tree. Raises NO_INCLUDE_BLOCK.
+    """
+    source = scopes.source
+    name = posixpath.relpath(header, posixpath.dirname(source.path)).encode()
+    condition = guard.region
+    there = source.newline.join([b"#if " + condition.encode(), b'#include "' + name + b'"'])
+    if there + source.newline in source.data:
+        return ()
+    return (_include_below(scopes, name, condition, "the include of the run-time switches", where),)
+
+
+def _include_below(scopes: ScopeMap, header: bytes, condition: str, edit: str, where: Location) -> Placement:
+    """The include of a header after the file's last include at the top."""
+    source = scopes.source
+    lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
     groups = [group for group in scopes.groups if not _is_include_guard(scopes, group)]
     # An include after the first definition inserts code and is not part of the block at the top.
     top = min((e.span.start for e in scopes.entities if e.kind != "macro"), default=len(source.data))
@@ -340,11 +363,11 @@ def _include(scopes: ScopeMap, anchor: Anchor, condition: str) -> Placement:
         raise AnchorError(
             f'{source.path} has no unconditional #include "..." after which to add the header',
             code="NO_INCLUDE_BLOCK",
-            where=[edit.where, source.locate(0)],
+            where=[where, source.locate(0)],
             hint="use insert_before with a selector",
         )
-    span, text = guard_insertion(source, block[-1], new, condition, after=True)
-    return Placement(span=span, replacement=text, edit=edit.id, where=edit.where)
+    span, text = guard_insertion(source, block[-1], b'#include "' + header + b'"', condition, after=True)
+    return Placement(span=span, replacement=text, edit=edit, where=where)
 
 
 def _is_include_guard(scopes: ScopeMap, group: Group) -> bool:

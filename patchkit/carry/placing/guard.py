@@ -34,11 +34,13 @@ class Guard:
     """Host and device conditions under which a patch's code is compiled or runs.
 
     ``refused``: macros of device passes for no particular GPU, in which the patch is a compile error.
+    ``switch``: C++ expression of its run-time switch; empty if it has none.
     """
 
     macros: tuple[str, ...]
     targets: tuple[GuardedGpu, ...]
     refused: tuple[str, ...] = ()
+    switch: str = ""
 
     @property
     def device(self) -> str:
@@ -59,10 +61,17 @@ class Guard:
             return None
         return f"{self._macros()} && ({' || '.join(f'defined({macro})' for macro in self.refused)})"
 
-    def host(self, cc: str = "cc") -> str:
-        """C++ condition on a compute capability ``cc``: the current GPU is a target."""
+    def host(self, cc: str = "cc", *, counts: bool = False) -> str:
+        """C++ condition on a compute capability ``cc``: the current GPU is a target, and the switch is on.
+
+        ``counts``: if it holds, it counts as a use of the patch's code.
+        """
         tests = [f"{cc} == GGML_CUDA_CC_OFFSET_AMD + 0x{target.cc:x}" for target in self.targets]
-        return f"({' || '.join(tests)})"
+        is_target = " || ".join(tests)
+        if not self.switch:
+            return f"({is_target})"
+        is_on = f"{self.switch}.{'use()' if counts else 'on'}"
+        return f"({is_target if len(tests) == 1 else f'({is_target})'} && {is_on})"
 
     def _macros(self) -> str:
         return " && ".join(f"defined({macro})" for macro in self.macros)

@@ -23,7 +23,14 @@ from patchkit.carry.placing.confirm import (
     judge_new_issues,
 )
 from patchkit.carry.placing.context import make_context, make_guard
-from patchkit.carry.placing.expand import Applied, Placement, apply_placements, expand_alias, expand_edit
+from patchkit.carry.placing.expand import (
+    Applied,
+    Placement,
+    apply_placements,
+    expand_alias,
+    expand_edit,
+    expand_switch_include,
+)
 from patchkit.carry.placing.files import change_files
 from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain
@@ -163,13 +170,17 @@ class PlacedPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Job:
-    """The inputs that all steps of placing one patch share."""
+    """The inputs that all steps of placing one patch share.
+
+    ``header``: path of the file that declares the patch's run-time switch; None if it has none.
+    """
 
     patch: Patch
     guard: Guard
     archs: tuple[str, ...]
     renderer: PatchRenderer
     files: UpstreamFiles
+    header: str | None = None
 
 
 def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> PlacedPatch:
@@ -177,12 +188,16 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
 
     Raises one ErrorGroup with every AnchorError and RenderError of the patch.
     """
-    patch = selected.patch
+    patch, switches = selected.patch, selected.switches
+    switch = switches.of(patch.id) if switches is not None else None
     guard = make_guard(patch.guard, selected.targets)
-    context = make_context(guard, selected.targets, patch.context)
+    if switch is not None:
+        guard = replace(guard, switch=switch.name)
+    context = make_context(guard, selected.targets, patch.context, switch=switch, switches=switches)
     renderer = PatchRenderer(patch, patches / patch.folder, templates, context)
     archs = tuple(target.arch for target in guard.targets)
-    job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files)
+    header = switches.header if switches is not None and switch is not None else None
+    job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files, header=header)
     errors: list[PatchkitError] = []
     warnings: list[str] = []
     renderer.check_context()
@@ -388,6 +403,8 @@ def _anchor_all(
             errors.append(exc)
     if errors:
         raise ErrorGroup("", errors)
+    if job.header is not None and any(edit.verb != "add_include" for edit in edits):
+        placements += expand_switch_include(scopes, job.header, job.guard, edits[0].where)
     return anchored, placements
 
 

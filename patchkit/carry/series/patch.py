@@ -399,6 +399,13 @@ class Expires(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SwitchHeader(TomlTable):
+    """``[switches]``: the patch adds the run-time switches of the others, declared in the file ``header``."""
+
+    header: _Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement(TomlTable):
     """``[[replaced_by]]``: a token pattern in an upstream function that shows that upstream has it."""
 
@@ -441,6 +448,7 @@ class Patch(TomlTable):
     launches: LaunchPromises = field(default_factory=LaunchPromises)
     speed: SpeedRules | None = None
     widths: Annotated[Several[WidthChange], Field(alias="width")] = ()
+    switches: SwitchHeader | None = None
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     claims: NotInFile[tuple[Claim, ...]] = ()  # from evidence.toml and the evidence files of the series

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, PatchDefault
+from patchkit.carry.series.switches import Switches
 from patchkit.carry.series.trust import (
     DEFAULT_TRUST,
     LEVELS,
@@ -23,11 +24,15 @@ UNMET = "which is not applied"  # in the reason of a patch whose requirement is 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """One patch of the series with the GPUs that get it; without ``targets`` it is off, for ``reason``."""
+    """One patch of the series with the GPUs that get it; without ``targets`` it is off, for ``reason``.
+
+    ``switches``: those of all applied patches; None if the candidate has none.
+    """
 
     patch: Patch
     targets: tuple[ArchProfile, ...]
     reason: str
+    switches: Switches | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from patchkit.carry.candidate.listing import Catalogue, load_catalogue
 from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.selection import Terms
+from patchkit.carry.series.switches import has_switch
 from patchkit.cli.completing import patches_and_gpus
 from patchkit.cli.patch_text import ROLES, STATES, describe_level
 from patchkit.cli.screen import Cell, Screen
@@ -234,6 +235,12 @@ def _repeated(option: str, names: list[str]) -> list[str]:
     return [word for name in names for word in (option, name)]
 
 
+def _switch(patch: Patch) -> str:
+    if has_switch(patch):
+        return f"GGML_PATCHES_OFF={patch.id} turns it off, if the branch has patch-switches"
+    return "cannot be turned off: its code is compiled into upstream's kernels"
+
+
 def _draw_details(screen: Screen, patch: Patch) -> None:
     screen.heading("Details")
     last = build_name(patch.builds.last) if patch.builds.last is not None else "the newest"
@@ -242,6 +249,7 @@ def _draw_details(screen: Screen, patch: Patch) -> None:
             *([("if missing", patch.without)] if patch.without else []),
             ("upstream", patch.upstream_text),
             ("builds", f"{build_name(patch.builds.first)} to {last}: {patch.builds.why}"),
+            *([("at run time", _switch(patch))] if not patch.is_plain and patch.switches is None else []),
             ("file", str(patch.where)),
         ]
     )

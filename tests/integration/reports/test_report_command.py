@@ -262,7 +262,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"
     summary = names["summary"].read_text("utf-8")
-    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 14 gates 1 passed")
+    assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 15 gates 1 passed")
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
     assert "passed   anchors      10 edits of 3 patches" in out

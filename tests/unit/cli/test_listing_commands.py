@@ -48,7 +48,7 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
 def test_list_of_one_gpu_groups_the_patches_by_their_state(patchkit) -> None:
     code, out, _ = patchkit("list", "--arch", "gfx1151")
     assert code == 0
-    assert out.startswith("gfx1151 (Radeon 8060S), llama.cpp b11549: 4 patches on, 18 optional\n")
+    assert out.startswith("gfx1151 (Radeon 8060S), llama.cpp b11549: 5 patches on, 18 optional\n")
     on, _, rest = out.partition("\nOptional: ")
     optional, _, rest = rest.partition("\nOptional, gain modelled: ")
     modelled, _, others = rest.partition("\nNot for this build or GPU\n")

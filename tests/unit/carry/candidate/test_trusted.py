@@ -13,6 +13,7 @@ from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profiles
 
+SWITCHES = "patch-switches"
 SEED = ("wmma-tile-params", "fattn-keep-gqa-tiles", "fattn-decode-tile")
 MEASURED = ("mmq-batch-limits", "mmq-tile-config")
 
@@ -34,7 +35,7 @@ def test_each_word_adds_to_the_one_before(choose) -> None:
     sets = [
         choose(11549, "gfx1151", trust=word).ids for word in ("measured", "published", "modelled", "faults")
     ]
-    assert sets[0] == MEASURED
+    assert sets[0] == (SWITCHES, *MEASURED)
     assert sets[1] == choose(11549, "gfx1151").ids
     assert {*sets[0]} < {*sets[1]} <= {*sets[2]} <= {*sets[3]}
     assert "ssm-conv-tail" in sets[3]
@@ -51,12 +52,12 @@ def test_documents_say_what_the_words_give_today(choose, checkout: Path) -> None
     for word in ("measured", "published", "modelled", "faults"):
         (row,) = (line for line in guide.splitlines() if line.startswith(f"| `{word}`"))
         now = {*choose(11549, "gfx1151", trust=word).ids}
-        assert {*re.findall("`([a-z0-9-]+)`", row.split("|")[3])} == now - before, word
+        assert {*re.findall("`([a-z0-9-]+)`", row.split("|")[3])} == now - before - {SWITCHES}, word
         before = now
 
 
 def test_the_seed_needs_that_one_source_is_trusted(choose) -> None:
-    assert choose(6900, "gfx1151").ids == SEED
+    assert choose(6900, "gfx1151").ids == (SWITCHES, *SEED)
     nothing = choose(6900, "gfx1151", trust="measured")
     assert nothing.ids == ()
     (reason,) = [each.reason for each in nothing.selected if each.patch.id == "wmma-tile-params"]
@@ -74,7 +75,7 @@ def test_what_is_named_beside_a_trust_counts(choose) -> None:
     more = choose(
         11549, "gfx1151", trust="measured", with_=("fattn-tile-config",), without=("mmq-tile-config",)
     )
-    assert more.ids == ("fattn-tile-config", "mmq-batch-limits")
+    assert more.ids == (SWITCHES, "fattn-tile-config", "mmq-batch-limits")
 
 
 NORM, ADD = ("reuse-q8-1-activations", "fuse-norm-q8-1"), "fuse-add-rms-norm"
@@ -97,7 +98,7 @@ def test_an_excluded_requirement_is_not_added_by_with(choose) -> None:
     with refused("PATCH_PAIR_SPLIT", match="which the request excludes"):
         choose(11549, "gfx1151", with_=(ADD,), only=(ADD, NORM[1]))
     every = (*NORM, ADD)
-    assert choose(11549, "gfx1151", with_=(ADD,), only=every).ids == every
+    assert choose(11549, "gfx1151", with_=(ADD,), only=every).ids == (SWITCHES, *every)
 
 
 def test_with_adds_nothing_for_a_patch_that_is_not_for_the_build(choose) -> None:

@@ -31,6 +31,16 @@ def test_several_gpus(two_gpus):
     assert two_gpus.host("info.cc") == f"(info.cc == {amd} + 0x1151 || info.cc == {amd} + 0x90a)"
 
 
+def test_a_switch_is_part_of_the_host_condition(guard, two_gpus):
+    amd = "GGML_CUDA_CC_OFFSET_AMD"
+    one = replace(guard, switch="patches().demo")
+    assert one.host() == f"(cc == {amd} + 0x1151 && patches().demo.on)"
+    assert one.host("c", counts=True) == f"(c == {amd} + 0x1151 && patches().demo.use())"
+    both = replace(two_gpus, switch="patches().demo")
+    assert both.host() == f"((cc == {amd} + 0x1151 || cc == {amd} + 0x90a) && patches().demo.on)"
+    assert (one.device, one.region) == (guard.device, guard.region)
+
+
 def test_a_family_is_guarded_whole_from_any_of_its_gpus():
     wanted = GuardMacros(macros=("GGML_USE_HIP",), family="rdna3_5")
     for arch in ("gfx1150", "gfx1151"):
