@@ -92,12 +92,14 @@ class EmulatedOn(Record):
 class DeviceEvidence(Evidence):
     """What a gate found on a device, which may be an emulated GPU (``emulated``).
 
-    Evidence that may be reused later has all three fields.
+    Evidence that may be reused later has ``emulated``, ``identity`` and ``run_at``. ``uses``: how often the
+    gate's programs used the code of each patch with a run-time switch; None in evidence of earlier versions.
     """
 
     emulated: EmulatedOn | None = None
     identity: Identity | None = None
     run_at: str | None = None
+    uses: dict[str, Count] | None = None
 
     def provenance(self) -> Iterator[tuple[str, str]]:
         """Time, runner, machine and settings."""

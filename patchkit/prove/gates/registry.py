@@ -167,6 +167,14 @@ REGISTRY: tuple[GateEntry, ...] = (
         reads={"widths": "[[width]]"},
     ),
     GateEntry(
+        name="used",
+        runs_on="emulated",
+        gate="patchkit.prove.gates.used:UsedGate",
+        evidence="patchkit.prove.gates.used:UsedEvidence",
+        about="the code of every patch with a run-time switch ran in the gates before it",
+        is_kept=False,
+    ),
+    GateEntry(
         name="speed",
         runs_on="emulated",
         gate="patchkit.prove.gates.speed:SpeedGate",

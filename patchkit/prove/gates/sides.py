@@ -15,9 +15,11 @@ from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.prove.build import Machine, Sides, build_sides
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.touched import touched_units
+from patchkit.prove.gates.used import COUNTING
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
+from patchkit.toolchain.sides import BuiltSide
 
 _Broken = TypeVar("_Broken", bound=GateError)
 
@@ -37,7 +39,8 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
         :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
     """
     if machine.emulates is None:
-        yield build_sides(subject, machine.backend, programs, is_timed=not machine.is_cpu)
+        sides = build_sides(subject, machine.backend, programs, is_timed=not machine.is_cpu)
+        yield replace(sides, after=_counting(sides.after))
         return
     if subject.toolchain is None:
         raise ToolchainError(
@@ -59,7 +62,12 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
         whole=touched_units(subject),
     )
     with emulated(sides.before, trees[0]) as before, emulated(sides.after, trees[1]) as after:
-        yield replace(sides, before=before.built, after=after.built)
+        yield replace(sides, before=before.built, after=_counting(after.built))
+
+
+def _counting(candidate: BuiltSide) -> BuiltSide:
+    """The candidate, with programs that say how often they used each patch."""
+    return replace(candidate, environment={**candidate.environment, **COUNTING})
 
 
 class BuiltPart(Record):

@@ -26,7 +26,7 @@ NEEDS_DEVICE = "needs "
 FITS, RIGHT, FASTER = "does it fit?", "is it right?", "is it faster?"
 _ON_CPU = "@cpu"
 _SPEED_GATES = ("speed", "bench")
-_RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "graphs", "logits", "width")
+_RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "graphs", "logits", "width", "used")
 _OTHERS_UNCHANGED = "code for other GPUs is unchanged"
 _DECLARED = "except for GPU-independent patches"
 _MORE_CHECKS = {"resources": "registers", "launch": "launches"}
@@ -120,8 +120,8 @@ def _right_on_gpu(run: RunRecord, gates: Sequence[GateReport]) -> tuple[str, Ans
         rest = [f"emulated: {_outcomes(emulated)}"] if emulated else []
         rest += [f"not run: {', '.join(missing)}"] if missing else []
         text = "; ".join((f"on the GPU: {_outcomes(passed)}", *rest))
-        # The gates sanitize and graphs always run on the emulated GPU.
-        is_all = not missing and all(gate.name in {"sanitize", "graphs"} for gate in emulated)
+        # These gates always run on the emulated GPU.
+        is_all = not missing and all(gate.name in {"sanitize", "graphs", "used"} for gate in emulated)
         return (f"yes, {text}", "yes") if is_all else (text, "partly")
     if emulated:
         return f"on an emulated {gpus}, not on hardware: {_outcomes(emulated)}", "partly"

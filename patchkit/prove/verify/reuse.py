@@ -7,6 +7,7 @@ not undo a failure on hardware.
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.gpu.hardware.runner import Job, Runner
 from patchkit.prove.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
 from patchkit.prove.gates.record import GateReport, read_gate
+from patchkit.prove.gates.used import read_uses
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
 
@@ -66,6 +68,7 @@ class Reusing:
             return earlier
         identity, kept, path = self._kept(subject)
         from_hardware = self._from_hardware(kept, identity)
+        begun = time.time()
         result = self._run(subject)
         if from_hardware is not None and result.has_passed:
             return from_hardware.after_emulated_pass(path)
@@ -74,6 +77,7 @@ class Reusing:
         update: dict[str, object] = {
             "identity": identity,
             "run_at": self.now().isoformat(timespec="seconds"),
+            "uses": read_uses(path.with_suffix(""), since=begun),
         }
         if self.emulated is not None:
             update["emulated"] = self.emulated
