@@ -158,6 +158,18 @@ def build_sides(
     return built
 
 
+def use_sides(
+    subject: Subject,
+    backend: BackendName,
+    sides: Sides,
+    programs: Sequence[str] = GATE_PROGRAMS,
+    *,
+    is_timed: bool = True,
+) -> None:
+    """Make :func:`build_sides` with the same arguments return these builds."""
+    subject.builds[backend, tuple(programs), is_timed] = sides
+
+
 def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path) -> None:
     """Check that the GPU reported by the backend is one of the candidate's. Raises DEVICE_MISSING.
 

@@ -1,4 +1,7 @@
-"""The builds that ``pick`` measures: upstream, all patches, all but one; created and built on demand."""
+"""The builds that ``pick`` measures: upstream, all patches, all but one; created and built on demand.
+
+Patches with a run-time switch are turned off in one build instead of being left out of another.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class Arms:
         """The patches that can be picked, each with those it needs and those that touch the same kernel."""
         plan = self.whole
         fixing = {one.fault.patch for one in plan.faults}
-        touched = {each.id: frozenset(_touched(plan, each.id)) for each in plan.patches if each.placed}
+        touched = {name: frozenset(_touched(plan, name)) for name in self.ids}
         return tuple(
             Member(
                 id=name,
@@ -58,13 +61,18 @@ class Arms:
             for name, mine in touched.items()
         )
 
+    @property
+    def ids(self) -> Arm:
+        """The patches of :attr:`whole` that can be picked: all but the one that adds the switches."""
+        return _chosen(self.whole)
+
     def subject(self, arm: Arm) -> Subject:
         """The trees of an arm; for upstream the subject with all patches, whose baseline it is."""
         if arm not in self._subjects:
             plan = self.whole
-            if arm not in ((), plan.ids):
+            if arm not in ((), self.ids):
                 plan = place_request(self._only(arm), self.onto, self.workspace)
-            if arm and plan.ids != arm:
+            if arm and _chosen(plan) != arm:
                 raise AssertionError(f"requested {arm}, placed {plan.ids}")  # never measure another set
             cache = open_cache(self.workspace.cache_root)
             with cache.hold(self.workspace.reporter) as repository:
@@ -82,9 +90,29 @@ class Arms:
         return subject.candidate_tree if arm else subject.baseline_tree
 
     def build(self, arm: Arm, backend: BackendName) -> BuiltSide:
-        """Build an arm, or reuse its build; objects that it shares with another arm are compiled once.
+        """Build an arm, or reuse a build that has its patches and others that can be turned off.
 
-        Raises the errors of :func:`patchkit.toolchain.machine.build_side`.
+        The environment of its programs turns those off. Raises the errors of
+        :func:`patchkit.toolchain.machine.build_side`.
+        """
+        off = self._off(arm) if arm else ()
+        if not off or (self.tree_of(arm), backend) in self._built:
+            return self.build_alone(arm, backend)
+        built = self.build_alone(tuple(name for name in self.ids if name in (*arm, *off)), backend)
+        return replace(built, environment={**built.environment, "GGML_PATCHES_OFF": ",".join(off)})
+
+    def _off(self, arm: Arm) -> Arm:
+        """The patches that the build of an arm has although the arm does not: those with a switch."""
+        switches = next((selected.switches for selected, _ in self.whole.steps), None)
+        off = {each.patch for each in switches.all} - {*arm} if switches is not None else set()
+        while lacking := {name for name in off if not {*_requires(self.whole, name)} <= off.union(arm)}:
+            off -= lacking
+        return tuple(name for name in self.ids if name in off)
+
+    def build_alone(self, arm: Arm, backend: BackendName) -> BuiltSide:
+        """Build exactly an arm, or reuse its build; objects that builds share are compiled once.
+
+        Raises as :meth:`build`.
         """
         key = (self.tree_of(arm), backend)
         if key not in self._built:
@@ -98,6 +126,10 @@ class Arms:
                 in_turns=True,
             )
         return self._built[key]
+
+
+def _chosen(plan: Plan) -> Arm:
+    return tuple(selected.patch.id for selected, _ in plan.steps if selected.patch.switches is None)
 
 
 def _requires(plan: Plan, name: str) -> Iterable[str]:

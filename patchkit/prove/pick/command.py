@@ -334,7 +334,7 @@ def _setup(
 ) -> dict[str, object]:
     """All that must be equal for measurements to be combined; the time is not part of it."""
     plan = request.plan
-    everything = arms.whole.ids
+    everything = arms.ids
     return {
         "format": _FORMAT,
         "upstream": arms.tree_of(()),

@@ -22,7 +22,7 @@ from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
 from patchkit.prove.bench.wanted import WantedTest, plans_of
-from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
+from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, check_device, use_sides
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
@@ -108,6 +108,7 @@ class BenchSource:
                 tag=self._tag(),
                 what=f"llama-bench of {arm_text(visit.arm)}",
                 failed=self.folder / "failed.log",
+                env=side.environment,
             )
             samples |= {_name(row): row.samples_ns for row in call.rows}
             conditions |= call.conditions
@@ -141,11 +142,19 @@ class BenchSource:
         )
         self._side(())
         try:
-            self._side(arm)
+            if is_search:
+                self._share(arm)
+            else:
+                self.arms.build_alone(arm, self.machine.backend)
         except CandidateBuildFailed as error:
             return f"it does not build: {error.message}"
         with lock_evidence(self.arms.workspace.cache_root, self.tree_of(arm), self.reporter):
             return self._fault_of(arm, is_search=is_search)
+
+    def _share(self, arm: Arm) -> None:
+        """Let the gates run an arm as it is measured, in a build with other patches that are turned off."""
+        sides = Sides(before=self._side(()), after=self._side(arm))
+        use_sides(self.arms.subject(arm), self.machine.backend, sides, is_timed=not self.machine.is_cpu)
 
     def _fault_of(self, arm: Arm, *, is_search: bool) -> str | None:
         right, key = store_in(self.arms.workspace.cache_root, "right"), self._right_key(arm)

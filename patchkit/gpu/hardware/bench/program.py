@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError
 from patchkit.base.files import write_whole
@@ -71,10 +72,20 @@ class LlamaBench:
             *bench_arguments(self._options[build], plan, self.runner.place(model)),
         ]
 
-    def call(self, build: Path, model: Path, plan: BenchPlan, *, tag: str, what: str, failed: Path) -> Call:
+    def call(
+        self,
+        build: Path,
+        model: Path,
+        plan: BenchPlan,
+        *,
+        tag: str,
+        what: str,
+        failed: Path,
+        env: Mapping[str, str] = MappingProxyType({}),
+    ) -> Call:
         """Run the llama-bench of a build; ``what`` names the call in messages.
 
-        The output of a failed call is kept in the file ``failed``.
+        ``env``: further environment variables. The output of a failed call is kept in the file ``failed``.
 
         Raises:
             BENCH_FAILED, BENCH_OUT_OF_MEMORY, BENCH_GPU_LOST: it failed.
@@ -83,7 +94,7 @@ class LlamaBench:
         """
         argv = self.argv(build, model, plan, tag=tag)
         try:
-            done = self.runner.run(_job(self.runner.place(build), argv, tag, self.timeout_s))
+            done = self.runner.run(_job(self.runner.place(build), argv, tag, self.timeout_s, env))
         except ToolTimeout as error:
             keep_output(failed, f"{error.message}\n{error.why}\n".encode())
             hint = f"allow more time with --timeout; {error.hint}"
@@ -117,8 +128,14 @@ class LlamaBench:
         return read_conditions(self.runner, tag)
 
 
-def _job(there: str, argv: Sequence[str], tag: str, timeout_s: float) -> Job:
-    return Job(argv=tuple(argv), tag=tag, env={"LD_LIBRARY_PATH": there}, timeout_s=timeout_s)
+def _job(
+    there: str,
+    argv: Sequence[str],
+    tag: str,
+    timeout_s: float,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> Job:
+    return Job(argv=tuple(argv), tag=tag, env={**env, "LD_LIBRARY_PATH": there}, timeout_s=timeout_s)
 
 
 def keep_output(path: Path, data: bytes) -> None:
