@@ -262,6 +262,7 @@ _plan_options = packed(
     example=(
         "patchkit bench run --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf",
         "patchkit bench run --arch gfx1151 --model m.gguf --depths 0,4096 --repetitions 5 --out ./sweep",
+        "patchkit bench run --arch gfx1151 --model m.gguf --off mmq-batch-limits",
         "patchkit bench run --arch gfx1151 --backend cpu --depths 0,64 --prompts 16 --generated 4",
     ),
 )
@@ -269,6 +270,12 @@ _plan_options = packed(
 @click.option("--model", type=FOLDER, metavar="GGUF", help="GGUF model to run (default: a small test model).")
 @backend_option
 @_plan_options
+@click.option(
+    "--off",
+    multiple=True,
+    metavar="ID",
+    help="Also measure the candidate with this patch turned off, without another build; may be repeated.",
+)
 @click.option("--out", type=FOLDER, metavar="DIR", help="Folder for the results (default: in the cache).")
 @click.option("--fresh", is_flag=True, help="Discard earlier results.")
 @timeout_option

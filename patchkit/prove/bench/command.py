@@ -33,7 +33,7 @@ class BenchRunRequest:
 
     ``backend`` None: HIP, if this machine has the GPU. ``model`` None: a small one with random weights.
     ``out`` None: a folder in the cache. ``timeout_s`` is per call. ``wish``: what the candidate must consist
-    of.
+    of. ``off``: patches to measure the candidate without, one at a time; they need a run-time switch.
     """
 
     archs: tuple[str, ...]
@@ -45,6 +45,7 @@ class BenchRunRequest:
     fresh: bool = False
     timeout_s: float = 3600.0
     wish: Wish | None = None
+    off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def run_bench(
     machine = Machine(backend=backend)
     model = request.model or small_model(machine, workspace.cache_root, workspace.reporter)
     setup = Setup(
-        arms=build_arms(subject, backend),
+        arms=build_arms(subject, backend, request.off),
         model=model,
         plan=replace(request.plan, repetitions=1, device=None if machine.is_cpu else machine.device),
         runner=runner,

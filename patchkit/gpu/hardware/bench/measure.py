@@ -65,7 +65,7 @@ CALLS = TypeAdapter(Called)
 class Arm:
     """A build: ``folder`` has llama-bench and its libraries; ``tree`` and ``build`` identify it.
 
-    ``what`` describes it in words.
+    ``what`` describes it in words. ``env``: variables with which it is run, for example to turn patches off.
     """
 
     label: str
@@ -73,6 +73,7 @@ class Arm:
     tree: str
     build: str = ""
     what: str = ""
+    env: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,13 @@ class Setup:
         return {
             "format": _FORMAT,
             "arms": {
-                arm.label: {"what": arm.what, "tree": arm.tree, "build": arm.build} for arm in self.arms
+                arm.label: {
+                    "what": arm.what,
+                    "tree": arm.tree,
+                    "build": arm.build,
+                    **({"env": dict(arm.env)} if arm.env else {}),
+                }
+                for arm in self.arms
             },
             "model": [self.model.name, self.model.stat().st_size],
             **{name: value for name, value in asdict(self.plan).items() if name not in _GROW},
@@ -228,7 +235,7 @@ class Bench:
             argv = self.program.argv(build, model, plan, tag=tag)
             self.reporter.info(f"{one.arm.label}: {shlex.join(argv)}")
         what = f"llama-bench of {one.text}"
-        call = self.program.call(build, model, plan, tag=tag, what=what, failed=failed)
+        call = self.program.call(build, model, plan, tag=tag, what=what, failed=failed, env=one.arm.env)
         entry = Called(
             number=len(self.journal.entries),
             round=one.round,
