@@ -16,7 +16,7 @@ from patchkit.toolchain.compiler import nice
 from patchkit.toolchain.sides import BuiltSide
 
 _NATIVE = Path(__file__).parent / "native"
-_HEADERS = (CASE_READER, CASE_READER.with_name("apart.hpp"))
+_HEADERS = tuple(CASE_READER.with_name(name) for name in ("case_line.hpp", "apart.hpp", "open_device.hpp"))
 _RUNS_MODELS = frozenset({"logits"})  # the other drivers use only ggml
 _TIMEOUT_S = 600.0
 _CXX, _OBJECT = "c++", "driver.o"

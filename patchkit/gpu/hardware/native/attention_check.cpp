@@ -14,6 +14,7 @@
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
+#include "open_device.hpp"
 
 #include <algorithm>
 #include <array>
@@ -27,9 +28,8 @@
 #include <string>
 #include <vector>
 
-void refuse(const std::string & what) {
-    std::fprintf(stderr, "attention_check: %s\n", what.c_str());
-    std::exit(2);
+[[noreturn]] void refuse(const std::string & why) {
+    end_driver("attention_check", why);
 }
 
 namespace {
@@ -333,40 +333,13 @@ void run(ggml_backend_t backend, const attention_case & c, uint64_t number) {
     ggml_free(ctx);
 }
 
-ggml_backend_t open_device(const char * module, const std::string & name) {
-    ggml_backend_reg_t reg = ggml_backend_load(module);
-    if (reg == nullptr) {
-        refuse(std::string("cannot load ") + module);
-    }
-    std::string known;
-    for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
-        ggml_backend_dev_t dev = ggml_backend_reg_dev_get(reg, i);
-        known += std::string(" ") + ggml_backend_dev_name(dev);
-        if (name != ggml_backend_dev_name(dev)) {
-            continue;
-        }
-        ggml_backend_t backend = ggml_backend_dev_init(dev, nullptr);
-        if (backend == nullptr) {
-            refuse("device " + name + " cannot be opened");
-        }
-        using set_threads = void (*)(ggml_backend_t, int);
-        auto * set        = reinterpret_cast<set_threads>(ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads"));
-        if (set != nullptr) {
-            set(backend, 1);  // ggml's threads busy-wait: on a loaded machine a single thread is many times faster
-        }
-        std::fprintf(stderr, "device: %s: %s\n", ggml_backend_dev_name(dev), ggml_backend_dev_description(dev));
-        return backend;
-    }
-    refuse("there is no device " + name + "; devices:" + (known.empty() ? " none" : known));
-}
-
 }  // namespace
 
 int main(int argc, char ** argv) {
     if (argc != 4) {
         refuse("usage: attention_check MODULE DEVICE CASES");
     }
-    ggml_backend_t backend = open_device(argv[1], argv[2]);
+    ggml_backend_t backend = open_device("attention_check", argv[1], argv[2]);
     uint64_t       number  = 0;
     each_case(argv[3], [&](const attention_case & c) { run(backend, c, number++); });
     ggml_backend_free(backend);

@@ -17,6 +17,7 @@
 #include "ggml.h"
 #include "ggml-alloc.h"
 #include "ggml-backend.h"
+#include "open_device.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -30,9 +31,8 @@
 #include <string>
 #include <vector>
 
-void refuse(const std::string & what) {
-    std::fprintf(stderr, "operation_widths: %s\n", what.c_str());
-    std::exit(2);
+[[noreturn]] void refuse(const std::string & why) {
+    end_driver("operation_widths", why);
 }
 
 namespace {
@@ -345,40 +345,13 @@ std::vector<int64_t> parse_widths(const std::string & text) {
     return widths;
 }
 
-ggml_backend_t open_device(const char * module, const std::string & name) {
-    ggml_backend_reg_t reg = ggml_backend_load(module);
-    if (reg == nullptr) {
-        refuse(std::string("cannot load ") + module);
-    }
-    std::string known;
-    for (size_t i = 0; i < ggml_backend_reg_dev_count(reg); ++i) {
-        ggml_backend_dev_t dev = ggml_backend_reg_dev_get(reg, i);
-        known += std::string(" ") + ggml_backend_dev_name(dev);
-        if (name != ggml_backend_dev_name(dev)) {
-            continue;
-        }
-        ggml_backend_t backend = ggml_backend_dev_init(dev, nullptr);
-        if (backend == nullptr) {
-            refuse("device " + name + " cannot be opened");
-        }
-        using set_threads = void (*)(ggml_backend_t, int);
-        auto * set        = reinterpret_cast<set_threads>(ggml_backend_reg_get_proc_address(reg, "ggml_backend_set_n_threads"));
-        if (set != nullptr) {
-            set(backend, 1);
-        }
-        std::fprintf(stderr, "device: %s: %s\n", ggml_backend_dev_name(dev), ggml_backend_dev_description(dev));
-        return backend;
-    }
-    refuse("there is no device " + name + "; devices:" + (known.empty() ? " none" : known));
-}
-
 }  // namespace
 
 int main(int argc, char ** argv) {
     if (argc != 5) {
         refuse("usage: operation_widths MODULE DEVICE CASES WIDTHS");
     }
-    ggml_backend_t             backend = open_device(argv[1], argv[2]);
+    ggml_backend_t             backend = open_device("operation_widths", argv[1], argv[2]);
     const std::vector<int64_t> widths  = parse_widths(argv[4]);
     each_case(argv[3], [&](const attention_case & c) { run(backend, c, widths); });
     ggml_backend_free(backend);
