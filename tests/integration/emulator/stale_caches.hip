@@ -1,12 +1,8 @@
 // Programs, by name, whose blocks or waves pass data to each other: correct ones, and the same with one synchronisation
-// missing. Each value has a neighbour that never changes. Readers first look at the neighbour, which brings the line of
-// the value into their caches. Prints whether a value was wrong.
-#include <hip/hip_cooperative_groups.h>
-#include <hip/hip_runtime.h>
+// missing. Prints whether a value was wrong.
+#include "passed_data.hpp"
 
-#include <cstdio>
-#include <map>
-#include <string>
+#include <hip/hip_cooperative_groups.h>
 
 namespace cg = cooperative_groups;
 
@@ -16,30 +12,9 @@ namespace cg = cooperative_groups;
 #define WAIT_FOR_SCALAR "s_waitcnt lgkmcnt(0)"
 #endif
 
-constexpr int threads = 64, blocks = 64, rounds = 3;
-
 // What is missing; `none` is the correct program.
 enum fault { none, no_acquire, block_acquire, block_scope, no_release, store_after_release };
 
-constexpr int relaxed = __ATOMIC_RELAXED, agent = __HIP_MEMORY_SCOPE_AGENT, block = __HIP_MEMORY_SCOPE_WORKGROUP;
-
-__device__ int me() { return int(threadIdx.x); }
-__device__ int my_block() { return int(blockIdx.x); }
-
-// Plain loads that the compiler must not move, merge or turn into scalar loads.
-__device__ int plain(const int * at) {
-    asm volatile("" : "+v"(at) : : "memory");
-    const int found = *at;
-    asm volatile("" : : "v"(found) : "memory");
-    return found;
-}
-__device__ int * value(int * data, int n) { return data + 2 * n; }
-__device__ void look(int * data, int n) { (void) plain(value(data, n) + 1); } // at its neighbour
-__device__ void expect(int found, int wanted, int * wrong) {
-    if (found != wanted) {
-        atomicAdd(wrong, 1);
-    }
-}
 template <fault f> __device__ void acquire() {
     if constexpr (f == block_acquire) {
         __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
@@ -52,10 +27,6 @@ template <fault f> __device__ void release() {
         __builtin_amdgcn_fence(__ATOMIC_RELEASE, "agent");
     }
 }
-__device__ int look_at(int * flag) { return __hip_atomic_load(flag, relaxed, agent); }
-__device__ int ask(int * flag) { return atomicCAS(flag, -1, -1); } // an atomic that changes nothing and does not become a load
-__device__ void set(int * flag, int value) { __hip_atomic_store(flag, value, relaxed, agent); }
-__device__ void pause() { __builtin_amdgcn_s_sleep(1); }
 
 // ---- Between blocks. `flags` and `data` are zero at the start.
 
@@ -471,7 +442,6 @@ template <fault f> __global__ void wave_flag(int * flags, int * data, int * wron
 }
 
 int main(int arguments, char ** words) {
-    using kernel = void (*)(int *, int *, int *);
     const std::map<std::string, kernel> all = {
         {"clean: last block", last_block<none>},
         {"last block without acquire", last_block<no_acquire>},
@@ -518,36 +488,5 @@ int main(int arguments, char ** words) {
         {"clean: wave flag", wave_flag<none>},
         {"wave flag without acquire", wave_flag<no_acquire>},
     };
-    const std::string wanted = arguments > 1 ? words[1] : "";
-    if (!all.contains(wanted)) {
-        for (const auto & one : all) {
-            std::printf("%s\n", one.first.c_str());
-        }
-        return arguments > 1;
-    }
-    constexpr int count = 4 * blocks * threads;
-    int *flags = nullptr, *data = nullptr, *wrong = nullptr, found = 0, sum = 0;
-    (void) hipMalloc(&flags, count * sizeof(int));
-    (void) hipMalloc(&data, count * sizeof(int));
-    (void) hipMalloc(&wrong, sizeof(int));
-    (void) hipMemset(flags, 0, count * sizeof(int));
-    (void) hipMemset(data, 0, count * sizeof(int));
-    (void) hipMemset(wrong, 0, sizeof(int));
-    if (wanted == "clean: grid group") {
-        void * given[] = {&flags, &data, &wrong};
-        (void) hipLaunchCooperativeKernel(reinterpret_cast<void *>(grid_group), dim3(blocks), dim3(threads), given, 0, nullptr);
-    } else {
-        all.at(wanted)<<<blocks, threads>>>(flags, data, wrong);
-    }
-    const hipError_t error = hipMemcpy(&found, wrong, sizeof(int), hipMemcpyDeviceToHost);
-    if (error != hipSuccess) {
-        std::printf("%s\n", hipGetErrorString(error));
-        return 1;
-    }
-    if (wanted.find(" lock") != std::string::npos) {
-        (void) hipMemcpy(&sum, data, sizeof(int), hipMemcpyDeviceToHost);
-        found += sum != rounds * blocks;
-    }
-    std::printf("%s\n", found == 0 ? "right" : "wrong");
-    return 0;
+    return run_named(all, arguments, words);
 }
