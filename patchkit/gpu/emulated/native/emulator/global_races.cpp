@@ -29,7 +29,7 @@ void pass_fence(wave & w) {
 
 namespace {
 
-constexpr size_t most_noticed = 4096, most_atomics = 1 << 16;
+constexpr size_t most_atomics = 1 << 16;
 
 // ---- The accesses of one instruction of one wave
 
@@ -44,12 +44,13 @@ struct toucher {
     u64 of_wave; // with wave and epoch
     bool is_store;
     bool may_see; // a signal
+    bool is_release; // a store by a wave that has waited for its earlier ones
 
-    toucher(const instruction * i, wave & w, const facts & f, block_traces & b)
+    toucher(const instruction * i, wave & w, const facts & f, block_traces & b, bool is_release = false)
         : i(i), w(w), f(f), b(b), all(*b.all), own(touch::made(b.who, 0)), own_before(touch::made(b.previous, 0)),
           floor(touch::made(all.order.floor, 0)), first(touch::made(all.order.first, 0)),
           of_wave(u64(w.number) << touch::wave_at | u64(b.epoch & touch::epoch_mask) << touch::epoch_at),
-          is_store(f.is_store), may_see(f.is_flag || f.acquires) {}
+          is_store(f.is_store), may_see(f.is_flag || f.acquires), is_release(is_release) {}
 
     // Includes earlier numbers of the block: waves get numbers in turn.
     bool is_mine(u64 t) const { return is_own(t) || touch::who(t) - b.run <= b.who - b.run; }
@@ -274,9 +275,13 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
         }
         return;
     }
-    // A flag that was set by a store and is read by atomics; a lock that is released by a store.
+    // A flag that is set by a store and read by atomics, before it is set or after; a lock that is released by a store.
     const bool is_flag = t.f.is_atomic && !t.f.writes.is_empty() && !t.all.is_first_of_block(who);
-    const bool is_lock = was_atomic && t.b.was_atomic(d.place);
+    if (is_flag) { // the atomic takes the place of the store in the trace
+        t.b.notice(d.address(), who);
+    }
+    const bool is_set = t.is_release && !t.all.is_first_of_block(t.b.who);
+    const bool is_lock = was_atomic && (is_set || t.b.was_atomic(d.place));
     // The block observed a value there and writes the next one, as in a chain of blocks.
     const auto seen = t.b.flags.find(d.address());
     const bool is_next = seen != t.b.flags.end() && seen->second == who;
@@ -793,6 +798,7 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
             return;
         }
     }
+    const bool is_release = f.is_store && !f.is_atomic && (b.unwaited >> w.number & 1) == 0;
     if (b.needs_number || (f.is_store && b.has_waited)) {
         if (b.is_touching) { // what it did so far comes before this
             const bool is_first = !b.has_waited && b.all->is_first_of_block(b.who);
@@ -808,7 +814,7 @@ void trace_access(const instruction * i, wave & w, const facts & f, u32 exec) {
     }
     b.is_touching = true;
     b.looked_at.clear();
-    touch_lanes(toucher(i, w, f, b), addresses, exec, checked->from[role::data], f.is_store);
+    touch_lanes(toucher(i, w, f, b, is_release), addresses, exec, checked->from[role::data], f.is_store);
     // A thread that observes the following store also observes this trace.
     std::atomic_thread_fence(std::memory_order_release);
 }
@@ -821,7 +827,7 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
     std::atomic_thread_fence(std::memory_order_acquire);
     const bool at_once = f.is_atomic || f.acquires;
     for (const u64 place : b.looked_at) {
-        if (b.all->has_meetings() && b.noticed_at.size() < most_noticed) {
+        if (b.all->has_meetings() && b.noticed_at.size() < block_traces::most_noticed) {
             b.noticed_at.insert(place);
         }
         const instruction * before = i - 2; // the step that found the allocation
@@ -836,9 +842,8 @@ void see_signs(const instruction * i, wave & w, const facts & f) {
             const u64 written = get(range.traced->written[(at - range.traced->begin) / 4]);
             const u32 who = touch::who(written);
             const bool is_of_other = who >= b.all->order.first && who != b.who && who != b.previous;
-            if (is_of_other && !touch::is_atomic(written) && b.noticed.size() < most_noticed) {
-                b.noticed.insert(who);
-                b.flags[at] = who;
+            if (is_of_other && !touch::is_atomic(written)) {
+                b.notice(at, who);
             }
         }
     }

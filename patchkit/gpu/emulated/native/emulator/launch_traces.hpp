@@ -93,8 +93,15 @@ struct block_traces {
 
     static constexpr u32 untracked = 8; // for a single wave
     static constexpr u32 most_epochs = 7;
+    static constexpr size_t most_noticed = 4096;
 
     void begin(launch_traces * of, u32 number, u32 waves);
+    void notice(u64 dword, u32 writer) { // of a flag that it observed there
+        if (noticed.size() < most_noticed) {
+            noticed.insert(writer);
+            flags[dword] = writer;
+        }
+    }
     void know_what_was_noticed(); // applies the observed flags from now on
     bool has_atomics() const { return last_atomic == barriers; } // since the last barrier
     bool was_atomic(u64 place) const { return !atomics.empty() && atomics.contains(place / 4 * 4); }
