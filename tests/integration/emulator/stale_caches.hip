@@ -31,9 +31,13 @@ template <fault f> __device__ void release() {
 // ---- Between blocks. `flags` and `data` are zero at the start.
 
 // The last block checks what all of them left.
-template <fault f> __global__ void last_block(int * flags, int * data, int * wrong) {
+template <fault f, bool looks_by_atomics = false> __global__ void last_block(int * flags, int * data, int * wrong) {
     __shared__ int is_last;
-    look(data, me());
+    if (looks_by_atomics) {
+        (void) __hip_atomic_load(value(data, me()) + 1, relaxed, block);
+    } else {
+        look(data, me());
+    }
     if (me() == 0) {
         if (f == store_after_release) {
             release<f>();
@@ -445,6 +449,7 @@ int main(int arguments, char ** words) {
     const std::map<std::string, kernel> all = {
         {"clean: last block", last_block<none>},
         {"last block without acquire", last_block<no_acquire>},
+        {"last block without acquire, after atomic loads", last_block<no_acquire, true>},
         {"last block with an acquire at block scope", last_block<block_acquire>},
         {"last block with a counter at block scope", last_block<block_scope>},
         {"last block without release", last_block<no_release>},

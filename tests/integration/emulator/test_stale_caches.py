@@ -103,6 +103,17 @@ def test_a_flag_needs_the_scope_of_its_readers(found, programs, compile_program)
     assert _WAITS in one["what"]
 
 
+def test_a_load_past_a_cache_leaves_no_line_there(found, programs, printed, compile_program):
+    case, settings = "last block without acquire, after atomic loads", {"PATCHKIT_EMULATOR_THREADS": "1"}
+    (one,) = found(programs["gfx1201"], case, arch="gfx1201", **settings)
+    assert _ACQUIRE in one["what"]
+    (one,) = found(compile_program("stale_caches", "-std=c++20", "-mcumode"), case, **settings)
+    assert _ACQUIRE in one["what"]
+    # In WGP mode, gfx11 loads at workgroup scope past L0 and L1: no cache can have the old value.
+    assert found(programs["gfx1151"], case, **settings) == []
+    assert printed(programs["gfx1151"], case, "gfx1151", "caches") == "right"
+
+
 def test_an_atomic_needs_the_scope_of_the_others(found, programs):
     case = "last block with a counter at block scope"
     findings = found(programs["gfx1201"], case, arch="gfx1201", PATCHKIT_EMULATOR_THREADS="1")
