@@ -308,6 +308,31 @@ template <fault f> __global__ void mailbox(int * flags, int * data, int * wrong)
     }
 }
 
+// A request and its reply in the same place, which the block that asks has never read.
+template <fault f> __global__ void reply(int * flags, int * data, int * wrong) {
+    int *const turn = flags + my_block() / 2 * 64, *const message = value(data, my_block() / 2 * threads);
+    const bool asks = my_block() % 2 == 0;
+    if (me() != 0) {
+        return;
+    }
+    const auto pass = [=](int text) {
+        *message = text;
+        release<none>();
+        atomicAdd(turn, 1);
+    };
+    if (asks) {
+        pass(1);
+    }
+    while (ask(turn) != 1 + asks) {
+        pause();
+    }
+    acquire<f>();
+    expect(plain(message), 1 + asks, wrong);
+    if (!asks) {
+        pass(2);
+    }
+}
+
 // Waits for a flag that block 0 sets once all others have looked at it.
 enum class load { plain, block, agent, is_volatile, atomic };
 template <load how> __global__ void waits_for_flag(int * flags, int *, int *) {
@@ -478,6 +503,8 @@ int main(int arguments, char ** words) {
         {"stack without acquire", stack<no_acquire>},
         {"clean: mailbox", mailbox<none>},
         {"mailbox without acquire", mailbox<no_acquire>},
+        {"clean: reply", reply<none>},
+        {"reply without acquire", reply<no_acquire>},
         {"clean: waits by an agent load", waits_for_flag<load::agent>},
         {"clean: waits by a volatile load", waits_for_flag<load::is_volatile>},
         {"clean: waits by an atomic", waits_for_flag<load::atomic>},

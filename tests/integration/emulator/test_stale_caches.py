@@ -27,6 +27,7 @@ _STALE = {
     "once without acquire": _ACQUIRE,
     "stack without acquire": _ACQUIRE,
     "mailbox without acquire": _ACQUIRE,
+    "reply without acquire": _ACQUIRE,
     "wave barrier without acquire": "missing acquire at workgroup scope",
     "scalar load without invalidation": "missing s_dcache_inv before this load",
 }

@@ -20,6 +20,19 @@ line_cache::line & line_cache::put(u64 place, u64 begin, u64 end) {
     return to;
 }
 
+line_cache::line & line_cache::put_part(u64 place, u32 size) {
+    const u32 first = offset_of(place), end = first + size;
+    if (!all.empty()) {
+        if (line & there = slot_of(place); there.generation == generation && there.address == start_of(place) &&
+                                           first <= there.end && there.first <= end) {
+            there.first = std::min(there.first, first);
+            there.end = std::max(there.end, end);
+            return there;
+        }
+    }
+    return put(place, place, place + size);
+}
+
 void line_cache::evict(u64 place) {
     if (line * const found = all.empty() ? nullptr : &slot_of(place);
         found != nullptr && found->address == start_of(place)) {
@@ -342,13 +355,16 @@ void leave_in_caches(const instruction * i, wave & w, const facts & f) {
     if (!f.is_store || f.is_atomic || w.exec() == 0) {
         return;
     }
-    line_cache & l0 = checks_of(w).l0_of(w.number);
+    const accessor a(done - 1, w, f); // the step that found the allocation
     const u64x addresses = global_addresses(done, w);
     each_part(addresses, f.size, lanes_in_memory(f, addresses, w.exec()), [&](u64 place, u32 size) {
-        for (line_cache * const one : {&l0, &caches.l1}) {
-            if (line_cache::line * const held = one->find(place, size)) {
-                std::memcpy(held->at(place), memory_at(place), size);
-            }
+        if (line_cache::line * const held = caches.l1.find(place, size)) {
+            std::memcpy(held->at(place), memory_at(place), size);
+        }
+        if (f.reach == scope::cu && a.range_of(place, size) != nullptr) {
+            std::memcpy(a.l0.put_part(place, size).at(place), memory_at(place), size);
+        } else if (line_cache::line * const held = a.l0.find(place, size)) {
+            std::memcpy(held->at(place), memory_at(place), size);
         }
     });
 }

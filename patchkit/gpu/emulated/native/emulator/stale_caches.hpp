@@ -2,8 +2,9 @@
 //
 // Each work-group processor (WGP) has two compute units (CUs) with an L0 each, an L1 of its own, as if it were alone in
 // its shader array, and a scalar cache. A plain load that hits gets the cached line, whatever other WGPs have stored
-// since. Stores go through to memory at once, and atomics are done there. Sources: LLVM's AMDGPU user guide, "Memory
-// Model GFX10-GFX11" and "GFX12"; RDNA4 ISA guide, "Memory Scopes".
+// since. Stores go through to memory at once, a plain one leaves its bytes in L0, and atomics are done in memory.
+// Sources: LLVM's AMDGPU user guide, "Memory Model GFX10-GFX11" and "GFX12"; SIMemoryLegalizer.cpp (MISS_LRU for
+// stores); RDNA4 ISA guide, "Memory Scopes".
 #pragma once
 
 #include "facts.hpp"
@@ -39,6 +40,8 @@ class line_cache {
     }
     // A line to fill: the one at this place, as far as the allocation goes.
     line & put(u64 place, u64 begin, u64 end);
+    // A line to write these bytes to. If it is not there, or has no bytes next to these, it has no others then.
+    line & put_part(u64 place, u32 size);
     void evict(u64 place);
     void clear() { generation += 1; }
 
