@@ -581,6 +581,20 @@ template <acquire a> __global__ void flag_in_lds(int *, int * data, int * wrong)
     expect(plain(value(own, me() % 32)), me() % 32 + 1, wrong);
 }
 
+// One block sets a counter while the others add to it without looking at it, so it is no flag.
+__global__ void store_among_atomics(int * flags, int * data, int *) {
+    int * const own = value(data, my_block() * threads + me());
+    *own = plain(own) + 1;
+    __syncthreads();
+    if (me() == 0) {
+        if (my_block() == blocks - 1) {
+            *flags = 0;
+        } else {
+            atomicAdd(flags, 1);
+        }
+    }
+}
+
 int main(int arguments, char ** words) {
     const std::map<std::string, kernel> all = {
         {"clean: two levels", two_levels<by_load>},
@@ -630,6 +644,7 @@ int main(int arguments, char ** words) {
         {"clean: system flags", system_flags},
         {"clean: flag in LDS", flag_in_lds<by_load>},
         {"flag in LDS without acquire", flag_in_lds<none>},
+        {"store among atomics", store_among_atomics},
     };
     return run_named(all, arguments, words);
 }

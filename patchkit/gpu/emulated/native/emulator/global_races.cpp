@@ -280,7 +280,7 @@ void meet_writer(const toucher & t, const dword & d, u64 other) {
     if (is_flag) { // the atomic takes the place of the store in the trace
         t.b.notice(d.address(), who);
     }
-    const bool is_set = t.is_release && !t.all.is_first_of_block(t.b.who);
+    const bool is_set = t.is_release && !t.all.is_first_of_block(t.b.who) && t.all.is_polled(d.place);
     const bool is_lock = was_atomic && (is_set || t.b.was_atomic(d.place));
     // The block observed a value there and writes the next one, as in a chain of blocks.
     const auto seen = t.b.flags.find(d.address());
@@ -530,7 +530,11 @@ void meet(const toucher & t, u64 place) {
     } else if (!t.is_store && !t.may_see) {
         t.b.note_look(place, t.w.number);
     }
-    if (t.may_see || (t.f.is_atomic && !t.f.writes.is_empty())) {
+    const bool is_poll = t.f.is_atomic && !t.f.writes.is_empty();
+    if (is_poll) {
+        t.all.note_poll(place);
+    }
+    if (t.may_see || is_poll) {
         t.b.looked_at.push_back(place);
     }
 }

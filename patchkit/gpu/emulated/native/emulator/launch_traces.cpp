@@ -53,6 +53,18 @@ void launch_traces::give_sign(u64 place, u32 block, u32 bound) {
     meetings.store(places.size(), std::memory_order_relaxed);
 }
 
+void launch_traces::note_poll(u64 place) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    if (polled.size() < most_followed) {
+        polled.insert(place);
+    }
+}
+
+bool launch_traces::is_polled(u64 place) {
+    const std::lock_guard<std::mutex> guard(mutex);
+    return polled.contains(place);
+}
+
 void launch_traces::see_signs(u64 place, u32 block) {
     const std::lock_guard<std::mutex> guard(mutex);
     const auto found = places.find(place);

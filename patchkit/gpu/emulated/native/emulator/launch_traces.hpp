@@ -48,6 +48,8 @@ class launch_traces {
     bool is_first_of_block(u32 who);
 
     void give_sign(u64 place, u32 block, u32 bound);
+    void note_poll(u64 place); // by an atomic with a result
+    bool is_polled(u64 place);
     void see_signs(u64 place, u32 block);
     void see_store(u32 block, u32 who);
     bool has_meetings() const { return meetings.load(std::memory_order_relaxed) != 0; }
@@ -60,6 +62,7 @@ class launch_traces {
     std::mutex mutex;
     std::vector<u32> owners; // by number, starting with the first: block, and whether it was the block's first
     std::map<u64, meeting_place> places;
+    std::unordered_set<u64> polled;
     std::unordered_map<u32, knowledge> known;
     std::atomic<u64> meetings{0};
     u64 signs = 0;
