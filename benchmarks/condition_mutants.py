@@ -14,6 +14,10 @@ emulated GPU as the unchanged candidate, and is listed with what happened:
     patchkit apply --arch gfx1151 --trust modelled
     python benchmarks/condition_mutants.py --only fuse-glu-q8-1 --graphs 40 --out mutants.json
 
+With ``--reach`` one run of the graphs lists all mutants that would have changed a condition (``reached``),
+and those that never would (``not reached``). It takes as long as one mutant, and is the way to see which
+conditions the graphs do not exercise.
+
 The candidate is the one that ``patchkit apply`` made for the default build.
 """
 
@@ -24,11 +28,13 @@ import hashlib
 import itertools
 import json
 import os
+import random
 import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from patchkit.base.reporter import NullReporter
@@ -41,7 +47,8 @@ from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.graphs.description import Graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, differing, run_graphs
-from patchkit.gpu.hardware.graphs.vary import random_graphs
+from patchkit.gpu.hardware.graphs.usable import is_usable
+from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine, prepare_subject
 from patchkit.prove.gates.graphs.gate import stored_graphs
@@ -54,18 +61,25 @@ ROOT = Path(__file__).resolve().parents[1]
 HEADER = "mutants.cuh"
 SWITCH = "GGML_MUTANT"
 _TIMEOUT_S = 900.0
+REACH = -1
+"""In place of a mutant's number: no condition changes, and each mutant that would change one is listed."""
 _CHANGED = re.compile(r"^mutant (\d+) changed a condition$", re.MULTILINE)
-_CODE = f"""#pragma once
+_CODE = """#pragma once
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 // Whether the mutant is the selected one; says so at the first condition that it changes.
+// With {reach} none is selected, and each says so.
 inline bool ggml_mutant(int number) {{
-    static const int selected = std::getenv("{SWITCH}") != nullptr ? std::atoi(std::getenv("{SWITCH}")) : 0;
-    if (number != selected) {{
+    static const int selected = std::getenv("{switch}") != nullptr ? std::atoi(std::getenv("{switch}")) : 0;
+    static std::atomic<bool> said[{count} + 1];
+    if (number != selected && selected != {reach}) {{
         return false;
     }}
-    static const bool said = std::fprintf(stderr, "mutant %d changed a condition\\n", number) > 0;
-    return said || !said;
+    if (!said[number].exchange(true)) {{
+        std::fprintf(stderr, "mutant %d changed a condition\\n", number);
+    }}
+    return number == selected;
 }}
 """
 _ENDS = frozenset({b";", b",", b"?", b":", b"&&", b"||", b"=", b"return"})
@@ -176,7 +190,8 @@ def mutated(subject: Subject, only: Sequence[str]) -> tuple[Subject, tuple[Mutan
         if inserted:
             changes[path] = _with_header(path, _insert(data, inserted))
     folder = str(Path(next(iter(changes))).parent)
-    changes[f"{folder}/{HEADER}"] = _CODE.encode()
+    code = _CODE.format(switch=SWITCH, count=len(mutants), reach=REACH)
+    changes[f"{folder}/{HEADER}"] = code.encode()
     root = overlay_tree(subject.candidate, changes, "mutants", below=".")
     name = hashlib.sha1(root.name.encode(), usedforsecurity=False).hexdigest()
     return replace(subject, candidate=root, candidate_tree=name), tuple(mutants)
@@ -196,8 +211,24 @@ def _with_header(path: str, data: bytes) -> bytes:
     return data[:at] + f'#include "{HEADER}"\n'.encode() + data[at:]
 
 
-def table(arch: str, only: Sequence[str], count: int) -> list[dict[str, object]]:
-    """A row for each mutant, run on ``count`` random graphs and those of the corpus and the patterns."""
+def one_property(patterns: Sequence[Graph], count: int) -> Iterator[Graph]:
+    """Each variation of each pattern, ``count`` times with other choices, without duplicates."""
+    seen: list[Graph] = list(patterns)
+    for pattern, vary, number in itertools.product(patterns, dict.fromkeys(VARIATIONS), range(count)):
+        chance = random.Random(f"{pattern.name} {vary.__name__} {number}")  # noqa: S311 - no secret
+        graph = vary(pattern, chance)
+        if graph is not None and is_usable(graph) and graph not in seen:
+            seen.append(graph)
+            yield graph
+
+
+def table(
+    arch: str, only: Sequence[str], graphs: Sequence[Graph], *, is_reach: bool
+) -> list[dict[str, object]]:
+    """A row for each mutant, run on these graphs.
+
+    ``is_reach``: only whether a mutant would change a condition.
+    """
     workspace = Workspace(
         series=SeriesDir(root=ROOT, origin="checkout"),
         cache_root=default_cache_root(),
@@ -206,15 +237,15 @@ def table(arch: str, only: Sequence[str], count: int) -> list[dict[str, object]]
     machine = Machine(backend="hip", emulates=arch)
     shipped, _ = prepare_subject(workspace, (arch,), None, "hip", os.environ)
     subject, mutants = mutated(shipped, only)
-    patterns = pattern_graphs()
-    graphs = [*stored_graphs(), *patterns, *itertools.islice(random_graphs(patterns, 1), count)]
     graphs = [one for one in graphs if not one.environment]
     claims = claims_of(subject.patches)
     rows: list[dict[str, object]] = []
     with sides_on(machine, subject) as sides:
         driver = build_driver(DRIVER, sides.after, subject.candidate, subject.cache_root, subject.reporter)
 
-        def run(number: int) -> tuple[list[Computed], str]:
+        def run(
+            number: int, graphs: Sequence[Graph], *, is_compared: bool = True
+        ) -> tuple[list[Computed], str]:
             """The results of a mutant, and what the program printed to stderr."""
             name = f"mutant-{number}"
             place = RunContext(
@@ -231,15 +262,38 @@ def table(arch: str, only: Sequence[str], count: int) -> list[dict[str, object]]
                 timeout_s=_TIMEOUT_S,
                 place=place,
                 variables={SWITCH: str(number)},
+                is_compared=is_compared,
             )
             return list(computed), (place.folder / f"{name}.err").read_text("utf-8", "replace")
 
-        before, _ = run(0)
+        if is_reach:
+            reached: set[int] = set()
+            outcomes: Counter[str] = Counter()
+            left = graphs
+            while left:
+                computed, said = run(REACH, left, is_compared=False)
+                reached |= {int(number) for number in _CHANGED.findall(said)}
+                ended = next((n for n, one in enumerate(computed) if not one.has_ended), len(left))
+                outcomes.update(one.skipped or "computed" for one in computed[:ended])
+                if ended < len(left):
+                    outcomes["crash"] += 1
+                    print(f"{left[ended].name} crashes: {_last_line(said)}", flush=True)
+                left = left[ended + 1 :]  # a crash costs its own graph
+            print(f"{len(graphs)} graphs:", ", ".join(f"{n} {what}" for what, n in outcomes.items()))
+            return [
+                {**asdict(one), "result": "reached" if one.number in reached else "not reached"}
+                for one in mutants
+            ]
+        before, _ = run(0, graphs)
         for mutant in mutants:
-            after, said = run(mutant.number)
+            after, said = run(mutant.number, graphs)
             rows.append({**asdict(mutant), "result": _result(graphs, before, after, said, claims)})
             print(rows[-1]["result"], mutant.file.rpartition("/")[2], mutant.line, mutant.condition[:80])
     return rows
+
+
+def _last_line(said: str) -> str:
+    return next((line for line in reversed(said.splitlines()) if not line.startswith("mutant ")), "")
 
 
 def _result(
@@ -272,11 +326,26 @@ def main() -> None:
         "--only", action="append", required=True, metavar="ID", help="a patch; may be repeated"
     )
     parser.add_argument("--graphs", type=int, default=40, help="random graphs besides the stored ones")
+    parser.add_argument(
+        "--variations", type=int, default=0, metavar="N", help="also each variation of each pattern, N times"
+    )
+    parser.add_argument("--pattern", default="*", help="only patterns with such names, and nothing stored")
+    parser.add_argument("--reach", action="store_true", help="one run: which mutants change a condition")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     options = parser.parse_args()
-    rows = table(options.arch, options.only, options.graphs)
+    patterns = [one for one in pattern_graphs() if fnmatchcase(one.name, options.pattern)]
+    graphs = [
+        *(stored_graphs() if options.pattern == "*" else ()),
+        *patterns,
+        *one_property(patterns, options.variations),
+        *itertools.islice(random_graphs(patterns, 1), options.graphs),
+    ]
+    rows = table(options.arch, options.only, graphs, is_reach=options.reach)
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+    for row in rows if options.reach else ():
+        if row["result"] == "not reached":
+            print(f"not reached {row['file']}:{row['line']}: {row['condition']} -> {row['becomes']}")
     print("\n".join(summary(rows)))
 
 

@@ -68,6 +68,7 @@ class Tensor(_Model):
         filled: a cache has random values at first.
         negative: random values are negative, as the decay of a recurrent state is: else the state grows, and
             so does any rounding error.
+        shift: is added to random values, as frequency factors of RoPE are positive.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Tensor(_Model):
     seen: str = "causal"
     filled: bool = False
     negative: bool = False
+    shift: float = 0.0
 
     @property
     def is_free(self) -> bool:
@@ -195,6 +197,7 @@ def _line(graph: Graph, one: Tensor) -> str:
     if one.leaf is not None:
         words += [f"is={one.leaf} type={one.type} ne={numbers(one.ne)} seen={one.seen} filled={one.filled:d}"]
         words += ["negative=1"] if one.negative else []
+        words += [f"shift={one.shift:.9g}"] if one.shift else []
         if one.leaf == "numbers":
             words += [f"first={','.join(map(str, first_numbers(graph, one)))} step={one.step}"]
         return " ".join(words)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, LeafKind, Tensor
 
-_ROPE_NORMAL, _ROPE_NEOX, _ROPE_MROPE = 0, 2, 8
+_ROPE_NORMAL, _ROPE_NEOX, _ROPE_MROPE, _ROPE_IMROPE = 0, 2, 8, 40
 _EPS = 1e-5
 _HEADS = 4
 _HEAD = 128  # size of a head of delta nets, which the fused kernel requires
@@ -36,6 +36,7 @@ class Builder:
         seen: str = "causal",
         filled: bool = False,
         negative: bool = False,
+        shift: float = 0.0,
     ) -> str:
         """A leaf."""
         return self._add(
@@ -51,6 +52,7 @@ class Builder:
                 seen=seen,
                 filled=filled,
                 negative=negative,
+                shift=shift,
             )
         )
 
@@ -141,76 +143,197 @@ def _in_place() -> Graph:
     return b.graph()
 
 
-def _attention_inputs(*, kv_heads: int = 2, has_norms: bool = False, has_bias: bool = False) -> Graph:
-    name = "qkv-rope-store" + ("-normed" if has_norms else "") + ("-biased" if has_bias else "")
-    name += "" if kv_heads < _HEADS else "-mha"
-    b = Builder(name, head=64, heads=_HEADS, kv_heads=kv_heads, width=512, tokens=1, cells=16)
-    x = b.computed("width", "tokens")
-    position = b.leaf("numbers", "tokens", type="i32", start=3, step=1)
-    rows = [b.leaf("numbers", "tokens", type="i64", start=3, step=1) for _ in "kv"]
-    caches = [b.leaf("cache", "head*kv_heads", "cells", type="f16") for _ in "kv"]
+def _stores(b: Builder, cache: str, *, is_turned_v: bool) -> tuple[list[str], list[str]]:
+    """Row numbers and caches of K and V."""
+    rows = [b.leaf("numbers", "tokens", type="i64", start=3, step=1)]
+    caches = [b.leaf("cache", "head*kv_heads", "cells", type=cache)]
+    if is_turned_v:
+        rows.append(b.leaf("numbers", "head*kv_heads*tokens", type="i64", start=3))
+        caches.append(b.leaf("cache", 1, "head*kv_heads*cells", type="f16"))
+    else:
+        rows.append(b.leaf("numbers", "tokens", type="i64", start=3, step=1))
+        caches.append(b.leaf("cache", "head*kv_heads", "cells", type=cache))
+    return rows, caches
 
-    def projected(count: str) -> str:
+
+def _attention_inputs(  # noqa: PLR0913 - one for each property in which models differ
+    like: str = "",
+    *,
+    kv_heads: int = 2,
+    tokens: int = 1,
+    head: int = 64,
+    norms: Literal["none", "head", "row"] = "none",
+    has_bias: bool = False,
+    mode: int = _ROPE_NORMAL,
+    factors: bool = False,
+    is_joined: bool = False,
+    is_gated: bool = False,
+    is_turned_v: bool = False,
+    cache: str = "f16",
+) -> Graph:
+    """Q, K and V of a layer, up to the stores to the KV cache.
+
+    ``like`` names the models that have this form. ``norms`` of Q and K: of each head, or of the whole row.
+    ``is_joined``: one matmul for Q, K and V. ``is_gated``: in the result of the matmul the gate of each head
+    of Q follows the head. ``is_turned_v``: the V cache has a row for each channel, as without flash
+    attention.
+    """
+    name = f"qkv-rope-store{like}"
+    b = Builder(name, head=head, heads=_HEADS, kv_heads=kv_heads, width=512, tokens=tokens, cells=16)
+    x = b.computed("width", "tokens")
+    positions: Extent = "4*tokens" if mode & _ROPE_MROPE else "tokens"
+    position = b.leaf("numbers", positions, type="i32", start=3, step=1)
+    factor = (b.leaf("weight", "head", shift=2.0),) if factors else ()
+    rows, caches = _stores(b, cache, is_turned_v=is_turned_v)
+    joined = b.product(x, "width", "head*heads+2*head*kv_heads") if is_joined else ""
+
+    def projected(count: str, at: str) -> str:
+        if is_joined:
+            return b.op("view", joined, ne=("head", count, "tokens"), nb=("head.0", "1.1", "1.2"), at=at)
+        if is_gated and count == "heads":
+            made = b.product(x, "width", "2*head*heads")
+            return b.op("view", made, ne=("head", count, "tokens"), nb=("2*head.0", "1.1", "1.2"), at="0.0")
         made = b.product(x, "width", f"head*{count}")
         return b.op("add", made, b.weight("f32", f"head*{count}")) if has_bias else made
 
     def turned(made: str, count: str) -> str:
-        split = b.op("reshape", made, ne=("head", count, "tokens"))
-        mode = _ROPE_NEOX if has_norms else _ROPE_NORMAL
-        return b.op("rope", b.norm(split, "head") if has_norms else split, position, i=("head", mode))
+        if norms == "row":
+            made = b.norm(made, f"head*{count}")
+        if not (is_joined or (is_gated and count == "heads")):
+            made = b.op("reshape", made, ne=("head", count, "tokens"))
+        if norms == "head":
+            made = b.norm(made, "head")
+        return b.op("rope", made, position, *factor, i=("head", mode))
 
-    b.op("scale", turned(projected("heads"), "heads"), f=(0.25, 0.0), output=True)
-    v = projected("kv_heads")
-    k = turned(projected("kv_heads"), "kv_heads")
+    b.op("scale", turned(projected("heads", "0.0"), "heads"), f=(0.25, 0.0), output=True)
+    v = projected("kv_heads", "head*heads+head*kv_heads.0")
+    k = turned(projected("kv_heads", "head*heads.0"), "kv_heads")
     flat = b.op("reshape", k, ne=("head*kv_heads", "tokens"))
+    if is_turned_v:
+        v = b.op("reshape", v, ne=(1, "head*kv_heads*tokens"))
+    elif is_joined:
+        v = b.op("view", v, ne=("head*kv_heads", "tokens"), nb=("1.2", "1.2", "1.2"), at="0.0")
     b.op("set_rows", caches[0], flat, rows[0])
     b.op("set_rows", caches[1], v, rows[1])
     b.product(x, "width", 64, type="q8_0", output=True)
     return b.graph(rounds=2)
 
 
-def _gate_up(tokens: int, glu: str = "swiglu") -> Graph:
+def _gate_up(tokens: int, glu: str = "swiglu", *, has_bias: bool = False) -> Graph:
     name = ("gate-up" if glu == "swiglu" else f"gate-up-{glu}") + ("-prompt" if tokens > 1 else "")
-    b = Builder(name, width=512, inner=256, rows=64, tokens=tokens)
+    b = Builder(name + ("-biased" if has_bias else ""), width=512, inner=256, rows=64, tokens=tokens)
     x = b.computed("width", "tokens")
-    gate = b.product(x, "width", "inner")
-    up = b.product(x, "width", "inner")
-    b.product(b.op(glu, gate, up), "inner", "rows", type="q8_0", output=True)
+
+    def projected() -> str:
+        made = b.product(x, "width", "inner")
+        return b.op("add", made, b.weight("f32", "inner")) if has_bias else made
+
+    gate, up = projected(), projected()
+    f = {"glu_oai": (1.702, 7.0), "glu_clamp": (0.5,)}.get(glu, ())
+    b.product(b.op(glu, gate, up, f=f), "inner", "rows", type="q8_0", output=True)
     b.op("scale", x, f=(0.5, 0.0), output=True)
     return b.graph()
 
 
-def _experts(tokens: int) -> Graph:
-    """A MoE layer: gate and up projections of experts, GLU, down projection, weighted sum."""
-    name = "experts" if tokens == 1 else "experts-prompt"
+def _experts(tokens: int, *, has_bias: bool = False) -> Graph:
+    """A MoE layer: gate and up projections of experts, GLU, down projection, weighted sum.
+
+    With biases as in gpt-oss.
+    """
+    name = ("experts" if tokens == 1 else "experts-prompt") + ("-biased" if has_bias else "")
     b = Builder(name, width=256, inner=256, experts=4, used=2, tokens=tokens)
     ids = b.leaf("numbers", "used", "tokens", type="i32", start=1, modulo="experts")
     x = b.computed("width", "tokens")
     each = b.op("reshape", x, ne=("width", 1, "tokens"))
 
     def of_experts(of: str, *ne: str) -> str:
-        return b.op("mul_mat_id", b.weight("q4_K", *ne, "experts"), of, ids)
+        made = b.op("mul_mat_id", b.weight("q4_K", *ne, "experts"), of, ids)
+        return b.op("add_id", made, b.weight("f32", ne[1], "experts"), ids) if has_bias else made
 
     gate = of_experts(each, "width", "inner")
     up = of_experts(each, "width", "inner")
-    down = of_experts(b.op("swiglu", gate, up), "inner", "width")
+    joined = b.op("glu_oai", gate, up, f=(1.702, 7.0)) if has_bias else b.op("swiglu", gate, up)
+    down = of_experts(joined, "inner", "width")
     weighed = b.op("mul", down, b.leaf("input", 1, "used", "tokens"))
     _summed(b, weighed)
     b.op("scale", x, f=(0.5, 0.0), output=True)
     return b.graph()
 
 
-def _summed(b: Builder, weighed: str) -> str:
+def _summed(b: Builder, weighed: str, used: int = 2, *, output: bool = True) -> str:
     parts = [
-        b.op("view", weighed, ne=("width", "tokens"), nb=("1.2", "1.2", "1.2"), at=f"{n}.1") for n in range(2)
+        b.op("view", weighed, ne=("width", "tokens"), nb=("1.2", "1.2", "1.2"), at=f"{n}.1")
+        for n in range(used)
     ]
-    return b.op("add", *parts, output=True)
+    total = parts[0]
+    for n, part in enumerate(parts[1:], start=2):
+        total = b.op("add", total, part, output=output and n == used)
+    return b.op("cont", total, output=output) if used == 1 else total
 
 
-def _expert_sum() -> Graph:
-    b = Builder("expert-sum", width=256, used=2, tokens=3)
+def _moe_layer(tokens: int) -> Graph:
+    """A MoE layer with a shared expert and its gate, as in Qwen MoE models, up to the next norm."""
+    name = "moe-layer" if tokens == 1 else "moe-layer-prompt"
+    b = Builder(name, width=256, inner=64, experts=4, used=2, tokens=tokens)
+    begun = b.computed("width", "tokens")
+    x = b.norm(begun, "width")
+    ids = b.leaf("numbers", "used", "tokens", type="i32", start=1, modulo="experts")
+    each = b.op("reshape", x, ne=("width", 1, "tokens"))
+    gate, up = (
+        b.op("mul_mat_id", b.weight("q8_0", "width", "inner", "experts"), each, ids) for _ in range(2)
+    )
+    down = b.op("mul_mat_id", b.weight("q8_0", "inner", "width", "experts"), b.op("swiglu", gate, up), ids)
+    routed = _summed(b, b.op("mul", down, b.leaf("input", 1, "used", "tokens")), output=False)
+    gate, up = (b.product(x, "width", "inner", type="q8_0") for _ in range(2))
+    shared = b.product(b.op("swiglu", gate, up), "inner", "width", type="q8_0")
+    opened = b.op("sigmoid", b.product(x, "width", 1, type="f32"))
+    total = b.op("add", b.op("add", routed, b.op("mul", shared, opened)), begun)
+    b.product(b.norm(total, "width"), "width", 64, output=True)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _shared_gate() -> Graph:
+    """The gated shared expert, added to the sum of the others and the residual before a norm."""
+    b = Builder("shared-gate", width=512, rows=64, tokens=1)
+    routed, begun = b.computed("width", "tokens"), b.computed("width", "tokens")
+    opened = b.op("sigmoid", b.leaf("input", 1, "tokens"))
+    gated = b.op("mul", b.computed("width", "tokens"), opened)
+    total = b.op("add", b.op("add", routed, gated), begun)
+    b.product(b.norm(total, "width"), "width", "rows", output=True)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _experts_norm(tokens: int) -> Graph:
+    """The weighted sum over experts, the residual add and the next norm."""
+    b = Builder(
+        "experts-norm" + ("" if tokens == 1 else "-prompt"), width=256, rows=64, used=2, tokens=tokens
+    )
+    begun = b.computed("width", "tokens")
     given = b.op("scale", b.leaf("input", "width", "used", "tokens"), f=(2.0, 0.0))
-    _summed(b, b.op("mul", given, b.leaf("input", 1, "used", "tokens")))
+    weighed = b.op("mul", given, b.leaf("input", 1, "used", "tokens"))
+    total = b.op("add", _summed(b, weighed, output=False), begun)
+    b.product(b.norm(total, "width"), "width", "rows", output=True)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
+    return b.graph()
+
+
+def _gated() -> Graph:
+    """Attention's result times the sigmoid of its gate, as in Qwen3-Next."""
+    b = Builder("gated", width=512, rows=64, tokens=1)
+    gate = b.op("sigmoid", b.leaf("input", "width", "tokens"))
+    b.product(b.op("mul", b.leaf("input", "width", "tokens"), gate), "width", "rows", output=True)
+    return b.graph()
+
+
+def _expert_sum(used: int, *, has_scales: bool = False) -> Graph:
+    b = Builder(f"expert-sum-{used}" + ("-scaled" if has_scales else ""), width=128, used=used, tokens=3)
+    given = b.op("scale", b.leaf("input", "width", "used", "tokens"), f=(2.0, 0.0))
+    if has_scales:
+        given = b.op("mul", given, b.leaf("input", 1, "used", "tokens"))
+    total = _summed(b, b.op("mul", given, b.leaf("input", 1, "used", "tokens")), used)
+    b.op("scale", total, f=(0.5, 0.0), output=True)
     return b.graph()
 
 
@@ -267,10 +390,13 @@ def _turned() -> Graph:
     return b.graph(rounds=2)
 
 
-def _delta_net(tokens: int) -> Graph:
-    """A gated delta net from its projections to its gated output, as in Qwen3-Next."""
-    name = "delta-net" if tokens == 1 else "delta-net-prompt"
-    b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, width=256, tokens=tokens, taps=4, past=3)
+def _delta_net(tokens: int, *, is_l2: bool = False) -> Graph:
+    """A gated delta net from its projections to its gated output.
+
+    Q and K have an RMSNorm and a scale, as in Qwen3.5, or an L2 norm, as in Qwen3-Next (``is_l2``).
+    """
+    name = ("delta-net" if tokens == 1 else "delta-net-prompt") + ("-l2" if is_l2 else "")
+    b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, width=256, tokens=tokens, past=3)
     channels = "2*head*k_heads+head*v_heads"
     spread = "2*past*head*k_heads+past*head*v_heads"
     state_size = "head*head*v_heads"
@@ -286,14 +412,18 @@ def _delta_net(tokens: int) -> Graph:
     kept = b.op("view", cache, ne=(spread, 1), at="2.1")
     b.op("cpy", last, kept)
     state = b.op("reshape", b.op("get_rows", states, first), ne=("head", "head", "v_heads"))
-    made = b.op("silu", b.op("ssm_conv", joined, b.weight("f32", "taps", channels)))
+    made = b.op("silu", b.op("ssm_conv", joined, b.weight("f32", "past+1", channels)))
 
     def part(heads: str, at: str) -> str:
         return b.op("view", made, ne=("head", heads, "tokens"), nb=("head.0", "1.1", "1.2"), at=at)
 
     # Q and K of length 1, as in models: else the state grows, and so does any rounding error.
-    q = b.op("scale", b.op("rms_norm", part("k_heads", "0.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
-    k = b.op("scale", b.op("rms_norm", part("k_heads", "head*k_heads.0"), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+    def normed(at: str) -> str:
+        if is_l2:
+            return b.op("l2_norm", part("k_heads", at), f=(_EPS,))
+        return b.op("scale", b.op("rms_norm", part("k_heads", at), f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+
+    q, k = normed("0.0"), normed("head*k_heads.0")
     v = part("v_heads", "2*head*k_heads.0")
     alpha = b.op("reshape", b.product(x, "width", "v_heads", type="q8_0"), ne=("v_heads", "tokens"))
     opened = b.op("softplus", b.op("add", alpha, b.weight("f32", "v_heads")))
@@ -351,15 +481,37 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _shared(64),
     _in_place,
     _attention_inputs,
-    lambda: _attention_inputs(kv_heads=_HEADS),
-    lambda: _attention_inputs(kv_heads=_HEADS, has_norms=True),
-    lambda: _attention_inputs(kv_heads=_HEADS, has_bias=True),
+    lambda: _attention_inputs("-mha", kv_heads=_HEADS),
+    lambda: _attention_inputs("-qwen3", kv_heads=_HEADS, norms="head", mode=_ROPE_NEOX),
+    lambda: _attention_inputs("-qwen2", kv_heads=_HEADS, has_bias=True, mode=_ROPE_NEOX),
+    lambda: _attention_inputs("-olmo2", kv_heads=_HEADS, norms="row", mode=_ROPE_NEOX),
+    lambda: _attention_inputs("-llama3", factors=True),
+    lambda: _attention_inputs("-phi3", is_joined=True, mode=_ROPE_NEOX),
+    lambda: _attention_inputs("-qwen3next", is_gated=True, norms="head", mode=_ROPE_NEOX),
+    lambda: _attention_inputs("-qwen2vl", has_bias=True, mode=_ROPE_MROPE),
+    lambda: _attention_inputs("-qwen3vl", norms="head", mode=_ROPE_IMROPE),
+    lambda: _attention_inputs("-turned-v", is_turned_v=True),
+    lambda: _attention_inputs("-q8_0-cache", cache="q8_0"),
+    lambda: _attention_inputs("-large-heads", head=320),
+    lambda: _attention_inputs("-tokens", tokens=3),
     lambda: _gate_up(1),
     lambda: _gate_up(1, "geglu"),
+    lambda: _gate_up(1, "glu_oai", has_bias=True),
     lambda: _gate_up(64),
     lambda: _experts(1),
+    lambda: _experts(1, has_bias=True),
     lambda: _experts(17),
-    _expert_sum,
+    lambda: _moe_layer(1),
+    lambda: _moe_layer(3),
+    _shared_gate,
+    lambda: _experts_norm(1),
+    lambda: _experts_norm(3),
+    _gated,
+    lambda: _expert_sum(1),
+    lambda: _expert_sum(2),
+    lambda: _expert_sum(3, has_scales=True),
+    lambda: _expert_sum(15),
+    lambda: _expert_sum(16),
     _experts_in_a_row,
     lambda: _attention(1),
     lambda: _attention(3),
@@ -368,6 +520,7 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     _soft_max,
     _turned,
     lambda: _delta_net(1),
+    lambda: _delta_net(1, is_l2=True),
     lambda: _delta_net(9),
     _layer,
 )

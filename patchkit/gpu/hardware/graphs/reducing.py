@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from patchkit.gpu.hardware.graphs.description import Graph, Tensor
-from patchkit.gpu.hardware.graphs.vary import is_usable
+from patchkit.gpu.hardware.graphs.usable import is_usable
 
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 """Type and extents of each node."""

@@ -25,7 +25,7 @@ _CALLS: Mapping[str, str] = {
     },
     **{
         name: f"ggml_glu_split(ctx, {{a}}, {{b}}, GGML_GLU_OP_{name.upper()})"
-        for name in ("swiglu", "geglu", "reglu")
+        for name in ("swiglu", "geglu", "reglu", "geglu_erf", "geglu_quick")
     },
     "mul_mat": "ggml_mul_mat(ctx, {a}, {b})",
     "mul_mat_id": "ggml_mul_mat_id(ctx, {a}, {b}, {c})",
@@ -33,7 +33,6 @@ _CALLS: Mapping[str, str] = {
     "scale": "ggml_scale_bias(ctx, {a}, {f0}, {f1})",
     "scale_inplace": "ggml_scale_inplace(ctx, {a}, {f0})",
     "clamp": "ggml_clamp(ctx, {a}, {f0}, {f1})",
-    "rope": "ggml_rope_ext(ctx, {a}, {b}, {c}, {i0}, {i1}, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f)",
     "set_rows": "ggml_set_rows(ctx, {a}, {b}, {c})",
     "concat": "ggml_concat(ctx, {a}, {b}, {i0})",
     "argsort": "ggml_argsort(ctx, {a}, GGML_SORT_ORDER_DESC)",
@@ -42,7 +41,8 @@ _CALLS: Mapping[str, str] = {
     "ssm_conv": "ggml_ssm_conv(ctx, {a}, {b})",
     "gated_delta_net": "ggml_gated_delta_net(ctx, {a}, {b}, {c}, {d}, {e}, {g}, 1)",
     "glu_oai": "ggml_swiglu_oai(ctx, {a}, {b}, {f0}, {f1})",
-    "glu": "ggml_swiglu(ctx, {a})",
+    "glu_clamp": "ggml_swiglu_clamp(ctx, {a}, {b}, {f0})",
+    "glu": "ggml_glu(ctx, {a}, GGML_GLU_OP_SWIGLU, {i0})",
     "permute": "ggml_permute(ctx, {a}, {i0}, {i1}, {i2}, {i3})",
 }
 _LETTERS = "abcdeg"
@@ -57,6 +57,7 @@ _PROGRAM = """\
 #include "ggml.h"
 #include "ggml-backend.h"
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
@@ -108,11 +109,11 @@ static void put(ggml_tensor * one, const std::vector<float> & values) {{
     ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
 }}
 
-static void put_random(ggml_tensor * one, uint64_t seed, bool is_negative = false) {{
+static void put_random(ggml_tensor * one, uint64_t seed, bool is_negative = false, float shift = 0.0f) {{
     std::vector<float> values(ggml_nelements(one));
     for (float & value : values) {{
         value = number(seed);
-        value = is_negative ? -std::abs(value) : value;
+        value = shift + (is_negative ? -std::abs(value) : value);
     }}
     put(one, values);
 }}
@@ -254,11 +255,25 @@ def _call(graph: Graph, one: Tensor) -> str:
         return f"ggml_view_4d(ctx, {source}, {_four(graph, one)}, {', '.join(nb)}, {stride(one.at or '0.0')})"
     if one.op == "reshape":
         return f"ggml_reshape_4d(ctx, {of[0]}, {_four(graph, one)})"
+    if one.op in {"rope", "rope_inplace"}:
+        return _rope(graph, one, of)
     numbers = {f"i{n}": str(graph.number(each)) for n, each in enumerate(one.i)}
     floats = {f"f{n}": f"float({each!r})" for n, each in enumerate(one.f)}
     names = {letter: of[n] if n < len(of) else "nullptr" for n, letter in enumerate(_LETTERS)}
     defaults = {"f0": "0.0f", "f1": "0.0f", "f2": "0.0f", "i0": "0", "i1": "0"}
     return _CALLS[one.op].format(**{**defaults, **names, **numbers, **floats})
+
+
+def _rope(graph: Graph, one: Tensor, of: list[str]) -> str:
+    dims, mode, offset = (*(graph.number(each) for each in one.i), 0, 0)[:3]
+    is_multi = mode & 8
+    sections = f"std::array<int, 4>{{{dims // 4}, {dims // 8}, {dims // 8}, 0}}.data(), " if is_multi else ""
+    name = f"ggml_rope_{'multi' if is_multi else 'ext'}{one.op.removeprefix('rope')}"
+    usual = (10000.0, 1.0, 0.0, 1.0, 32.0, 1.0)
+    floats = ", ".join(f"float({each!r})" for each in (*one.f, *usual[len(one.f) :]))
+    factors = of[2] if len(of) > 2 else "nullptr"  # noqa: PLR2004 - the third operand
+    call = f"{name}(ctx, {of[0]}, {of[1]}, {factors}, {dims}, {sections}{mode}, 4096, {floats})"
+    return f"ggml_rope_set_offset({call}, {offset})" if offset else call
 
 
 def _value(graph: Graph, one: Tensor, number: int) -> str:
@@ -277,4 +292,5 @@ def _value(graph: Graph, one: Tensor, number: int) -> str:
     seed = graph.seed * 1000 + number
     if one.leaf == "input":
         return f"put_random({name}, {seed} + 7919 * round);"
-    return f"{once}put_random({name}, {seed}{', true' if one.negative else ''});"
+    more = f", {str(one.negative).lower()}, float({one.shift!r})" if one.negative or one.shift else ""
+    return f"{once}put_random({name}, {seed}{more});"

@@ -6,27 +6,26 @@ A variation may give a graph that ggml does not accept; the driver reports such 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
+from patchkit.gpu.hardware.graphs.extents import extents_of, four
+from patchkit.gpu.hardware.graphs.usable import MOST_NODES, is_usable
+from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, new_name, place
 
 # Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
 # rows or experts), and odd sizes that leave a tail.
 _SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 17, 31, 32, 33, 64, 65, 96, 127, 128, 129, 136)
-_WIDTHS = (32, 64, 96, 128, 160, 256, 288, 320, 512, 544, 768, 1024, 1056, 2048)
+_WIDTHS = (32, 64, 96, 128, 160, 256, 288, 320, 512, 544, 768, 1024, 1056, 2048, 4352, 8448)
 _WEIGHTS = (
     *("q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "q2_K", "q3_K", "q4_K", "q5_K", "q6_K"),
     *("iq4_nl", "iq4_xs", "mxfp4", "f16", "bf16", "f32"),
 )
 _CACHES = ("f16", "f32", "bf16", "q8_0", "q4_0")
-_MOST_VALUES = 1 << 20  # of one tensor: a second of emulated matmuls
-_MOST_NODES = 64
 _HALF, _MOSTLY = 0.5, 0.7  # chances
 _PLANE, _VOLUME = 2, 3  # extents
-_TURNED = 2  # of the ways to give a leaf other strides
+_TURNED, _SHIFTED = 2, 3  # of the ways to give a leaf other strides
 _LARGE = 32  # dimensions from here on are widths of rows, mostly
-
-Vary = Callable[[Graph, random.Random], Graph | None]
 
 
 def random_graphs(patterns: Sequence[Graph], seed: int) -> Iterator[Graph]:
@@ -53,27 +52,6 @@ def _varied(graph: Graph, chance: random.Random) -> Graph:
     return graph
 
 
-def is_usable(graph: Graph) -> bool:
-    """Whether all extents are valid, no tensor has too many values to emulate, and experts of a token differ.
-
-    With an expert twice for one token, upstream's kernels read indices that nothing has written.
-    """
-    if len(graph.tensors) > 2 * _MOST_NODES:
-        return False
-    try:
-        for one in graph.tensors:
-            count = 1
-            for extent in one.ne:
-                count *= graph.number(extent)
-            if not 0 < count <= _MOST_VALUES:
-                return False
-            if one.modulo and graph.number(one.ne[0]) > graph.number(one.modulo):
-                return False
-    except ValueError:
-        return False
-    return True
-
-
 def _dimension(graph: Graph, chance: random.Random) -> Graph:
     name = chance.choice(sorted(graph.dims))
     sizes = _WIDTHS if graph.dims[name] >= _LARGE and chance.random() < _MOSTLY else _SIZES
@@ -85,7 +63,9 @@ def _type(graph: Graph, chance: random.Random) -> Graph | None:
     if not leaves:
         return None
     chosen = chance.choice(leaves)
-    kind = chance.choice(_CACHES if chosen.leaf == "cache" else _WEIGHTS)
+    is_of_matmul = any(one.op.startswith("mul_mat") and chosen.name in one.of for one in graph.nodes)
+    kinds = _CACHES if chosen.leaf == "cache" else _WEIGHTS if is_of_matmul else ("f16", "f32")
+    kind = chance.choice(kinds)
     # Often all alike: K and V, gate and up.
     alike = chance.random() < _HALF
     return graph.replaced(
@@ -110,7 +90,7 @@ def _reader(graph: Graph, chance: random.Random) -> Graph | None:
     if not nodes:
         return None
     read = chance.choice(nodes)
-    at = chance.randrange(_place(graph, read.name) + 1, len(graph.tensors) + 1)
+    at = chance.randrange(place(graph, read.name) + 1, len(graph.tensors) + 1)
     reader = Tensor(name=new_name(graph), op="scale", of=(read.name,), f=(3.0, 0.0), output=True)
     return graph.with_tensors((*graph.tensors[:at], reader, *graph.tensors[at:]))
 
@@ -122,6 +102,7 @@ _BETWEEN = (
     Tensor(name="", op="cont"),
     Tensor(name="", op="silu"),
     Tensor(name="", op="silu_inplace"),
+    Tensor(name="", op="sigmoid"),
     Tensor(name="", op="rms_norm", f=(1e-5,)),
     Tensor(name="", op="permute", i=(0, 1, 2, 3)),
 )
@@ -133,32 +114,37 @@ def _between(graph: Graph, chance: random.Random) -> Graph | None:
         (reader, n)
         for reader in graph.nodes
         for n, name in enumerate(reader.of)
-        if name != "-" and graph.named[name].leaf not in {"weight", "numbers", "mask", "cache"}
+        if name != "-" and graph.named[name].leaf not in {"numbers", "mask"}
     ]
     if not edges:
         return None
     reader, n = chance.choice(edges)
     read = reader.of[n]
-    new = chance.choice(_BETWEEN).model_copy(update={"name": new_name(graph), "of": (read,)})
+    is_kept = graph.named[read].leaf in {"weight", "cache"} and graph.named[read].type != "f32"
+    new = Tensor(name="", op="cont") if is_kept else chance.choice(_BETWEEN)
+    new = new.model_copy(update={"name": new_name(graph), "of": (read,)})
     changed = graph
     for one in graph.nodes:
-        is_later = _place(graph, one.name) > _place(graph, reader.name)
+        is_later = place(graph, one.name) > place(graph, reader.name)
         if one.name == reader.name or (is_later and chance.random() < _HALF):
             of = tuple(new.name if name == read else name for name in one.of)
             changed = changed.replaced(one.model_copy(update={"of": of}))
-    at = _place(graph, reader.name)
+    at = place(graph, reader.name)
     return changed.with_tensors((*changed.tensors[:at], new, *changed.tensors[at:]))
 
 
 def _strides(graph: Graph, chance: random.Random) -> Graph | None:
-    """A leaf becomes a view of a larger one: part of each row, every other row, or rows in another order."""
+    """A leaf becomes a view of a larger one.
+
+    It has part of each row, every other row, rows in another order, or rows that are not aligned.
+    """
     leaves = [one for one in graph.tensors if one.leaf in {"input", "weight", "mask"} and one.ne]
     if not leaves:
         return None
     leaf = chance.choice(leaves)
     name = new_name(graph)
     ne: list[Extent] = [*leaf.ne, *([1] * (4 - len(leaf.ne)))]
-    how = chance.randrange(4)
+    how = chance.randrange(5)
     if how == 0:
         wide = [f"{ne[0]}+{ne[0]}", *ne[1:]]
         at = chance.choice(("0", str(ne[0])))
@@ -168,13 +154,17 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
         new = {"op": "view", "ne": tuple(ne), "nb": ("2.1", "1.2", "1.3"), "at": f"{chance.randrange(2)}.1"}
     elif how == _TURNED:
         wide, new = [ne[0], ne[2], ne[1], ne[3]], {"op": "permute", "i": (0, 2, 1, 3)}
+    elif how == _SHIFTED and leaf.type == "f32" and not any("+" in str(each) for each in ne):
+        rows = [f"{ne[0]}", f"{ne[0]}*{ne[1]}", f"{ne[0]}*{ne[1]}*{ne[2]}"]
+        wide = [f"{rows[2]}*{ne[3]}+1"]
+        new = {"op": "view", "ne": tuple(ne), "nb": tuple(f"{each}.0" for each in rows), "at": "1.0"}
     else:
         wide, new = [*ne[:3], 2 if ne[3] == 1 else ne[3]], {"op": "view", "ne": tuple(ne)}
         new |= {"nb": ("1.1", "1.2", "1.3"), "at": "1.3" if ne[3] == 1 else "0.3"}
     larger = leaf.model_copy(update={"name": name, "ne": tuple(wide)})
     seen = Tensor(name=leaf.name, of=(name,), **new)  # type: ignore[arg-type]
-    place = _place(graph, leaf.name)
-    return graph.with_tensors((*graph.tensors[:place], larger, seen, *graph.tensors[place + 1 :]))
+    first = place(graph, leaf.name)
+    return graph.with_tensors((*graph.tensors[:first], larger, seen, *graph.tensors[first + 1 :]))
 
 
 def _memory(graph: Graph, _: random.Random) -> Graph:
@@ -242,67 +232,128 @@ def _own(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _number(graph: Graph, chance: random.Random) -> Graph | None:
-    """Another parameter of an operation: the kind of RoPE, its size, a scale, the precision."""
-    nodes = [one for one in graph.nodes if one.f or one.op in {"rope", "mul_mat", "attention"}]
+    """Another parameter of an operation: a scale, an epsilon, the precision."""
+    nodes = [one for one in graph.nodes if one.f or one.op in {"mul_mat", "attention"}]
     if not nodes:
         return None
     one = chance.choice(nodes)
-    if one.op == "rope":
-        mode = chance.choice((0, 2, 8))
-        size = one.i[0] if chance.random() < _HALF else chance.choice((16, 32, 64))
-        return graph.replaced(one.model_copy(update={"i": (size, mode)}))
     if one.op in {"mul_mat", "attention"} and chance.random() < _MOSTLY:
         return graph.replaced(one.model_copy(update={"i": (0,) if one.i == (1,) else (1,)}))
-    if not one.f:
+    if not one.f or one.op.startswith("rope"):
         return None
     at = chance.randrange(len(one.f))
-    value = chance.choice((0.0, 0.5, 1.0, 2.0, 8.0)) if one.op != "rms_norm" else chance.choice((1e-6, 1e-3))
-    return graph.replaced(one.model_copy(update={"f": (*one.f[:at], value, *one.f[at + 1 :])}))
+    values = (1e-6, 1e-3) if "norm" in one.op else (0.0, 0.5, 1.0, 2.0, 8.0)
+    return graph.replaced(
+        one.model_copy(update={"f": (*one.f[:at], chance.choice(values), *one.f[at + 1 :])})
+    )
+
+
+_MULTI = 8  # in the mode of a RoPE: four positions for each token
+_MODES = (0, 2, 8, 24, 40)  # normal, neox, mrope, vision, imrope
+# Base, frequency scale, weight and magnitude of YaRN, and its two limits: usual and other values.
+_ROPE = (10000.0, 1.0, 0.0, 1.0, 32.0, 1.0)
+_OTHER_ROPE = (500000.0, 0.25, 1.0, 1.2, 16.0, 2.0)
+
+
+def _rope(graph: Graph, chance: random.Random) -> Graph | None:
+    """Another parameter of one RoPE or of all: mode, number of dimensions, offset, base, YaRN."""
+    ropes = [one for one in graph.nodes if one.op.startswith("rope")]
+    if not ropes:
+        return None
+    some = ropes if chance.random() < _HALF else [chance.choice(ropes)]
+    which = chance.choice(("mode", "mode", "dims", "offset", *range(len(_ROPE))))
+    mode = chance.choice(_MODES)
+    dims = chance.choice((16, 32, 64))
+    changed = graph
+    for one in some:
+        size, of_mode, *_ = (*one.i, 0)
+        update: dict[str, object] = {}
+        if which == "mode":
+            half = graph.number(size) // 2
+            update["i"] = (half if mode == _VISION else size, mode)
+        elif which == "dims":
+            update["i"] = (dims, of_mode)
+        elif which == "offset":
+            update["i"] = (dims, of_mode, dims)
+        else:
+            f = [*one.f, *_ROPE[len(one.f) :]]
+            f[int(which)] = _OTHER_ROPE[int(which)]
+            update["f"] = tuple(f)
+        changed = changed.replaced(one.model_copy(update=update))
+    return with_positions(changed)
+
+
+_VISION = 24
+
+
+def _index_type(graph: Graph, chance: random.Random) -> Graph | None:
+    """Row numbers of stores in 32 bits, not 64: some of them, or all."""
+    stores = [one for one in graph.nodes if one.op == "set_rows" and graph.named[one.of[2]].leaf is not None]
+    if not stores:
+        return None
+    some = stores if chance.random() < _HALF else [chance.choice(stores)]
+    leaves = [graph.named[one.of[2]] for one in some]
+    return graph.replaced(
+        *(one.model_copy(update={"type": "i32" if one.type == "i64" else "i64"}) for one in leaves)
+    )
+
+
+def _batched(graph: Graph, _: random.Random) -> Graph | None:
+    """Activations get a third dimension, as those of several sequences have."""
+    leaves = [one for one in graph.tensors if one.leaf == "input" and len(one.ne) == _PLANE]
+    return graph.replaced(*(one.model_copy(update={"ne": (*one.ne, 2)}) for one in leaves))
 
 
 def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
-    """Two extents of a reshape are exchanged, and RoPE gets as many positions as its input then has."""
+    """A reshape to other extents: two are exchanged, or heads are twice as large. RoPE gets its positions."""
     nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) > _PLANE]
     if not nodes:
         return None
     alike = chance.choice(nodes)
-    first, second = chance.choice(((0, 1), (1, 2), (1, 2), (1, 2), (0, 2)))
-    changed, is_every = graph, chance.random() < _MOSTLY
+    first, second = chance.choice(((0, 1), (1, 2), (1, 2), (1, 2), (0, 2), (1, 3), (2, 3)))
+    changed, is_every, is_larger = graph, chance.random() < _HALF, chance.random() < 1 - _MOSTLY
     for one in nodes:
         if one.name == alike.name or is_every:
-            ne = list(one.ne)
-            ne[first], ne[second] = ne[second], ne[first]
+            ne = list(four(one.ne))
+            heads = graph.number(ne[1])
+            if is_larger and heads % 2 == 0 and "+" not in str(ne[0]):
+                ne[0], ne[1] = f"2*{ne[0]}", heads // 2
+            else:
+                ne[first], ne[second] = ne[second], ne[first]
             changed = changed.replaced(one.model_copy(update={"ne": tuple(ne)}))
     return with_positions(changed)
 
 
 def with_positions(graph: Graph) -> Graph:
-    """The graph with as many positions for each RoPE as its input has; RoPEs of as many share them."""
-    changed = graph
+    """The graph with as many positions for each RoPE as it reads; RoPEs that read as many share them."""
+    changed, known = graph, extents_of(graph)
     for rope in graph.nodes:
-        if rope.op != "rope":
+        if not rope.op.startswith("rope") or rope.of[0] not in known:
             continue
-        shape = graph.named[rope.of[0]]
-        while shape.op != "reshape" and shape.of and shape.leaf is None:
-            shape = graph.named[shape.of[0]]
+        tokens = known[rope.of[0]][2]
+        count = f"4*{tokens}" if len(rope.i) > 1 and int(rope.i[1]) & _MULTI else tokens
         position = graph.named[rope.of[1]]
-        if len(shape.ne) <= _PLANE or shape.ne[2] == position.ne[0] or position.leaf is None:
+        if "+" in str(tokens) or position.ne[:1] == (count,) or position.leaf is None:
             continue
-        name = f"{position.name}_{graph.number(shape.ne[2])}"
-        own = position.model_copy(update={"name": name, "ne": (shape.ne[2],)})
+        name = f"{position.name}_{graph.number(count)}"
+        own = position.model_copy(update={"name": name, "ne": (count,)})
         changed = changed.replaced(rope.model_copy(update={"of": (rope.of[0], name, *rope.of[2:])}))
         if name not in changed.named:
             changed = changed.with_tensors((own, *changed.tensors))
     return changed
 
 
+_GLUS = ("swiglu", "geglu", "reglu", "geglu_erf", "geglu_quick", "glu_oai", "glu_clamp")
+
+
 def _glu(graph: Graph, chance: random.Random) -> Graph | None:
-    nodes = [one for one in graph.nodes if one.op in {"swiglu", "geglu", "reglu"}]
+    nodes = [one for one in graph.nodes if one.op in _GLUS]
     if not nodes:
         return None
-    return graph.replaced(
-        chance.choice(nodes).model_copy(update={"op": chance.choice(("swiglu", "geglu", "reglu"))})
-    )
+    one, op = chance.choice(nodes), chance.choice(_GLUS)
+    f = {"glu_oai": (1.702, 7.0), "glu_clamp": (0.5,)}.get(op, ())
+    of = (one.of[1], one.of[0]) if chance.random() < 1 - _MOSTLY else one.of
+    return graph.replaced(one.model_copy(update={"op": op, "f": f, "of": of}))
 
 
 def _seen(graph: Graph, chance: random.Random) -> Graph | None:
@@ -323,7 +374,7 @@ def _shared_mask(graph: Graph, _: random.Random) -> Graph | None:
 
 def _twice(graph: Graph, chance: random.Random) -> Graph | None:
     """The pattern again in the same graph, with weights of its own or the same ones, inputs shared or not."""
-    if len(graph.tensors) > _MOST_NODES:
+    if len(graph.tensors) > MOST_NODES:
         return None
     shared = {one.name for one in graph.tensors if one.leaf is not None and chance.random() < _HALF}
     mark = "b"
@@ -354,21 +405,11 @@ VARIATIONS: tuple[Vary, ...] = (
         _steps,
         _unfused,
     ),
-    *(_order, _same, _own, _number, _reshaped, _glu, _seen, _shared_mask, _twice),
+    *(_order, _same, _own, _number, _rope, _rope, _index_type, _batched, _reshaped),
+    *(_glu, _seen, _shared_mask, _twice),
+    *NODE_VARIATIONS,
 )
 """Every variation; dimensions twice, because they have the most values."""
-
-
-def new_name(graph: Graph) -> str:
-    """A name that no tensor of the graph has."""
-    number = len(graph.tensors)
-    while f"v{number}" in graph.named:
-        number += 1
-    return f"v{number}"
-
-
-def _place(graph: Graph, name: str) -> int:
-    return next(n for n, one in enumerate(graph.tensors) if one.name == name)
 
 
 def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph:

@@ -7,7 +7,7 @@
 // prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1
-//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1]
+//   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1] [shift=X]
 //   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
 //   end
 //
@@ -177,14 +177,21 @@ ggml_tensor * view(ggml_context * ctx, const words & w, ggml_tensor * of) {
     return ggml_view_4d(ctx, of, ne[0], ne[1], ne[2], ne[3], of_dimension(0), of_dimension(1), of_dimension(2), at);
 }
 
-ggml_tensor * rope(ggml_context * ctx, const words & w, const tensors & of) {
-    const int   dims = w.i(0), mode = w.i(1);
+ggml_tensor * rope(ggml_context * ctx, const words & w, const tensors & of, bool is_in_place) {
+    const int   dims = w.i(0), mode = w.i(1), offset = w.i(2);
     const float base = w.f(0, 10000.0f), scale = w.f(1, 1.0f), ext = w.f(2), attention = w.f(3, 1.0f);
+    const float fast = w.f(4, 32.0f), slow = w.f(5, 1.0f);
+    ggml_tensor * made = nullptr;
     if (mode & GGML_ROPE_TYPE_MROPE) {
-        int sections[GGML_MROPE_SECTIONS] = {dims / 4, dims / 8, dims / 8, 0};
-        return ggml_rope_multi(ctx, of[0], of[1], optional(of, 2), dims, sections, mode, 4096, base, scale, ext, attention, 32.0f, 1.0f);
+        int        sections[GGML_MROPE_SECTIONS] = {dims / 4, dims / 8, dims / 8, 0};
+        const auto make = is_in_place ? ggml_rope_multi_inplace : ggml_rope_multi;
+        made = make(ctx, of[0], of[1], optional(of, 2), dims, sections, mode, 4096, base, scale, ext, attention, fast, slow);
+    } else {
+        const auto make = is_in_place ? ggml_rope_ext_inplace : ggml_rope_ext;
+        made = make(ctx, of[0], of[1], optional(of, 2), dims, mode, 4096, base, scale, ext, attention, fast, slow);
     }
-    return ggml_rope_ext(ctx, of[0], of[1], optional(of, 2), dims, mode, 4096, base, scale, ext, attention, 32.0f, 1.0f);
+    using setting = ggml_tensor * (*)(ggml_tensor *, int);
+    return offset == 0 ? made : find<setting>("ggml_rope_set_offset")(made, offset);
 }
 
 ggml_tensor * attention(ggml_context * ctx, const words & w, const tensors & of) {
@@ -217,11 +224,8 @@ ggml_unary_op unary_of(const std::string & name) {
     return found->second;
 }
 
-ggml_glu_op glu_of(const std::string & name) {
-    return name == "swiglu" ? GGML_GLU_OP_SWIGLU : name == "geglu" ? GGML_GLU_OP_GEGLU : GGML_GLU_OP_REGLU;
-}
-
 ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
+    using clamped = ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *, float);
     using three = ggml_tensor * (*)(ggml_context *, ggml_tensor *);
     // Versions without the number of snapshots ignore the last argument.
     using net = ggml_tensor * (*)(ggml_context *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *, ggml_tensor *,
@@ -243,7 +247,8 @@ ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
         {"rms_norm_inplace", [&] { return ggml_rms_norm_inplace(ctx, of[0], w.f(0)); }},
         {"norm", [&] { return ggml_norm(ctx, of[0], w.f(0)); }},
         {"l2_norm", [&] { return ggml_l2_norm(ctx, of[0], w.f(0)); }},
-        {"rope", [&] { return rope(ctx, w, of); }},
+        {"rope", [&] { return rope(ctx, w, of, false); }},
+        {"rope_inplace", [&] { return rope(ctx, w, of, true); }},
         {"get_rows", [&] { return ggml_get_rows(ctx, of[0], of[1]); }},
         {"set_rows", [&] { return ggml_set_rows(ctx, of[0], of[1], of[2]); }},
         {"cpy", [&] { return ggml_cpy(ctx, of[0], of[1]); }},
@@ -258,10 +263,13 @@ ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
         {"softplus", [&] { return find<three>("ggml_softplus")(ctx, of[0]); }},
         {"gated_delta_net", [&] { return find<net>("ggml_gated_delta_net")(ctx, of[0], of[1], of[2], of[3], of[4], of[5], w.i(0, 1)); }},
         {"glu_oai", [&] { return ggml_swiglu_oai(ctx, of[0], of[1], w.f(0), w.f(1)); }},
+        {"glu_clamp", [&] { return find<clamped>("ggml_swiglu_clamp")(ctx, of[0], of[1], w.f(0)); }},
+        {"geglu_erf", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_GEGLU_ERF); }},
+        {"geglu_quick", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_GEGLU_QUICK); }},
         {"swiglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_SWIGLU); }},
         {"geglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_GEGLU); }},
         {"reglu", [&] { return ggml_glu_split(ctx, of[0], of[1], GGML_GLU_OP_REGLU); }},
-        {"glu", [&] { return ggml_glu(ctx, of[0], glu_of("swiglu"), false); }},
+        {"glu", [&] { return ggml_glu(ctx, of[0], GGML_GLU_OP_SWIGLU, w.i(0) != 0); }},
         {"silu_inplace", [&] { return ggml_silu_inplace(ctx, of[0]); }},
         {"view", [&] { return view(ctx, w, of[0]); }},
         {"reshape", [&] { const auto ne = w.extents(); return ggml_reshape_4d(ctx, of[0], ne[0], ne[1], ne[2], ne[3]); }},
@@ -533,8 +541,10 @@ class running {
             values = mask_of(w, w.extents());
         } else if (kind != "cache" || w.integer("filled") != 0) {
             dice random(seed);
-            const bool is_negative = w.integer("negative") != 0;
-            std::generate(values.begin(), values.end(), [&] { return is_negative ? -std::abs(random.next()) : random.next(); });
+            const bool  is_negative = w.integer("negative") != 0;
+            const float shift       = std::strtof(w.text("shift", "0").c_str(), nullptr);
+            std::generate(values.begin(), values.end(),
+                          [&] { return shift + (is_negative ? -std::abs(random.next()) : random.next()); });
         }
         const auto bytes = packed(one->type, one->ne[0], values);
         ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from itertools import islice
 
@@ -17,10 +18,13 @@ from patchkit.gpu.hardware.graphs.description import (
     read_graph,
     write_graph,
 )
+from patchkit.gpu.hardware.graphs.extents import extents_of
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
-from patchkit.gpu.hardware.graphs.vary import is_usable, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.usable import is_usable
+from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.vary_nodes import Vary
 from patchkit.prove.gates.graphs.gate import stored_graphs
 
 EVERY = (*pattern_graphs(), *stored_graphs())
@@ -101,6 +105,88 @@ def test_a_rope_over_other_extents_has_as_many_positions() -> None:
     changed = with_positions(swapped)
     ropes = [one for one in changed.nodes if one.op == "rope"]
     assert [changed.named[one.of[1]].ne for one in ropes] == [("heads",), ("kv_heads",)]
+
+
+def _routed(*, used: int, runs: tuple[tuple[int, int], ...] = (), experts: int = 4) -> Graph:
+    ids = Tensor(name="ids", leaf="numbers", type="i32", ne=("used", 2), modulo="experts", runs=runs)
+    return Graph(
+        name="routed",
+        dims={"used": used, "experts": experts},
+        tensors=(
+            ids,
+            Tensor(name="w", leaf="weight", ne=(32, 8, "experts")),
+            Tensor(name="x", leaf="input", ne=(32, 1, 2)),
+            Tensor(name="y", op="mul_mat_id", of=("w", "x", "ids")),
+        ),
+    )
+
+
+def test_a_graph_with_an_expert_twice_for_a_token_or_without_that_expert_is_not_usable() -> None:
+    assert is_usable(_routed(used=4))
+    assert not is_usable(_routed(used=5))
+    assert is_usable(_routed(used=2, runs=((1, 0), (1, 3), (1, 1), (1, 2))))
+    assert is_usable(_routed(used=2, runs=((1, 0), (1, 3), (1, 0), (1, 3))))
+    assert not is_usable(_routed(used=2, runs=((2, 0), (1, 1), (1, 2))))
+    assert not is_usable(_routed(used=1, runs=((1, 0), (1, 4))))
+
+
+@pytest.mark.parametrize(
+    ("start", "rounds", "is_right"), [(0, 1, True), (6, 1, True), (7, 1, False), (6, 2, False)]
+)
+def test_a_graph_that_stores_past_the_end_of_a_cache_is_not_usable(
+    start: int, rounds: int, is_right: bool
+) -> None:
+    graph = Graph(
+        name="store",
+        dims={},
+        rounds=rounds,
+        tensors=(
+            Tensor(name="c", leaf="cache", type="f16", ne=(32, 8)),
+            Tensor(name="x", leaf="input", ne=(32, 2)),
+            Tensor(name="rows", leaf="numbers", type="i64", ne=(2,), start=start, step=1),
+            Tensor(name="y", op="set_rows", of=("c", "x", "rows")),
+        ),
+    )
+    assert is_usable(graph) is is_right
+
+
+def test_random_graphs_are_usable_and_have_no_expert_twice() -> None:
+    seen = 0
+    for graph in islice(random_graphs(pattern_graphs(), 5), 2000):
+        assert is_usable(graph), graph.about
+        for one in graph.tensors:
+            ids = graph.named[one.of[2]] if one.op == "mul_mat_id" else None
+            if ids is None or ids.leaf is None:
+                continue
+            numbers, used = first_numbers(graph, ids), graph.number(ids.ne[0])
+            for start in range(0, len(numbers), used):
+                assert len(set(numbers[start : start + used])) == used, graph.about
+                seen += 1
+    assert seen
+
+
+def test_extents_follow_from_the_description() -> None:
+    (graph,) = (one for one in pattern_graphs() if one.name == "layer")
+    known = extents_of(graph)
+    by_op = {one.op: known[one.name] for one in graph.nodes}
+    assert by_op["attention"] == ("head", "heads", "tokens", 1)
+    assert by_op["set_rows"] == ("head*kv_heads", "kv", 1, 1)
+    assert by_op["mul_mat"] == (64, "tokens", 1, 1)
+    assert by_op["swiglu"] == ("inner", "tokens", 1, 1)
+    assert len(known) == len(graph.tensors)
+
+
+@pytest.mark.parametrize("vary", dict.fromkeys(VARIATIONS), ids=lambda one: str(one.__name__))
+def test_each_variation_changes_some_pattern_and_keeps_the_order(vary: Vary) -> None:
+    changed = 0
+    for number, graph in enumerate(pattern_graphs()):
+        found = vary(graph, random.Random(number))
+        changed += found is not None and found != graph
+        known: set[str] = set()
+        for one in (found or graph).tensors:
+            assert set(one.of) - {"-"} <= known, (graph.name, one.name)
+            known.add(one.name)
+    assert changed
 
 
 def _shapes(graph: Graph) -> Shapes:

@@ -1,0 +1,55 @@
+"""Which graphs can be computed: valid extents, few values, indices of rows that exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from patchkit.gpu.hardware.graphs.description import Graph, Tensor, first_numbers
+from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
+
+MOST_NODES = 64
+_MOST_VALUES = 1 << 20  # of one tensor: a second of emulated matmuls
+# By operation: which operand has the indices, and which has the rows, along which dimension.
+_INDEXED = {"get_rows": (1, 0, 1), "set_rows": (2, 0, 1), "mul_mat_id": (2, 0, 2), "add_id": (2, 1, 1)}
+
+
+def is_usable(graph: Graph) -> bool:
+    """Whether all extents are valid, no tensor has too many values to emulate, and indices are right.
+
+    Rows that are stored differ, because the order of two stores to one row is not defined. The experts of a
+    token differ, because upstream's kernels read indices that nothing has written for an expert twice.
+    """
+    if len(graph.tensors) > 2 * MOST_NODES:
+        return False
+    try:
+        for one in graph.tensors:
+            count = 1
+            for extent in one.ne:
+                count *= graph.number(extent)
+            if not 0 < count <= _MOST_VALUES:
+                return False
+        known = extents_of(graph)
+        return all(_has_right_indices(graph, one, known) for one in graph.nodes if one.op in _INDEXED)
+    except ValueError:
+        return False
+
+
+def _has_right_indices(graph: Graph, node: Tensor, known: dict[str, Extents]) -> bool:
+    which, rows, along = _INDEXED[node.op]
+    leaf = graph.named[node.of[which]]
+    while leaf.leaf is None and leaf.is_free:
+        leaf = graph.named[leaf.of[0]]
+    if leaf.leaf != "numbers" or node.of[rows] not in known:
+        return leaf.leaf is None  # the graph computes them
+    numbers = first_numbers(graph, leaf)
+    if max(numbers) + leaf.step * (graph.rounds - 1) >= graph.number(known[node.of[rows]][along]):
+        return False
+    if node.op == "set_rows":
+        return _are_different(numbers)
+    used = graph.number(leaf.ne[0])
+    starts = range(0, len(numbers), used) if node.op == "mul_mat_id" else ()
+    return all(_are_different(numbers[start : start + used]) for start in starts)
+
+
+def _are_different(numbers: Sequence[int]) -> bool:
+    return len(set(numbers)) == len(numbers)

@@ -1,0 +1,226 @@
+"""Variations of nodes: removed, repeated, with other operands, with biases and weights of other shapes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
+from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
+
+Vary = Callable[[Graph, random.Random], Graph | None]
+"""One property of a graph changes; None if the graph does not have it."""
+
+_HALF = 0.5
+_STORES = frozenset({"set_rows", "cpy"})
+_JOINS = frozenset({"add", "mul"})
+_IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
+_UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh")
+
+
+def new_name(graph: Graph) -> str:
+    """A name that no tensor of the graph has."""
+    number = len(graph.tensors)
+    while f"v{number}" in graph.named:
+        number += 1
+    return f"v{number}"
+
+
+def place(graph: Graph, name: str) -> int:
+    """The position of a tensor."""
+    return next(n for n, one in enumerate(graph.tensors) if one.name == name)
+
+
+def inserted(graph: Graph, after: str, *new: Tensor) -> Graph:
+    """The graph with tensors after another one."""
+    at = place(graph, after) + 1
+    return graph.with_tensors((*graph.tensors[:at], *new, *graph.tensors[at:]))
+
+
+def _reading(nodes: Iterable[Tensor], read: str, instead: str) -> list[Tensor]:
+    return [
+        one.model_copy(update={"of": tuple(instead if each == read else each for each in one.of)})
+        for one in nodes
+        if read in one.of
+    ]
+
+
+def _removed(graph: Graph, chance: random.Random) -> Graph | None:
+    """An operation is absent: RoPE, a norm, its weights, a bias, a scale, a view."""
+    known = extents_of(graph)
+    nodes = [
+        one
+        for one in graph.nodes
+        if one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0])
+    ]
+    if not nodes:
+        return None
+    gone = chance.choice(nodes)
+    changed = graph.replaced(*_reading(graph.nodes, gone.name, gone.of[0]))
+    return changed.with_tensors(one for one in changed.tensors if one.name != gone.name)
+
+
+def _again(graph: Graph, chance: random.Random) -> Graph | None:
+    """An operation twice in a row: two norms, two biases, two RoPEs."""
+    known = extents_of(graph)
+    nodes = [
+        one
+        for one in graph.operations
+        if one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0])
+    ]
+    if not nodes:
+        return None
+    first = chance.choice(nodes)
+    second = first.model_copy(update={"name": new_name(graph), "of": (first.name, *first.of[1:])})
+    changed = graph.replaced(*_reading(graph.nodes, first.name, second.name))
+    return inserted(changed, first.name, second)
+
+
+def _exchanged(graph: Graph, chance: random.Random) -> Graph | None:
+    """An operand becomes another tensor of the same shape: another activation, cache, position or weight."""
+    known = extents_of(graph)
+    choices: list[tuple[Tensor, int, str]] = []
+    for reader in graph.nodes:
+        for n, name in enumerate(reader.of):
+            if name == "-":
+                continue
+            read = graph.named[name]
+            choices += [
+                (reader, n, one.name)
+                for one in graph.tensors[: place(graph, reader.name)]
+                if one.name != name and known.get(one.name) == known.get(name) and _is_like(one, read)
+            ]
+    if not choices:
+        return None
+    reader, n, instead = chance.choice(choices)
+    return graph.replaced(reader.model_copy(update={"of": (*reader.of[:n], instead, *reader.of[n + 1 :])}))
+
+
+def _is_like(one: Tensor, other: Tensor) -> bool:
+    kinds = [None if each.leaf == "input" else each.leaf for each in (one, other)]
+    return kinds[0] == kinds[1] and one.type == other.type and one.modulo == other.modulo
+
+
+def _weighed(graph: Graph, chance: random.Random) -> Graph | None:
+    """A bias or weights after a node, for one of its readers or all of them."""
+    known = extents_of(graph)
+    nodes = [one for one in graph.nodes if one.name in known and one.op not in _STORES]
+    if not nodes:
+        return None
+    read = chance.choice(nodes)
+    weight = Tensor(name=new_name(graph), leaf="weight", ne=_broadcast(known[read.name], chance))
+    made = Tensor(name=f"{weight.name}w", op=chance.choice(sorted(_JOINS)), of=(read.name, weight.name))
+    readers = [one for one in graph.nodes if read.name in one.of]
+    some = readers if chance.random() < _HALF else chance.sample(readers, min(1, len(readers)))
+    return inserted(graph.replaced(*_reading(some, read.name, made.name)), read.name, weight, made)
+
+
+def _broadcast(ne: Extents, chance: random.Random) -> tuple[Extent, ...]:
+    """A row, a full tensor, a number, a number for each row."""
+    return chance.choice(((ne[0],), (ne[0],), ne, (1,), (1, *ne[1:])))
+
+
+def _weights_shape(graph: Graph, chance: random.Random) -> Graph | None:
+    """Weights or a bias of another shape, which is broadcast."""
+    known = extents_of(graph)
+    pairs = [
+        (one, graph.named[name])
+        for one in graph.nodes
+        if one.op in _JOINS and one.name in known
+        for name in one.of[1:]
+        if graph.named[name].leaf in {"weight", "input"}
+    ]
+    if not pairs:
+        return None
+    node, leaf = chance.choice(pairs)
+    return graph.replaced(leaf.model_copy(update={"ne": _broadcast(known[node.name], chance)}))
+
+
+def _operands(graph: Graph, chance: random.Random) -> Graph | None:
+    """The operands of a sum or product in the other order."""
+    known = extents_of(graph)
+    nodes = [
+        one for one in graph.nodes if one.op in _JOINS and known.get(one.of[0]) == known.get(one.of[1], ())
+    ]
+    if not nodes:
+        return None
+    one = chance.choice(nodes)
+    return graph.replaced(one.model_copy(update={"of": (one.of[1], one.of[0])}))
+
+
+def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
+    """An operation writes where its first operand is, or no longer does."""
+    suffix = "_inplace"
+    nodes = [one for one in graph.nodes if one.op.removesuffix(suffix) in _IN_PLACE]
+    if not nodes:
+        return None
+    one = chance.choice(nodes)
+    op = one.op.removesuffix(suffix) if one.op.endswith(suffix) else one.op + suffix
+    return graph.replaced(one.model_copy(update={"op": op}))
+
+
+def _unary(graph: Graph, chance: random.Random) -> Graph | None:
+    nodes = [one for one in graph.nodes if one.op in _UNARY]
+    if not nodes:
+        return None
+    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_UNARY)}))
+
+
+def _factors(graph: Graph, chance: random.Random) -> Graph | None:
+    """Frequency factors of one RoPE or of all, or none."""
+    ropes = [one for one in graph.nodes if one.op.startswith("rope")]
+    if not ropes:
+        return None
+    some = ropes if chance.random() < _HALF else [chance.choice(ropes)]
+    few = 2  # operands without factors
+    if len(some[0].of) > few:
+        return graph.replaced(*(one.model_copy(update={"of": one.of[:few]}) for one in some))
+    leaf = Tensor(name=new_name(graph), leaf="weight", ne=(some[0].i[0],), shift=2.0)
+    changed = graph.replaced(*(one.model_copy(update={"of": (*one.of[:few], leaf.name)}) for one in some))
+    return changed.with_tensors((leaf, *changed.tensors))
+
+
+def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
+    """A reader gets a view of what it reads: all of it, or its rows in another order of dimensions."""
+    known = extents_of(graph)
+    edges = [
+        (reader, n)
+        for reader in graph.nodes
+        for n, name in enumerate(reader.of)
+        if name in known and graph.named[name].leaf not in {"weight", "mask"}
+    ]
+    if not edges:
+        return None
+    reader, n = chance.choice(edges)
+    read, ne = reader.of[n], known[reader.of[n]]
+    view = Tensor(name=new_name(graph), op="view", of=(read,), ne=ne, nb=("1.1", "1.2", "1.3"), at="0.0")
+    rows = graph.number(ne[1])
+    if rows % 2 == 0 and ne[2:] == (1, 1) and chance.random() < _HALF:
+        # Every other row first.
+        view = view.model_copy(update={"ne": (ne[0], rows // 2, 2), "nb": ("2.1", "1.1", "1.2")})
+    changed = graph.replaced(
+        reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
+    )
+    if chance.random() < _HALF:
+        return inserted(changed, read, view)
+    at = place(changed, reader.name)
+    return changed.with_tensors((*changed.tensors[:at], view, *changed.tensors[at:]))
+
+
+def _computed(graph: Graph, chance: random.Random) -> Graph | None:
+    """A leaf becomes something that the graph computes: weights, a bias, positions."""
+    leaves = [one for one in graph.tensors if one.leaf in {"weight", "input", "numbers"}]
+    leaf = chance.choice(leaves)
+    given = leaf.model_copy(update={"name": new_name(graph)})
+    is_scaled = leaf.type == "f32" and chance.random() < _HALF
+    f = (2.0, 0.0) if is_scaled else ()
+    made = Tensor(name=leaf.name, op="scale" if is_scaled else "cont", of=(given.name,), f=f)
+    at = place(graph, leaf.name)
+    return graph.with_tensors((*graph.tensors[:at], given, made, *graph.tensors[at + 1 :]))
+
+
+NODE_VARIATIONS: tuple[Vary, ...] = (
+    *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
+    *(_operands, _in_place, _unary, _factors, _viewed, _computed),
+)
+"""Every variation; those twice have the most places."""
