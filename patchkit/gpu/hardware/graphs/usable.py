@@ -1,4 +1,4 @@
-"""Which graphs can be computed: valid extents, few values, indices of rows that exist."""
+"""Which graphs can be computed: valid extents and parameters, few values, indices of rows that exist."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from patchkit.gpu.hardware.graphs.description import Graph, Tensor, first_number
 from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
 
 MOST_NODES = 64
+VISION = 24
+"""The mode of a RoPE that rotates half of the row by one position and half by another."""
 _MOST_VALUES = 1 << 20  # of one tensor: a second of emulated matmuls
+# Values of a block of a quantized type.
+_BLOCKS = {"q4_0": 32, "q4_1": 32, "q5_0": 32, "q5_1": 32, "q8_0": 32, "iq4_nl": 32, "mxfp4": 32}
+_BLOCKS |= {"q2_K": 256, "q3_K": 256, "q4_K": 256, "q5_K": 256, "q6_K": 256, "iq4_xs": 256}
 # By operation: which operand has the indices, and which has the rows, along which dimension.
 _INDEXED = {"get_rows": (1, 0, 1), "set_rows": (2, 0, 1), "mul_mat_id": (2, 0, 2), "add_id": (2, 1, 1)}
 
 
 def is_usable(graph: Graph) -> bool:
-    """Whether all extents are valid, no tensor has too many values to emulate, and indices are right.
+    """Whether extents and parameters are valid, tensors have few values to emulate, and indices are right.
 
     Rows that are stored differ, because the order of two stores to one row is not defined. The experts of a
     token differ, because upstream's kernels read indices that nothing has written for an expert twice.
@@ -28,8 +33,15 @@ def is_usable(graph: Graph) -> bool:
                 count *= graph.number(extent)
             if not 0 < count <= _MOST_VALUES:
                 return False
+            if one.leaf is not None and graph.number(one.ne[0]) % _BLOCKS.get(one.type, 1) != 0:
+                return False
         known = extents_of(graph)
-        return all(_has_right_indices(graph, one, known) for one in graph.nodes if one.op in _INDEXED)
+        return all(
+            _has_right_indices(graph, one, known)
+            if one.op in _INDEXED
+            else not one.op.startswith("rope") or _has_right_rope(graph, one, known)
+            for one in graph.nodes
+        )
     except ValueError:
         return False
 
@@ -49,6 +61,17 @@ def _has_right_indices(graph: Graph, node: Tensor, known: dict[str, Extents]) ->
     used = graph.number(leaf.ne[0])
     starts = range(0, len(numbers), used) if node.op == "mul_mat_id" else ()
     return all(_are_different(numbers[start : start + used]) for start in starts)
+
+
+def _has_right_rope(graph: Graph, rope: Tensor, known: dict[str, Extents]) -> bool:
+    """Whether the rotated values are pairs, and lie within the row."""
+    if rope.of[0] not in known:
+        return True
+    columns = graph.number(known[rope.of[0]][0])
+    dims, mode, offset, *_ = (*(graph.number(each) for each in rope.i), 0, 0)
+    if mode == VISION:
+        return offset == 0 and 2 * dims == columns
+    return columns % 2 == 0 and dims % 2 == 0 and dims > 0 and dims + offset <= columns
 
 
 def _are_different(numbers: Sequence[int]) -> bool:

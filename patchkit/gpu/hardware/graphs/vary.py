@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import extents_of, four
-from patchkit.gpu.hardware.graphs.usable import MOST_NODES, is_usable
+from patchkit.gpu.hardware.graphs.usable import MOST_NODES, VISION, is_usable
 from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, new_name, place
 
 # Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
@@ -270,7 +270,7 @@ def _rope(graph: Graph, chance: random.Random) -> Graph | None:
         update: dict[str, object] = {}
         if which == "mode":
             half = graph.number(size) // 2
-            update["i"] = (half if mode == _VISION else size, mode)
+            update["i"] = (half if mode == VISION else size, mode)
         elif which == "dims":
             update["i"] = (dims, of_mode)
         elif which == "offset":
@@ -281,9 +281,6 @@ def _rope(graph: Graph, chance: random.Random) -> Graph | None:
             update["f"] = tuple(f)
         changed = changed.replaced(one.model_copy(update=update))
     return with_positions(changed)
-
-
-_VISION = 24
 
 
 def _index_type(graph: Graph, chance: random.Random) -> Graph | None:
