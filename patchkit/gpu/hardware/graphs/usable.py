@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from patchkit.gpu.hardware.graphs.description import Graph, Tensor, first_numbers
-from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
+from patchkit.gpu.hardware.graphs.extents import Extents, extents_of, four
 
 MOST_NODES = 64
 VISION = 24
@@ -36,14 +36,17 @@ def is_usable(graph: Graph) -> bool:
             if one.leaf is not None and graph.number(one.ne[0]) % _BLOCKS.get(one.type, 1) != 0:
                 return False
         known = extents_of(graph)
-        return all(
-            _has_right_indices(graph, one, known)
-            if one.op in _INDEXED
-            else not one.op.startswith("rope") or _has_right_rope(graph, one, known)
-            for one in graph.nodes
-        )
+        return all(_is_right(graph, one, known) for one in graph.nodes)
     except ValueError:
         return False
+
+
+def _is_right(graph: Graph, node: Tensor, known: dict[str, Extents]) -> bool:
+    if node.op in _INDEXED:
+        return _has_right_indices(graph, node, known)
+    if node.op in {"rope", "rope_inplace"}:
+        return _has_right_rope(graph, node, known)
+    return node.op != "view" or _is_within(graph, node, known)
 
 
 def _has_right_indices(graph: Graph, node: Tensor, known: dict[str, Extents]) -> bool:
@@ -72,6 +75,27 @@ def _has_right_rope(graph: Graph, rope: Tensor, known: dict[str, Extents]) -> bo
     if mode == VISION:
         return offset == 0 and 2 * dims == columns
     return columns % 2 == 0 and dims % 2 == 0 and dims > 0 and dims + offset <= columns
+
+
+def _is_within(graph: Graph, view: Tensor, known: dict[str, Extents]) -> bool:
+    """Whether a view lies within its source, where that is one piece of memory of a known size."""
+    source = graph.named[view.of[0]]
+    if source.name not in known or source.is_free:
+        return True
+    block = _BLOCKS.get(source.type, 1) if source.leaf is not None else 1
+    ne = [graph.number(each) for each in known[source.name]]
+    strides = [1, ne[0] // block]
+    strides += [strides[1] * ne[1], strides[1] * ne[1] * ne[2]]
+
+    def stride(text: str) -> int:
+        times, _, dimension = text.rpartition(".")
+        return graph.number(times) * strides[int(dimension)]
+
+    of_view = [graph.number(each) for each in four(view.ne)]
+    of_dimension = [1, *(stride(each) for each in view.nb), *strides[len(view.nb) + 1 :]]
+    of_view[0] = -(-of_view[0] // block)
+    last = sum((count - 1) * each for count, each in zip(of_view, of_dimension, strict=True))
+    return last + (stride(view.at) if view.at else 0) < strides[3] * ne[3]
 
 
 def _are_different(numbers: Sequence[int]) -> bool:
