@@ -106,6 +106,8 @@ class Graph(_Model):
         memory: ``apart``: each tensor has a buffer of its own; ``reused``: ggml's allocator places nodes.
         rounds: how often the graph is computed, with other inputs each time.
         steps: compute each node in a call of its own, as with an eval callback.
+        contexts: with 2, a second backend context computes the graph at the same time in another thread, with
+            other inputs and the same weights in memory.
         environment: variables of the program.
         seed: of the values.
         about: where the graph comes from.
@@ -118,6 +120,7 @@ class Graph(_Model):
     memory: Literal["apart", "reused"] = "apart"
     rounds: int = Field(default=1, ge=1, le=16)
     steps: bool = False
+    contexts: int = Field(default=1, ge=1, le=2)
     environment: dict[str, str] = Field(default_factory=dict)
     seed: int = Field(default=1, ge=0)
     tensors: Annotated[tuple[Tensor, ...], Field(strict=False)]
@@ -184,7 +187,7 @@ def driver_lines(graph: Graph, identity: str, *, is_compared: bool = True) -> st
     Raises ValueError for an invalid extent.
     """
     settings = f"seed={graph.seed} rounds={graph.rounds} memory={graph.memory} steps={graph.steps:d}"
-    settings += f" compared={is_compared:d}"
+    settings += f" compared={is_compared:d} contexts={graph.contexts}"
     head = f"graph {identity} {settings}"
     return "\n".join([head, *(_line(graph, one) for one in graph.tensors), "end", ""])
 

@@ -48,7 +48,12 @@ def reduce_graph(
 def _unique(graph: Graph, simpler: Iterator[Graph]) -> Iterator[Graph]:
     seen = {repr(graph.tensors) + repr(graph.dims)}
     for one in simpler:
-        key = "|".join(map(repr, (one.tensors, one.dims, one.memory, one.rounds, one.steps, one.environment)))
+        key = "|".join(
+            map(
+                repr,
+                (one.tensors, one.dims, one.memory, one.rounds, one.steps, one.contexts, one.environment),
+            )
+        )
         if key not in seen and one != graph:
             seen.add(key)
             yield one
@@ -64,20 +69,26 @@ def simplifications(graph: Graph, shapes: Shapes) -> Iterator[Graph]:
         size //= 2
     yield from _bypassed(graph, shapes)
     yield from _with_fewer_outputs(graph)
-    if graph.environment:
-        yield graph.changed(environment={})
-    if graph.rounds > 1:
-        yield graph.changed(rounds=1)
-    if graph.steps:
-        yield graph.changed(steps=False)
-    if graph.memory == "reused":
-        yield graph.changed(memory="apart")
+    yield from _with_simpler_settings(graph)
     for name, value in graph.dims.items():
         wanted = [one for one in (*_SMALLER, value // 2, value - 1) if 0 < one < value]
         yield from (graph.changed(dims={**graph.dims, name: one}) for one in dict.fromkeys(wanted))
     for leaf in graph.tensors:
         if leaf.leaf == "weight" and leaf.type not in _SIMPLE_TYPES:
             yield from (graph.replaced(leaf.model_copy(update={"type": kind})) for kind in _SIMPLE_TYPES)
+
+
+def _with_simpler_settings(graph: Graph) -> Iterator[Graph]:
+    if graph.environment:
+        yield graph.changed(environment={})
+    if graph.contexts > 1:
+        yield graph.changed(contexts=1)
+    if graph.rounds > 1:
+        yield graph.changed(rounds=1)
+    if graph.steps:
+        yield graph.changed(steps=False)
+    if graph.memory == "reused":
+        yield graph.changed(memory="apart")
 
 
 def _without(graph: Graph, gone: set[str], shapes: Shapes) -> Graph:

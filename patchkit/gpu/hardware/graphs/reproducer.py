@@ -63,6 +63,7 @@ _PROGRAM = """\
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 struct tensors {{
@@ -137,7 +138,8 @@ static void put_numbers(ggml_tensor * one, const std::vector<int64_t> & values) 
     }}
 }}
 
-static std::vector<std::vector<float>> run(ggml_backend_t backend) {{
+// `more`: another number gives other inputs.
+static std::vector<std::vector<float>> run(ggml_backend_t backend, [[maybe_unused]] uint64_t more = 0) {{
     const size_t   size = ggml_tensor_overhead() * 1024 + ggml_graph_overhead();
     ggml_context * ctx  = ggml_init({{size, nullptr, true}});
     tensors t = build(ctx);
@@ -179,7 +181,7 @@ int main(int argc, char ** argv) {{
         return 2;
     }}
     ggml_backend_load_all_from_path(argv[1]);
-    const auto got   = run(ggml_backend_init_by_name(argv[2], nullptr));
+{got}
     const auto right = run(ggml_backend_init_by_name("CPU", nullptr));
     for (size_t i = 0; i < got.size(); ++i) {{
         double wrong = 0.0, all = 0.0;
@@ -191,6 +193,15 @@ int main(int argc, char ** argv) {{
     }}
 }}
 """
+
+_ONE_CONTEXT = "    const auto got   = run(ggml_backend_init_by_name(argv[2], nullptr));"
+_TWO_CONTEXTS = """\
+    // The fault may need two contexts that compute at the same time: run it several times.
+    ggml_backend_t first = ggml_backend_init_by_name(argv[2], nullptr);
+    ggml_backend_t other = ggml_backend_init_by_name(argv[2], nullptr);
+    std::thread    second([&] { run(other, 1000003); });
+    const auto     got = run(first);
+    second.join();"""
 
 
 def reproducer(graph: Graph, why: str) -> str:
@@ -204,6 +215,7 @@ def reproducer(graph: Graph, why: str) -> str:
         leaves=", * ".join(one.name for one in leaves),
         body="\n".join(f"    {_built(graph, one)}" for one in graph.tensors),
         rounds=graph.rounds,
+        got=_TWO_CONTEXTS if graph.contexts > 1 else _ONE_CONTEXT,
         values="\n".join(
             f"        {line}" for n, one in enumerate(leaves) for line in [_value(graph, one, n)]
         ),
@@ -291,6 +303,6 @@ def _value(graph: Graph, one: Tensor, number: int) -> str:
         return f"{once}put({name}, std::vector<float>(ggml_nelements({name}), 0.0f));"
     seed = graph.seed * 1000 + number
     if one.leaf == "input":
-        return f"put_random({name}, {seed} + 7919 * round);"
+        return f"put_random({name}, {seed} + 7919 * round + more);"
     more = f", {str(one.negative).lower()}, float({one.shift!r})" if one.negative or one.shift else ""
     return f"{once}put_random({name}, {seed}{more});"

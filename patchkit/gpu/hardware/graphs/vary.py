@@ -180,6 +180,15 @@ def _steps(graph: Graph, _: random.Random) -> Graph:
     return graph.changed(steps=not graph.steps)
 
 
+def in_two_contexts(graph: Graph) -> Graph:
+    """The graph computed by two contexts at the same time, which exchange their threads once."""
+    return graph.changed(contexts=2, rounds=max(2, graph.rounds))
+
+
+def _contexts(graph: Graph, _: random.Random) -> Graph:
+    return in_two_contexts(graph)
+
+
 def _unfused(graph: Graph, _: random.Random) -> Graph:
     return graph.changed(environment={"GGML_CUDA_DISABLE_FUSION": "1"})
 
@@ -401,6 +410,7 @@ VARIATIONS: tuple[Vary, ...] = (
         _memory,
         _rounds,
         _steps,
+        _contexts,
         _unfused,
     ),
     *(_order, _same, _own, _number, _rope, _rope, _index_type, _batched, _reshaped),

@@ -6,7 +6,7 @@
 // MODULE and CPU are backend libraries, DEVICE the name of a device of the first. The second form computes nothing and
 // prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
-//   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1
+//   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1 contexts=1/2
 //   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1] [shift=X]
 //   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
 //   end
@@ -15,6 +15,10 @@
 // tensor has a buffer of its own, of exactly the size that the backend asks for: an access past the end of a tensor is
 // an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With steps=1
 // each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing.
+//
+// With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
+// other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
+// one have names with "/2", and are compared with those of the second one alone.
 //
 // Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or it reads what
 // nothing has written), "ID unsupported NAME" (the device does
@@ -33,6 +37,7 @@
 
 #include <algorithm>
 #include <array>
+#include <condition_variable>
 #include <cinttypes>
 #include <cmath>
 #include <cstdint>
@@ -42,8 +47,11 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -418,7 +426,9 @@ std::vector<uint8_t> numbers_of(const words & w, const ggml_tensor * one, int ro
 
 class running {
   public:
-    running(const description & d, ggml_backend_t backend) : d(d), backend(backend), of(d) {}
+    // `inputs`: another number gives other inputs. `lender`: has the weights.
+    running(const description & d, ggml_backend_t backend, int inputs = 0, const running * lender = nullptr)
+        : d(d), backend(backend), of(d), inputs(inputs), lender(lender) {}
 
     ~running() {
         ggml_gallocr_free(allocator);
@@ -442,7 +452,15 @@ class running {
     void allocate() {
         const ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(backend);
         for (const words & w : d.leaves) {
-            own(of.named.at(w.name), kind, w.text("is") == "weight" || w.text("is") == "cache");
+            ggml_tensor * one = of.named.at(w.name);
+            if (is_lent(w)) {
+                const ggml_tensor * given = lender->tensor(w.name);
+                if (ggml_backend_tensor_alloc(given->buffer, one, given->data) != GGML_STATUS_SUCCESS) {
+                    refuse("cannot share " + w.name);
+                }
+                continue;
+            }
+            own(one, kind, w.text("is") == "weight" || w.text("is") == "cache");
         }
         if (d.graph.text("memory", "apart") == "reused") {
             allocator = ggml_gallocr_new(kind);
@@ -469,18 +487,31 @@ class running {
     }
 
     void compute(int round) {
-        const auto seed = uint64_t(d.graph.integer("seed"));
+        set(round);
+        evaluate();
+    }
+
+    void set(int round) {
+        const auto seed = uint64_t(d.graph.integer("seed")) + uint64_t(inputs) * 1000003;
         for (size_t n = 0; n < d.leaves.size(); ++n) {
             const words &     w    = d.leaves[n];
             const std::string kind = w.text("is");
             ggml_tensor *     one  = of.named.at(w.name);
+            if (is_lent(w)) {
+                continue;
+            }
             if (kind == "input" || round == 0) {
-                put(w, one, kind, round, seed * 977 + n * 31 + (kind == "input" ? uint64_t(round) * 7919 : 0));
+                const bool is_weight = kind == "weight";
+                const auto of_leaf   = is_weight ? uint64_t(d.graph.integer("seed")) : seed;
+                put(w, one, kind, round, of_leaf * 977 + n * 31 + (kind == "input" ? uint64_t(round) * 7919 : 0));
             } else if (kind == "numbers" && w.integer("step") != 0) {
                 const auto bytes = numbers_of(w, one, round);
                 ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
             }
         }
+    }
+
+    void evaluate() {
         if (d.graph.integer("steps") == 0) {
             check(ggml_backend_graph_compute(backend, of.graph));
             return;
@@ -513,6 +544,10 @@ class running {
     built                              of;
     std::vector<ggml_backend_buffer_t> buffers;
     ggml_gallocr_t                     allocator = nullptr;
+    int                                inputs;
+    const running *                    lender;
+
+    bool is_lent(const words & w) const { return lender != nullptr && w.text("is") == "weight"; }
 
     void check(ggml_status status) const {
         if (status != GGML_STATUS_SUCCESS) {
@@ -703,6 +738,117 @@ int findings() {
     return count;
 }
 
+// A thread for several tasks: what a backend keeps for a thread is there in the next task, too.
+class worker {
+  public:
+    worker() : thread([this] { work(); }) {}
+
+    ~worker() {
+        give([] {}, true);
+        thread.join();
+    }
+
+    worker(const worker &) = delete;
+    worker & operator=(const worker &) = delete;
+
+    void give(std::function<void()> next, bool is_last = false) {
+        const std::lock_guard<std::mutex> lock(mutex);
+        task     = std::move(next);
+        is_ended = is_last;
+        is_ready = true;
+        changed.notify_all();
+    }
+
+    void wait() {
+        std::unique_lock<std::mutex> lock(mutex);
+        changed.wait(lock, [this] { return !is_ready; });
+    }
+
+  private:
+    std::mutex              mutex;
+    std::condition_variable changed;
+    std::function<void()>   task;
+    bool                    is_ready = false, is_ended = false;
+    std::thread             thread; // the last member: it uses the others
+
+    void work() {
+        for (bool has_ended = false; !has_ended;) {
+            std::unique_lock<std::mutex> lock(mutex);
+            changed.wait(lock, [this] { return is_ready; });
+            const auto now = std::move(task);
+            has_ended      = is_ended;
+            lock.unlock();
+            now();
+            lock.lock();
+            is_ready = false;
+            changed.notify_all();
+        }
+    }
+};
+
+ggml_backend_t another_context(ggml_backend_t device) {
+    ggml_backend_t made = ggml_backend_dev_init(ggml_backend_get_device(device), nullptr);
+    if (made == nullptr) {
+        refuse("cannot make a second context");
+    }
+    return made;
+}
+
+std::vector<std::vector<uint8_t>> bytes_of(const running & of) {
+    std::vector<std::vector<uint8_t>> found;
+    for (auto & [name, bytes] : of.results()) {
+        found.push_back(bytes);
+    }
+    return found;
+}
+
+// The second context with its graph, and its results (`alone`) in each round when nothing else runs.
+struct another {
+    using backend_pointer = std::unique_ptr<ggml_backend, decltype(&ggml_backend_free)>;
+
+    backend_pointer backend;
+    rounds          alone;
+    running         here;
+    worker          second;
+
+    another(const description & d, ggml_backend_t device, const running & first, size_t count)
+        : backend(another_context(device), ggml_backend_free), here(d, backend.get(), 1, &first) {
+        if (count > 0) {
+            running single(d, device, 1);
+            single.allocate();
+            for (size_t round = 0; round < count; ++round) {
+                single.compute(int(round));
+                alone.push_back(bytes_of(single));
+            }
+        }
+        here.allocate();
+    }
+
+    void evaluate_both(running & first, int round) {
+        here.set(round);
+        running & there = round % 2 == 0 ? here : first;
+        second.give([&there] { there.evaluate(); });
+        (round % 2 == 0 ? first : here).evaluate();
+        second.wait();
+    }
+};
+
+void print_results(const char * id, const char * mark, const running & of, size_t round,
+                   const std::vector<std::vector<uint8_t>> & right) {
+    const auto got = of.results();
+    for (size_t i = 0; i < got.size(); ++i) {
+        std::printf("%s result %s%s round=%zu hash=%016" PRIx64, id, got[i].first.c_str(), mark, round,
+                    hash_of(got[i].second.data(), got[i].second.size()));
+        if (right.empty()) {
+            std::printf("\n");
+            continue;
+        }
+        const ggml_tensor * one  = of.tensor(got[i].first);
+        const distance      from = compare(unpacked(one, got[i].second), unpacked(one, right[i]));
+        std::printf(" nmse=%.4g worst=%.4g finite=%d\n", from.nmse, from.worst, int(from.is_finite));
+    }
+}
+
 using marking = void (*)(const char *);
 
 void run(const description & d, ggml_backend_t device, const reference & right, marking mark) {
@@ -721,19 +867,21 @@ void run(const description & d, ggml_backend_t device, const reference & right, 
         mark(id);
     }
     on_device.allocate();
+    const bool               is_compared = !right.right.empty() && !right.right[0].empty();
+    std::unique_ptr<another> other;
+    if (d.graph.integer("contexts", 1) > 1) {
+        other = std::make_unique<another>(d, device, on_device, is_compared ? right.right.size() : 0);
+    }
     for (size_t round = 0; round < right.right.size(); ++round) {
-        on_device.compute(int(round));
-        const auto got = on_device.results();
-        for (size_t i = 0; i < got.size(); ++i) {
-            const ggml_tensor * of   = on_device.tensor(got[i].first);
-            std::printf("%s result %s round=%zu hash=%016" PRIx64, id, got[i].first.c_str(), round,
-                        hash_of(got[i].second.data(), got[i].second.size()));
-            if (right.right[round].empty()) {
-                std::printf("\n");
-                continue;
-            }
-            const distance from = compare(unpacked(of, got[i].second), unpacked(of, right.right[round][i]));
-            std::printf(" nmse=%.4g worst=%.4g finite=%d\n", from.nmse, from.worst, int(from.is_finite));
+        on_device.set(int(round));
+        if (other == nullptr) {
+            on_device.evaluate();
+        } else {
+            other->evaluate_both(on_device, int(round));
+        }
+        print_results(id, "", on_device, round, right.right[round]);
+        if (other != nullptr) {
+            print_results(id, "/2", other->here, round, is_compared ? other->alone[round] : right.right[round]);
         }
     }
     std::printf("%s done findings=%d\n", id, findings());

@@ -19,7 +19,7 @@ from patchkit.gpu.hardware.graphs.description import Graph, read_graph, write_gr
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
-from patchkit.gpu.hardware.graphs.vary import random_graphs
+from patchkit.gpu.hardware.graphs.vary import in_two_contexts, random_graphs
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import DeviceSetup, GateResult
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
@@ -48,6 +48,8 @@ def stored_graphs() -> tuple[Graph, ...]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphsGate:
     """``stored`` run first, then ``patterns``, then random variations of them for ``budget_s`` seconds.
+
+    Two contexts in two threads compute each pattern at the same time.
 
     ``seed``: of the random graphs; by default derived from the candidate's tree, so that another candidate
     gets other graphs and the same one the same. ``limit``: at most so many random graphs.
@@ -112,7 +114,7 @@ class GraphsGate:
         subject.reporter.step(f"{counted(len(self.stored), 'stored graph')} on {self.machine.label}")
         compute("stored", self.stored)
         subject.reporter.step(f"{counted(len(self.patterns), 'graph')} of models on {self.machine.label}")
-        compute("patterns", self.patterns)
+        compute("patterns", [in_two_contexts(one) for one in self.patterns])
         subject.reporter.step(f"random graphs on {self.machine.label}, seed {seed}, {self.budget_s:g} s")
         random_begun = time.monotonic()
         graphs = random_graphs(tuple(self.patterns), seed)

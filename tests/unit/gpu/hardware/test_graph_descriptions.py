@@ -220,6 +220,7 @@ def test_a_graph_is_reduced_to_what_has_the_fault() -> None:
         dims={"width": 300, "unused": 4},
         memory="reused",
         rounds=3,
+        contexts=2,
         environment={"A": "1"},
         tensors=(
             Tensor(name="x", leaf="input", ne=("width",)),
@@ -240,6 +241,7 @@ def test_a_graph_is_reduced_to_what_has_the_fault() -> None:
     smallest = reduce_graph(graph, has_fault, _shapes)
     assert [one.op for one in smallest.nodes] == ["gelu", "exp"]
     assert (smallest.rounds, smallest.environment, smallest.memory) == (1, {}, "apart")
+    assert smallest.contexts == 1
     assert smallest.dims == {"width": 17}
 
 
