@@ -1,0 +1,156 @@
+"""Graphs in which upstream's HIP backend is far from the CPU, reduced to few operations.
+
+    patchkit apply --arch gfx1151 --trust modelled
+    python benchmarks/upstream_graphs.py --minutes 120 --seed 1 --out FOLDER
+
+Random graphs run on the emulated GPU with upstream's code alone. A graph counts if a result is further from
+the CPU's than rounding to f16, or of activations to 8 bits, explains (as the gate allows), or if the
+program ends in it while the CPU computes it. FOLDER gets a description and a program for each, and a line for
+each in ``found.txt``. The candidate is only needed because both sides are built from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import SeriesDir
+from patchkit.base.workspace import Workspace, default_cache_root
+from patchkit.gpu.hardware.driver_build import build_driver
+from patchkit.gpu.hardware.graphs.description import Graph, write_graph
+from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
+from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
+from patchkit.gpu.hardware.graphs.reproducer import reproducer
+from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, read_shapes, run_graphs
+from patchkit.gpu.hardware.graphs.vary import random_graphs
+from patchkit.gpu.hardware.program import RunContext
+from patchkit.prove.build import Machine, prepare_subject
+from patchkit.prove.gates.graphs.judging import allowed_distance
+from patchkit.prove.gates.sides import sides_on
+from patchkit.toolchain.sides import BuiltSide
+
+ROOT = Path(__file__).resolve().parents[1]
+_TIMEOUT_S = 900.0
+_BATCH = 16
+_REDUCING_S = 240.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Upstream:
+    """Upstream's side, ready to compute graphs."""
+
+    side: BuiltSide
+    driver: Path
+    place: RunContext
+    device: str
+
+    def computed(self, graphs: Sequence[Graph]) -> list[Computed]:
+        """The results of graphs; one in which the program ends costs only itself."""
+        done: dict[int, Computed] = {}
+        for group in by_environment(graphs):
+            left = list(group)
+            while left:
+                _, some = run_graphs(
+                    self.driver,
+                    replace(self.side, kept=None),
+                    [graphs[n] for n in left],
+                    device=self.device,
+                    name="upstream",
+                    timeout_s=_TIMEOUT_S,
+                    place=self.place,
+                )
+                ended = next((n for n, one in enumerate(some) if not one.has_ended), len(left))
+                done.update(zip(left[: ended + 1], some[: ended + 1], strict=True))
+                left = left[ended + 1 :]
+        return [done[n] for n in range(len(graphs))]
+
+    def faults(self, graphs: Sequence[Graph]) -> list[str]:
+        """What is wrong with each graph; empty for nothing, or if ggml or the CPU does not accept it."""
+        return [_fault(*pair) for pair in zip(graphs, self.computed(graphs), strict=True)]
+
+    def shapes(self, graph: Graph) -> Shapes:
+        """Type and extents of each node."""
+        return read_shapes(self.driver, self.side, graph, place=self.place)
+
+
+def _fault(graph: Graph, computed: Computed) -> str:
+    if not computed.has_ended:
+        return "the program ends"
+    for one in computed.results:
+        nmse, worst = allowed_distance(graph, replace(one, nmse=0.0, worst=0.0))
+        if not one.is_finite:
+            return f"{one.name} is not finite"
+        if not (one.nmse <= nmse and one.worst <= worst):
+            return f"{one.name} has NMSE {one.nmse:.1e}; {nmse:.1e} is explained"
+    return ""
+
+
+def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
+    """Compute random graphs until the time is over, and reduce the first fault of each pattern and kind."""
+    end = time.monotonic() + 60 * minutes
+    graphs = random_graphs(pattern_graphs(), seed)
+    known: set[tuple[str, str]] = set()
+    count = 0
+    while time.monotonic() < end:
+        some = list(islice(graphs, _BATCH))
+        for graph, fault in zip(some, upstream.faults(some), strict=True):
+            kind = fault.split(" ", 1)[-1][:14]
+            if not fault or (graph.name, kind) in known:
+                continue
+            known.add((graph.name, kind))
+            until = time.monotonic() + _REDUCING_S
+            smallest = reduce_graph(
+                graph,
+                lambda tried, kind=kind: [kind in one for one in upstream.faults(tried)],  # type: ignore[misc]
+                upstream.shapes,
+                is_over=lambda until=until: time.monotonic() > until,  # type: ignore[misc]
+            )
+            name = f"fault-{len(known)}"
+            (out / f"{name}.json").write_text(write_graph(smallest), "utf-8")
+            (out / f"{name}.cpp").write_text(reproducer(smallest, fault), "utf-8")
+            ops = " ".join(one.op for one in smallest.nodes)
+            line = f"{name}: {graph.name}, {graph.about}: {fault}; reduced to: {ops}"
+            with (out / "found.txt").open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
+            print(line, flush=True)
+        count += len(some)
+        print(f"{count} graphs", flush=True)
+
+
+def main() -> None:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--arch", default="gfx1151", help="the emulated GPU")
+    parser.add_argument("--minutes", type=float, default=120, help="time for random graphs")
+    parser.add_argument("--seed", type=int, default=1, help="of the random graphs")
+    parser.add_argument("--out", type=Path, required=True, help="a folder for what is found")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    workspace = Workspace(
+        series=SeriesDir(root=ROOT, origin="checkout"),
+        cache_root=default_cache_root(),
+        reporter=NullReporter(),
+    )
+    machine = Machine(backend="hip", emulates=options.arch)
+    subject, _ = prepare_subject(workspace, (options.arch,), None, "hip", os.environ)
+    with sides_on(machine, subject) as sides:
+        upstream = Upstream(
+            side=sides.before,
+            driver=build_driver(DRIVER, sides.before, subject.baseline, subject.cache_root, subject.reporter),
+            place=RunContext(folder=options.out / "runs", reporter=subject.reporter, stop=threading.Event()),
+            device=machine.device,
+        )
+        search(upstream, options.seed, options.minutes, options.out)
+
+
+if __name__ == "__main__":
+    main()
