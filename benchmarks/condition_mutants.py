@@ -15,8 +15,8 @@ emulated GPU as the unchanged candidate, and is listed with what happened:
     python benchmarks/condition_mutants.py --only fuse-glu-q8-1 --graphs 40 --out mutants.json
 
 With ``--reach`` one run of the graphs lists all mutants that would have changed a condition (``reached``),
-and those that never would (``not reached``). It takes as long as one mutant, and is the way to see which
-conditions the graphs do not exercise.
+with the first graph that did, and those that never would (``not reached``). It takes as long as one mutant,
+and is the way to see which conditions the graphs do not exercise.
 
 The candidate is the one that ``patchkit apply`` made for the default build.
 """
@@ -82,6 +82,7 @@ inline bool ggml_mutant(int number) {{
     return number == selected;
 }}
 """
+_BEGINS = re.compile(r"^g(\d+) begins$")
 _ENDS = frozenset({b";", b",", b"?", b":", b"&&", b"||", b"=", b"return"})
 _DEVICE = re.compile(rb"__global__|__device__|constexpr")
 
@@ -219,7 +220,7 @@ def one_property(patterns: Sequence[Graph], count: int) -> Iterator[Graph]:
         graph = vary(pattern, chance)
         if graph is not None and is_usable(graph) and graph not in seen:
             seen.append(graph)
-            yield graph
+            yield graph.changed(about=f"{pattern.name}: {vary.__name__.strip('_')}")
 
 
 def table(
@@ -267,12 +268,13 @@ def table(
             return list(computed), (place.folder / f"{name}.err").read_text("utf-8", "replace")
 
         if is_reach:
-            reached: set[int] = set()
+            reached: dict[int, str] = {}
             outcomes: Counter[str] = Counter()
             left = graphs
             while left:
                 computed, said = run(REACH, left, is_compared=False)
-                reached |= {int(number) for number in _CHANGED.findall(said)}
+                for number, by in _reached(said, left):
+                    reached.setdefault(number, by)
                 ended = next((n for n, one in enumerate(computed) if not one.has_ended), len(left))
                 outcomes.update(one.skipped or "computed" for one in computed[:ended])
                 if ended < len(left):
@@ -281,7 +283,11 @@ def table(
                 left = left[ended + 1 :]  # a crash costs its own graph
             print(f"{len(graphs)} graphs:", ", ".join(f"{n} {what}" for what, n in outcomes.items()))
             return [
-                {**asdict(one), "result": "reached" if one.number in reached else "not reached"}
+                {
+                    **asdict(one),
+                    "result": "reached" if one.number in reached else "not reached",
+                    "by": reached.get(one.number, ""),
+                }
                 for one in mutants
             ]
         before, _ = run(0, graphs)
@@ -292,8 +298,19 @@ def table(
     return rows
 
 
+def _reached(said: str, graphs: Sequence[Graph]) -> Iterator[tuple[int, str]]:
+    """The mutants that would have changed a condition, and the graph that was computed then."""
+    graph = ""
+    for line in said.splitlines():
+        if begins := _BEGINS.match(line):
+            one = graphs[int(begins[1])]
+            graph = one.about or one.name
+        elif changed := _CHANGED.match(line):
+            yield int(changed[1]), graph
+
+
 def _last_line(said: str) -> str:
-    return next((line for line in reversed(said.splitlines()) if not line.startswith("mutant ")), "")
+    return next((line for line in reversed(said.splitlines()) if not line.startswith(("mutant ", "g"))), "")
 
 
 def _result(

@@ -1,6 +1,7 @@
 """Take fixes of faults out of a candidate, and see that the gate ``graphs`` fails with a small graph.
 
-A reviewer found these faults in kernels of ours while every gate passed (docs/records/gates.md).
+A reviewer found ``FAULTS`` in kernels of ours while every gate passed (docs/records/gates.md); those in
+``TWO_CONTEXTS`` are planted, state that two contexts share.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from patchkit.carry.candidate.apply import run_apply
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.gpu.hardware.graphs.description import read_graph
+from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
+from patchkit.gpu.hardware.graphs.vary import in_two_contexts
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.evidence import GraphsEvidence
 from patchkit.prove.gates.graphs.gate import GraphsGate, stored_graphs
@@ -83,6 +86,45 @@ def modelled(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
         run_apply(request, workspace, checkout=None)
         repository, candidate = find_candidate(workspace, (ARCH,), "b11549")
         return make_subject(workspace, repository, candidate, hip_toolchain)
+
+
+TWO_CONTEXTS = (
+    Fault(
+        id="waiting-steps-of-all-threads",
+        file="delta-net-inputs.cuh",
+        texts={"static thread_local std::vector<delta_net_step>": "static std::vector<delta_net_step>"},
+        graphs=("delta-net", "delta-net-l2"),
+        kind="far",
+    ),
+    Fault(
+        id="q8-1-of-all-contexts",
+        file="quantize-once.cuh",
+        texts={"all.of_context[&ctx]": "all.of_context[nullptr]"},
+        graphs=("shared-activation",),
+        kind="far",
+    ),
+)
+
+
+@pytest.mark.parametrize("fault", TWO_CONTEXTS, ids=lambda one: one.id)
+def test_state_that_two_contexts_share_fails_only_with_two_contexts(
+    modelled: Subject, edited: Callable[..., Subject], fault: Fault
+) -> None:
+    path = f"{CUDA}/{fault.file}"
+    text = (modelled.candidate / path).read_text("utf-8")
+    for fixed, without in fault.texts.items():
+        assert text.count(fixed) == 1
+        text = text.replace(fixed, without)
+    subject = edited(modelled, {path: text.encode()}, "reuse-q8-1-activations")
+    graphs = [one for one in pattern_graphs() if one.name in fault.graphs]
+    together = [in_two_contexts(one) for one in graphs]
+    alone = [one.changed(contexts=1) for one in together]
+    assert replace(_gate(), stored=alone).run(subject).verdict == "passed (emulated)"
+    result = replace(_gate(), stored=together).run(subject)
+    assert result.verdict == "failed", result.summary
+    assert isinstance(result.evidence, GraphsEvidence)
+    # Whether values are wrong or the program ends depends on how the threads interleave.
+    assert {one.kind for one in result.evidence.failed} <= {fault.kind, "ends", "memory", "not finite"}
 
 
 def _gate(*names: str) -> GraphsGate:

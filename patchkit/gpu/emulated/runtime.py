@@ -216,6 +216,9 @@ _LIBRARY = f"lib{GPU_LIBRARIES['hip']}.so"
 # runs only briefly here and its decisions do not depend on optimisation: it compiles in a seventh of the time
 # of -O1 (0.2 s instead of 1.4 s for a matmul unit at build 11549).
 HOST_FLAGS = ("-O0", "-DGGML_BACKEND_DL")
+# Host code captures HIP graphs if upstream's default build does; programs switch that off at run time.
+_GRAPHS = "-DGGML_HIP_GRAPHS"
+_GRAPHS_ARE_DEFAULT = re.compile(r"option\s*\(\s*GGML_HIP_GRAPHS\s.*\sON\s*\)")
 # At -O0, each operand of && and || is a separate block with line and column, unless blocks are pruned.
 _TRACED = (
     *("-gline-tables-only", "-fdebug-compilation-dir=."),
@@ -278,8 +281,14 @@ def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocw
     """
     embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(_marker(unit, compiler)))
     traced = _TRACED if unit == SELECTION_UNIT else ()
-    flags = (*HOST_FLAGS, *traced, *embed)
+    graphs = (_GRAPHS,) if _has_graphs(tree) else ()
+    flags = (*HOST_FLAGS, *graphs, *traced, *embed)
     return Job(tree=tree, unit=unit, arch=arch, which="host", rocwmma=rocwmma, form="object", flags=flags)
+
+
+def _has_graphs(tree: SourceTree) -> bool:
+    options = tree.root / upstream_of(tree.root).ggml_path("CMakeLists.txt")
+    return options.is_file() and _GRAPHS_ARE_DEFAULT.search(options.read_text("utf-8", "replace")) is not None
 
 
 def _marker(unit: str, compiler: Compiler) -> Path:

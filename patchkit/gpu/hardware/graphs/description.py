@@ -108,6 +108,8 @@ class Graph(_Model):
         steps: compute each node in a call of its own, as with an eval callback.
         contexts: with 2, a second backend context computes the graph at the same time in another thread, with
             other inputs and the same weights in memory.
+        captured: with HIP graphs: the backend captures the graph in the second round, and replays it in later
+            ones.
         environment: variables of the program.
         seed: of the values.
         about: where the graph comes from.
@@ -121,6 +123,7 @@ class Graph(_Model):
     rounds: int = Field(default=1, ge=1, le=16)
     steps: bool = False
     contexts: int = Field(default=1, ge=1, le=2)
+    captured: bool = False
     environment: dict[str, str] = Field(default_factory=dict)
     seed: int = Field(default=1, ge=0)
     tensors: Annotated[tuple[Tensor, ...], Field(strict=False)]

@@ -51,7 +51,16 @@ def _unique(graph: Graph, simpler: Iterator[Graph]) -> Iterator[Graph]:
         key = "|".join(
             map(
                 repr,
-                (one.tensors, one.dims, one.memory, one.rounds, one.steps, one.contexts, one.environment),
+                (
+                    one.tensors,
+                    one.dims,
+                    one.memory,
+                    one.rounds,
+                    one.steps,
+                    one.contexts,
+                    one.captured,
+                    one.environment,
+                ),
             )
         )
         if key not in seen and one != graph:
@@ -81,6 +90,8 @@ def simplifications(graph: Graph, shapes: Shapes) -> Iterator[Graph]:
 def _with_simpler_settings(graph: Graph) -> Iterator[Graph]:
     if graph.environment:
         yield graph.changed(environment={})
+    if graph.captured:
+        yield graph.changed(captured=False)
     if graph.contexts > 1:
         yield graph.changed(contexts=1)
     if graph.rounds > 1:

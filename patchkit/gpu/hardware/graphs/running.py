@@ -17,6 +17,7 @@ from patchkit.toolchain.sides import BuiltSide
 DRIVER = "graph_check"
 """The driver's name, for :func:`patchkit.gpu.hardware.driver_build.build_driver`."""
 LOG = "PATCHKIT_RECORDER_LOG"
+_WITHOUT_CAPTURE = "GGML_CUDA_DISABLE_GRAPHS"
 _RESULT = re.compile(
     r"(?P<id>\S+) result (?P<name>\S+) round=(?P<round>\d+) hash=(?P<hash>[0-9a-f]{16})"
     r"( nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) finite=(?P<finite>[01]))?"
@@ -80,7 +81,7 @@ def run_graphs(  # noqa: PLR0913 - what runs, where, and how
     variables: Mapping[str, str] | None = None,
     is_compared: bool = True,
 ) -> tuple[ProgramRun | None, tuple[Computed, ...]]:
-    """Compute graphs of one environment, in order; ``is_compared``: with the CPU's results, too.
+    """Compute graphs that can share a process, in order; ``is_compared``: with the CPU's results, too.
 
     A graph in which the program crashes counts as not ended, and so do those after it (the run is then None).
 
@@ -98,6 +99,8 @@ def run_graphs(  # noqa: PLR0913 - what runs, where, and how
         log.write_bytes(b"")
     environment = {**side.environment, **(variables or {}), LOG: str(log)}
     environment |= graphs[0].environment if graphs else {}
+    if graphs and graphs[0].captured:
+        environment.pop(_WITHOUT_CAPTURE, None)
     argv = [str(driver), str(side.module), str(side.cpu), device, str(file)]
     out = place.folder / f"{name}.out"
     ran: ProgramRun | None = None
@@ -173,9 +176,10 @@ def _parse(text: str, *, where: str) -> dict[str, _Read]:
 
 def by_environment(graphs: Sequence[Graph]) -> Iterator[tuple[int, ...]]:
     """Positions of graphs that can share a process, because their environments are equal."""
-    groups: dict[tuple[tuple[str, str], ...], list[int]] = {}
+    groups: dict[tuple[object, ...], list[int]] = {}
     for number, graph in enumerate(graphs):
-        groups.setdefault(tuple(sorted(graph.environment.items())), []).append(number)
+        key = (graph.captured, *sorted(graph.environment.items()))
+        groups.setdefault(key, []).append(number)
     yield from map(tuple, groups.values())
 
 

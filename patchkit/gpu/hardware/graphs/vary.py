@@ -59,13 +59,15 @@ def _dimension(graph: Graph, chance: random.Random) -> Graph:
 
 
 def _type(graph: Graph, chance: random.Random) -> Graph | None:
-    leaves = [one for one in graph.tensors if one.leaf in {"weight", "cache"}]
+    """Another type of a cache, or of weights whose type may differ from the activations'."""
+    readers = [one for one in graph.nodes if one.op in {"mul_mat", "mul_mat_id", "get_rows"}]
+    typed = {one.of[0] for one in readers}
+    leaves = [one for one in graph.tensors if one.leaf == "cache" or one.name in typed]
+    leaves = [one for one in leaves if one.leaf in {"weight", "cache"}]
     if not leaves:
         return None
     chosen = chance.choice(leaves)
-    is_of_matmul = any(one.op.startswith("mul_mat") and chosen.name in one.of for one in graph.nodes)
-    kinds = _CACHES if chosen.leaf == "cache" else _WEIGHTS if is_of_matmul else ("f16", "f32")
-    kind = chance.choice(kinds)
+    kind = chance.choice(_CACHES if chosen.leaf == "cache" else _WEIGHTS)
     # Often all alike: K and V, gate and up.
     alike = chance.random() < _HALF
     return graph.replaced(
@@ -183,6 +185,15 @@ def _steps(graph: Graph, _: random.Random) -> Graph:
 def in_two_contexts(graph: Graph) -> Graph:
     """The graph computed by two contexts at the same time, which exchange their threads once."""
     return graph.changed(contexts=2, rounds=max(2, graph.rounds))
+
+
+def captured(graph: Graph) -> Graph:
+    """The graph with HIP graphs: evaluated, captured, and replayed twice with other inputs."""
+    return graph.changed(captured=True, rounds=max(4, graph.rounds), environment={})
+
+
+def _captured(graph: Graph, _: random.Random) -> Graph:
+    return captured(graph)
 
 
 def _contexts(graph: Graph, _: random.Random) -> Graph:
@@ -411,6 +422,7 @@ VARIATIONS: tuple[Vary, ...] = (
         _rounds,
         _steps,
         _contexts,
+        _captured,
         _unfused,
     ),
     *(_order, _same, _own, _number, _rope, _rope, _index_type, _batched, _reshaped),

@@ -23,7 +23,7 @@
 // Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or it reads what
 // nothing has written), "ID unsupported NAME" (the device does
 // not have the operation), or lines "ID result NAME round=N hash=H [nmse=X worst=Y finite=0/1]" for each output and cache, and "ID done
-// findings=N": lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
+// findings=N" (to stderr "ID begins"): lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
 // the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
 
 #include "apart.hpp"
@@ -866,6 +866,7 @@ void run(const description & d, ggml_backend_t device, const reference & right, 
     if (mark != nullptr) {
         mark(id);
     }
+    std::fprintf(stderr, "%s begins\n", id);
     on_device.allocate();
     const bool               is_compared = !right.right.empty() && !right.right[0].empty();
     std::unique_ptr<another> other;

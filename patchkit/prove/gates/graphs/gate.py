@@ -19,7 +19,7 @@ from patchkit.gpu.hardware.graphs.description import Graph, read_graph, write_gr
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
-from patchkit.gpu.hardware.graphs.vary import in_two_contexts, random_graphs
+from patchkit.gpu.hardware.graphs.vary import captured, in_two_contexts, random_graphs
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
 from patchkit.prove.gates.base import DeviceSetup, GateResult
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
@@ -49,7 +49,8 @@ def stored_graphs() -> tuple[Graph, ...]:
 class GraphsGate:
     """``stored`` run first, then ``patterns``, then random variations of them for ``budget_s`` seconds.
 
-    Two contexts in two threads compute each pattern at the same time.
+    Two contexts in two threads compute each pattern at the same time. Then each pattern is captured as a HIP
+    graph, and replayed with other inputs.
 
     ``seed``: of the random graphs; by default derived from the candidate's tree, so that another candidate
     gets other graphs and the same one the same. ``limit``: at most so many random graphs.
@@ -115,6 +116,7 @@ class GraphsGate:
         compute("stored", self.stored)
         subject.reporter.step(f"{counted(len(self.patterns), 'graph')} of models on {self.machine.label}")
         compute("patterns", [in_two_contexts(one) for one in self.patterns])
+        compute("patterns", [captured(one) for one in self.patterns])
         subject.reporter.step(f"random graphs on {self.machine.label}, seed {seed}, {self.budget_s:g} s")
         random_begun = time.monotonic()
         graphs = random_graphs(tuple(self.patterns), seed)
@@ -277,7 +279,6 @@ def _not_run(machine: Machine, subject: Subject, evidence: GraphsEvidence) -> It
             "results equal to upstream's bits: no claim ([results]) by "
             f"{', '.join(evidence.without_claim)}; only the distance from the CPU was compared"
         )
-    yield "HIP graphs: the emulated GPU runs without graph capture"
     for name in evidence.upstream:
         yield f"graphs of the pattern {name} in which upstream itself is far from the CPU"
 
