@@ -32,8 +32,6 @@ BUILD = 11549
 KERNELS = "ggml/src/ggml-cuda"
 UNFUSED = {"GGML_CUDA_DISABLE_FUSION": "1"}
 _PROGRAM = ROOT / "tests" / "upstream" / "scenes" / "scenes.cpp"
-_COMMON = f"{KERNELS}/common.cuh"
-_FIRST_LINES = b"#pragma once\n\n"
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ class SceneTrees:
         """Computes scenes of a patch with the HIP backend of a tree (None: upstream's).
 
         ``may_fail``: the program may end with an error.
-        ``has_graphs``: HIP graphs are not switched off, for a tree of ``with_switches``.
+        ``has_graphs``: HIP graphs are not switched off. Without them, upstream forks no streams.
         """
         report = self._folder / "report.json"
         options = EmulationOptions(report=report, checks=usual_checks() if is_checked else ())
@@ -202,23 +200,14 @@ class SceneTrees:
         """The tree with a patch and what it needs."""
         return self.tree_with(*patch.needs, patch.name)
 
-    def _with_switches(self, patch: KernelPatch, *, has_graphs: bool = False) -> Path:
-        """The same, in which the variable LEFT_OUT names rules of the patch that do not hold.
-
-        ``has_graphs``: with HIP graphs, without which upstream forks nothing.
-        """
+    def _with_switches(self, patch: KernelPatch) -> Path:
+        """The same, in which the variable LEFT_OUT names rules of the patch that do not hold."""
         tree = self.tree(patch)
         changed = {
             f"{KERNELS}/{name}": _with_switches((tree / KERNELS / name).read_text("utf-8"), rules)
             for name, rules in patch.rules.items()
         }
-        if not has_graphs:
-            return overlay_tree(tree, changed, "left-out", below=".")
-        common = (tree / _COMMON).read_bytes()
-        # On an empty line: code objects of kernels have line numbers, and are those that are there already.
-        assert common.startswith(_FIRST_LINES)
-        changed[_COMMON] = common.replace(_FIRST_LINES, b"#pragma once\n#define GGML_HIP_GRAPHS\n", 1)
-        return overlay_tree(tree, changed, "graphs", below=".")
+        return overlay_tree(tree, changed, "left-out", below=".")
 
     def without_device_rule(self, patch: KernelPatch, name: str, rule: Rule) -> Path:
         """The same, in which a rule of device code does not hold."""

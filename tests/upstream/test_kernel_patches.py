@@ -566,7 +566,7 @@ def test_a_graph_that_is_captured_and_replayed_is_right(
     scene_trees: SceneTrees, patch: KernelPatch, fork: str
 ) -> None:
     """With upstream's fork of streams, and without."""
-    tree = scene_trees.with_switches(patch, has_graphs=True)
+    tree = scene_trees.tree(patch)
     after = scene_trees.run(tree, patch.name, has_graphs=True, GGML_CUDA_GRAPH_OPT=fork)
     assert after.captured == len(after.scenes) - patch.not_captured
     assert set(after.wrong(lambda: scene_trees.before(patch))) <= patch.stale
@@ -585,7 +585,7 @@ def test_a_rule_that_is_left_out_is_noticed(
     scene_trees: SceneTrees, patch: KernelPatch, rule: Rule, scene: str
 ) -> None:
     is_forked = "forked" in scene
-    tree = scene_trees.with_switches(patch, has_graphs=is_forked)
+    tree = scene_trees.with_switches(patch)
     fork = {"GGML_CUDA_GRAPH_OPT": "1"} if is_forked else {}
     run = functools.partial(scene_trees.run, tree, patch.name, scene, has_graphs=is_forked, **fork)
     with_all = run()
