@@ -1,7 +1,7 @@
 """Take fixes of faults out of a candidate, and see that the gate ``graphs`` fails with a small graph.
 
 A reviewer found ``FAULTS`` in kernels of ours while every gate passed (docs/records/gates.md); those in
-``TWO_CONTEXTS`` are planted, state that two contexts share.
+``TWO_CONTEXTS`` and ``CAPTURED`` are planted.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import run_apply
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
-from patchkit.gpu.hardware.graphs.description import read_graph
+from patchkit.gpu.hardware.graphs.description import Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
-from patchkit.gpu.hardware.graphs.vary import in_two_contexts
+from patchkit.gpu.hardware.graphs.vary import captured, in_two_contexts
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.evidence import GraphsEvidence
 from patchkit.prove.gates.graphs.gate import GraphsGate, stored_graphs
@@ -106,9 +106,28 @@ TWO_CONTEXTS = (
 )
 
 
-@pytest.mark.parametrize("fault", TWO_CONTEXTS, ids=lambda one: one.id)
-def test_state_that_two_contexts_share_fails_only_with_two_contexts(
-    modelled: Subject, edited: Callable[..., Subject], fault: Fault
+CAPTURED = Fault(
+    id="captured-graph-without-its-quantization",
+    file="attention-inputs.cuh",
+    texts={
+        "    if (!copy.is_there) {\n        quantize_row_q8_1_cuda(": """\
+    hipStreamCaptureStatus status = hipStreamCaptureStatusNone;
+    CUDA_CHECK(hipStreamIsCapturing(stream, &status));
+    if (!copy.is_there && status == hipStreamCaptureStatusNone) {
+        quantize_row_q8_1_cuda("""
+    },
+    graphs=("qkv-rope-store",),
+    kind="far",
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "needed"),
+    [*((fault, in_two_contexts) for fault in TWO_CONTEXTS), (CAPTURED, captured)],
+    ids=[one.id for one in (*TWO_CONTEXTS, CAPTURED)],
+)
+def test_a_fault_that_needs_two_contexts_or_a_captured_graph_is_found_with_them_only(
+    modelled: Subject, edited: Callable[..., Subject], fault: Fault, needed: Callable[[Graph], Graph]
 ) -> None:
     path = f"{CUDA}/{fault.file}"
     text = (modelled.candidate / path).read_text("utf-8")
@@ -117,10 +136,10 @@ def test_state_that_two_contexts_share_fails_only_with_two_contexts(
         text = text.replace(fixed, without)
     subject = edited(modelled, {path: text.encode()}, "reuse-q8-1-activations")
     graphs = [one for one in pattern_graphs() if one.name in fault.graphs]
-    together = [in_two_contexts(one) for one in graphs]
-    alone = [one.changed(contexts=1) for one in together]
-    assert replace(_gate(), stored=alone).run(subject).verdict == "passed (emulated)"
-    result = replace(_gate(), stored=together).run(subject)
+    with_it = [needed(one) for one in graphs]
+    without = [one.changed(contexts=1, captured=False) for one in with_it]
+    assert replace(_gate(), stored=without).run(subject).verdict == "passed (emulated)"
+    result = replace(_gate(), stored=with_it).run(subject)
     assert result.verdict == "failed", result.summary
     assert isinstance(result.evidence, GraphsEvidence)
     # Whether values are wrong or the program ends depends on how the threads interleave.
