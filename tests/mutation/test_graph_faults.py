@@ -100,7 +100,7 @@ TWO_CONTEXTS = (
         id="q8-1-of-all-contexts",
         file="quantize-once.cuh",
         texts={"all.of_context[&ctx]": "all.of_context[nullptr]"},
-        graphs=("shared-activation",),
+        graphs=("gate-up", "moe-layer", "qkv-rope-store"),
         kind="far",
     ),
 )

@@ -37,6 +37,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cinttypes>
 #include <cmath>
@@ -826,8 +827,18 @@ struct another {
 
     void evaluate_both(running & first, int round) {
         here.set(round);
-        running & there = round % 2 == 0 ? here : first;
-        second.give([&there] { there.evaluate(); });
+        running &        there = round % 2 == 0 ? here : first;
+        std::atomic<int> arrived{0};
+        const auto       begin = [&arrived] { // at the same time
+            for (++arrived; arrived < 2;) {
+                std::this_thread::yield();
+            }
+        };
+        second.give([&] {
+            begin();
+            there.evaluate();
+        });
+        begin();
         (round % 2 == 0 ? first : here).evaluate();
         second.wait();
     }

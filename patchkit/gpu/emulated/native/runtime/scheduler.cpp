@@ -107,7 +107,13 @@ operation_ref scheduler::add(std::vector<operation_ref> after, work todo) {
 
 void scheduler::go_on(lock & held, const operation_ref & added) {
     switch (the_schedule().how) {
-        case schedule_mode::in_order: finish(held, {added}); break;
+        // What another thread added before is run first, as in the queue of a GPU: else a thread could run many
+        // operations before one that waits gets its turn.
+        case schedule_mode::in_order:
+            while (!added->is_done) {
+                run_or_wait(held, pending_.begin()->second);
+            }
+            break;
         case schedule_mode::late:     break;
         case schedule_mode::shuffle:
             while (random_() % 4 > laziness_ && run_any(held)) {
