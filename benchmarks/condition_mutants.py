@@ -310,7 +310,9 @@ def _reached(said: str, graphs: Sequence[Graph]) -> Iterator[tuple[int, str]]:
 
 
 def _last_line(said: str) -> str:
-    return next((line for line in reversed(said.splitlines()) if not line.startswith(("mutant ", "g"))), "")
+    """Why the program ended: the last line that is neither a mutant's nor a graph's."""
+    lines = (line for line in reversed(said.splitlines()) if not line.startswith("mutant "))
+    return next((line for line in lines if not _BEGINS.match(line)), "")
 
 
 def _result(

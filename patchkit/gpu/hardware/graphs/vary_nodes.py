@@ -15,7 +15,7 @@ _HALF = 0.5
 _STORES = frozenset({"set_rows", "cpy"})
 _JOINS = frozenset({"add", "mul"})
 _IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
-_UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh")
+_UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh", "softplus")
 
 
 def new_name(graph: Graph) -> str:
