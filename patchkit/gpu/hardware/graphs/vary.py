@@ -200,6 +200,11 @@ def _contexts(graph: Graph, _: random.Random) -> Graph:
     return in_two_contexts(graph)
 
 
+def _switched_off(graph: Graph, _: random.Random) -> Graph:
+    """All patches that have a run-time switch are off: then the results are upstream's."""
+    return graph.changed(environment={"GGML_PATCHES_OFF": "all"})
+
+
 def _unfused(graph: Graph, _: random.Random) -> Graph:
     return graph.changed(environment={"GGML_CUDA_DISABLE_FUSION": "1"})
 
@@ -424,6 +429,7 @@ VARIATIONS: tuple[Vary, ...] = (
         _contexts,
         _captured,
         _unfused,
+        _switched_off,
     ),
     *(_order, _same, _own, _number, _rope, _rope, _index_type, _batched, _reshaped),
     *(_glu, _seen, _shared_mask, _twice),
