@@ -20,7 +20,7 @@ LOG = "PATCHKIT_RECORDER_LOG"
 _WITHOUT_CAPTURE = "GGML_CUDA_DISABLE_GRAPHS"
 _RESULT = re.compile(
     r"(?P<id>\S+) result (?P<name>\S+) round=(?P<round>\d+) hash=(?P<hash>[0-9a-f]{16})"
-    r"( nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) finite=(?P<finite>[01]))?"
+    r"( nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) finite=(?P<finite>[01]) values=(?P<values>\d+))?"
 )
 _DONE = re.compile(r"(?P<id>\S+) done findings=(?P<findings>\d+)")
 _SKIPPED = re.compile(r"(?P<id>\S+) (?P<why>invalid|unsupported)(?: (?P<name>\S+))?")
@@ -34,8 +34,8 @@ _SHAPES_S = 60.0
 class Result:
     """One output of one round: a digest of its bits, and its distance from the CPU's if that was computed.
 
-    ``nmse`` is the squared error over the sum of squares, ``worst`` the largest error of one value over the
-    root mean square of all.
+    ``nmse`` is the squared error over the sum of squares of all ``values``, ``worst`` the largest error of
+    one value over the root mean square of all.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Result:
     nmse: float = 0.0
     worst: float = 0.0
     is_finite: bool = True
+    values: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +157,7 @@ def _parse(text: str, *, where: str) -> dict[str, _Read]:
                 nmse=float(match["nmse"] or 0),
                 worst=float(match["worst"] or 0),
                 is_finite=match["finite"] != "0",
+                values=int(match["values"] or 0),
             )
             found.setdefault(match["id"], _Read()).results.append(result)
         elif match := _DONE.fullmatch(text_line):

@@ -856,7 +856,8 @@ void print_results(const char * id, const char * mark, const running & of, size_
         }
         const ggml_tensor * one  = of.tensor(got[i].first);
         const distance      from = compare(unpacked(one, got[i].second), unpacked(one, right[i]));
-        std::printf(" nmse=%.4g worst=%.4g finite=%d\n", from.nmse, from.worst, int(from.is_finite));
+        std::printf(" nmse=%.4g worst=%.4g finite=%d values=%" PRId64 "\n", from.nmse, from.worst, int(from.is_finite),
+                    ggml_nelements(one));
     }
 }
 

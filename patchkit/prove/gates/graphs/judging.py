@@ -20,6 +20,8 @@ FACTOR = 3.0
 # or its activations to 8 bits if its weights are quantized. The last is step / sqrt(12), where the step is
 # 1/127 of the largest of 32 or 256 values, which is three to four times their root mean square.
 ROUNDING = {"f16": 2.0**-11, "bf16": 2.0**-9, "quantized": 2.0**-7}
+# Standard deviations. The NMSE of n normal errors over n normal values scatters by 2/sqrt(n).
+_SCATTER = 5.0
 # In root mean squares of the rounding errors: the largest of a million normal values is 5.
 _LARGEST_VALUE = 8.0
 # As gate logits: upstream itself computes something else than the CPU, often because it reads memory that
@@ -85,10 +87,14 @@ class Difference:
 
 
 def allowed_distance(graph: Graph, before: Result) -> tuple[float, float]:
-    """The largest NMSE and error of one value: a factor of the baseline's, at least the rounding errors."""
+    """The largest NMSE and error of one value: a factor of the baseline's, at least the rounding errors.
+
+    The NMSE of a result with few values may scatter.
+    """
+    scatter = 1.0 + _SCATTER * 2.0 / math.sqrt(before.values) if before.values else 1.0
     rounding = sum(_rounding(graph, one) ** 2 for one in graph.operations)
     return (
-        max(FACTOR * before.nmse, rounding),
+        scatter * max(FACTOR * before.nmse, rounding),
         max(FACTOR * before.worst, _LARGEST_VALUE * math.sqrt(rounding)),
     )
 

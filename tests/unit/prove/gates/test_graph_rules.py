@@ -74,6 +74,13 @@ def test_the_bound_depends_on_the_type_of_weights_and_on_the_baseline() -> None:
     assert allowed_distance(_graph("q6_K"), further) == (3e-3, 1.5)
 
 
+def test_the_error_of_few_values_may_scatter() -> None:
+    few = Result(name="y", round=0, hash="a", values=4)
+    many = Result(name="y", round=0, hash="a", values=1_000_000)
+    assert allowed_distance(_graph("q6_K"), few)[0] == 6 * 2.0**-14
+    assert allowed_distance(_graph("q6_K"), many)[0] == pytest.approx(1.01 * 2.0**-14)
+
+
 def test_a_machine_without_the_emulated_gpu_runs_nothing() -> None:
     result = GraphsGate(machine=Machine(backend="hip"), stored=(), patterns=()).run(None)  # type: ignore[arg-type]
     assert result.verdict == "not run"
@@ -92,7 +99,7 @@ def program(tmp_path: Path) -> Path:
     """A driver that prints two graphs and is killed in the third."""
     lines = [
         "g0 result y round=0 hash=00000000000000aa",
-        "g0 result y round=1 hash=00000000000000ab nmse=1e-05 worst=0.25 finite=1",
+        "g0 result y round=1 hash=00000000000000ab nmse=1e-05 worst=0.25 finite=1 values=64",
         "g0 done findings=2",
         "g1 unsupported t3",
         "g2 result y round=0 hash=00000000000000ac",
