@@ -63,6 +63,33 @@ def test_a_program_that_relies_on_more_than_hip_promises_breaks_late(program, em
     assert (done.returncode, done.stdout) == (1, f"{name} broke\n")
 
 
+# The careless programs that work late with a variable of ROCm that makes the host wait.
+_MISS_A_KERNEL = {
+    "reads_without_waiting",
+    "forgets_the_event",
+    "trusts_the_default_stream_too_far",
+    "overwrites_what_is_still_read",
+}
+BLOCKING = [
+    ("HIP_LAUNCH_BLOCKING", "1", _MISS_A_KERNEL),
+    ("AMD_SERIALIZE_KERNEL", "2", _MISS_A_KERNEL),
+    ("AMD_SERIALIZE_KERNEL", "1", set()),
+    ("AMD_SERIALIZE_KERNEL", "no number", set()),
+    ("AMD_SERIALIZE_COPY", "1", set()),
+    ("AMD_SERIALIZE_COPY", "3", {"reuses_a_pinned_source"}),
+]
+
+
+@pytest.mark.parametrize(("variable", "value", "expected"), BLOCKING)
+def test_a_host_that_waits_as_the_user_asks_hides_a_missing_wait(program, emulate, variable, value, expected):
+    settings = {"PATCHKIT_EMULATOR_SCHEDULE": "late", variable: value}
+    hidden = {name for name in CARELESS if emulate(program, name, **settings).returncode == 0}
+    assert hidden == expected
+    for name in CORRECT:
+        done = emulate(program, name, **settings)
+        assert (name, done.returncode, done.stderr) == (name, 0, "")
+
+
 @pytest.mark.parametrize("name", CORRECT)
 def test_a_correct_program_works_in_any_order(program, emulate, name):
     for seed in SEEDS:

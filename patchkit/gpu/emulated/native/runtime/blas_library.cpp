@@ -313,7 +313,7 @@ int task::run_together(int64_t m, int64_t n, int64_t k, const std::string & type
     }
     work_to_do todo = {name, of_.batch, parts_, factors_, std::move(work), what};
     const hipError_t error = answers_host_ ? enqueue_and_wait(library_->stream, std::move(todo))
-                                           : enqueue(library_->stream, std::move(todo));
+                                           : enqueue_kernel(library_->stream, std::move(todo));
     return error == hipSuccess ? success : internal_error;
 }
 

@@ -158,7 +158,7 @@ hipError_t enqueue_staged(const copy_shape & shape, hipStream_t stream) {
     copy_shape out = shape;
     out.from       = staged->data();
     out.from_pitch = shape.width;
-    return patchkit::enqueue(stream, [staged, out] { run_copy(out); });
+    return patchkit::enqueue_copy(stream, [staged, out] { run_copy(out); });
 }
 
 constexpr size_t most_staged = 1 << 20; // bytes, stagedXferSize_ of clr's rocsettings.cpp
@@ -178,7 +178,7 @@ hipError_t copy_async(const copy_shape & shape, hipStream_t stream) {
                                    : nullptr;
     const auto copy = [shape, memory = watched{source, to == place::pinned}] { run_copy(shape, memory); };
     if ((from != place::pageable && to != place::pageable) || patchkit::is_captured(stream)) {
-        return patchkit::enqueue(stream, copy);
+        return patchkit::enqueue_copy(stream, copy);
     }
     if (to != place::pageable && shape.width * shape.height <= most_staged) {
         return enqueue_staged(shape, stream);
@@ -197,7 +197,7 @@ hipError_t copy(const copy_shape & shape, hipStream_t stream = nullptr) {
     }
     const auto copy = [shape] { run_copy(shape); };
     if (place_of(shape.from) == place::device && place_of(shape.to) == place::device) {
-        return patchkit::enqueue(stream, copy);
+        return patchkit::enqueue_copy(stream, copy);
     }
     return patchkit::enqueue_and_wait(stream, copy);
 }

@@ -149,7 +149,7 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     made->called_from    = patchkit::callers();
     made->kernarg = request.segment != nullptr ? patchkit::pack_arguments(*kernel.kernel, shape, *request.segment)
                                                : patchkit::pack_arguments(*kernel.kernel, shape, request.values);
-    return patchkit::enqueue(stream, [made, in = kernel.in] {
+    return patchkit::enqueue_kernel(stream, [made, in = kernel.in] {
         made->order = patchkit::order_of_launch(in);
         patchkit::run_kernel(*made);
     });

@@ -5,6 +5,7 @@
 #include "handles.hpp"
 #include "recorder.hpp"
 #include "scheduler.hpp"
+#include "settings.hpp"
 
 #include <algorithm>
 
@@ -64,7 +65,13 @@ hipError_t refuse_captured(const stream_state & stream) {
 // Host functions must not call functions that wait for operations, because they run as one.
 hipError_t refuse_inside() { return runs_operation() ? hipErrorNotSupported : hipSuccess; }
 
-hipError_t add_work(hipStream_t handle, work todo, bool waits) {
+void finish_and_know(scheduler::lock & held, const std::vector<operation_ref> & wanted) {
+    the_scheduler().finish(held, wanted);
+    std::for_each(wanted.begin(), wanted.end(), host_waited);
+}
+
+// `must_wait`: the call does not return before the work is done, which a capture does not permit.
+hipError_t add_work(hipStream_t handle, work todo, bool must_wait, const host_waits & waits = {}) {
     if (const hipError_t error = refuse_inside(); error != hipSuccess) {
         return error;
     }
@@ -74,18 +81,20 @@ hipError_t add_work(hipStream_t handle, work todo, bool waits) {
     }
     auto held = the_scheduler().locked();
     if (stream->captured != nullptr) {
-        if (waits) {
+        if (must_wait) {
             return refuse_captured(*stream);
         }
         capture_work(*stream, std::move(todo));
         return hipSuccess;
     }
+    if (waits.before) {
+        finish_and_know(held, the_scheduler().ends_of(stream));
+    }
     stream->last = the_scheduler().add(the_scheduler().order_of(stream), std::move(todo));
     const operation_ref added = stream->last;
     the_scheduler().go_on(held, added);
-    if (waits) {
-        the_scheduler().finish(held, {added});
-        host_waited(added);
+    if (must_wait || waits.after) {
+        finish_and_know(held, {added});
     }
     return hipSuccess;
 }
@@ -98,6 +107,14 @@ bool is_stream(const void * stream) {
 }
 
 hipError_t enqueue(hipStream_t stream, work todo) { return add_work(stream, std::move(todo), false); }
+
+hipError_t enqueue_kernel(hipStream_t stream, work todo) {
+    return add_work(stream, std::move(todo), false, waits_around_kernels());
+}
+
+hipError_t enqueue_copy(hipStream_t stream, work todo) {
+    return add_work(stream, std::move(todo), false, waits_around_copies());
+}
 
 hipError_t enqueue_and_wait(hipStream_t stream, work todo) { return add_work(stream, std::move(todo), true); }
 
@@ -113,9 +130,7 @@ hipError_t wait_for(hipStream_t handle) {
     if (const hipError_t error = refuse_captured(*stream); error != hipSuccess) {
         return error;
     }
-    const std::vector<operation_ref> ends = the_scheduler().ends_of(stream);
-    the_scheduler().finish(held, ends);
-    std::for_each(ends.begin(), ends.end(), host_waited);
+    finish_and_know(held, the_scheduler().ends_of(stream));
     return hipSuccess;
 }
 

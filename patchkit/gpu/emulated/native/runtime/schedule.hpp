@@ -22,8 +22,11 @@ namespace patchkit {
 // Runs once, or once per launch of the graph that it was captured into.
 using work = std::function<void()>;
 
-// Adds work to a stream (which must be valid), or to the graph that captures the stream.
+// Adds work to a stream (which must be valid), or to the graph that captures the stream. Returns at once, unless the
+// user requested that the host waits around each kernel or copy.
 hipError_t enqueue(hipStream_t stream, work todo);
+hipError_t enqueue_kernel(hipStream_t stream, work todo);
+hipError_t enqueue_copy(hipStream_t stream, work todo);
 
 // The same for a call that returns when the work is done. Not possible for a stream being captured.
 hipError_t enqueue_and_wait(hipStream_t stream, work todo);

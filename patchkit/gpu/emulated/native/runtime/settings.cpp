@@ -67,6 +67,24 @@ const schedule_setting & the_schedule() {
     return result;
 }
 
+// A variable of ROCm's, which ignores what is no number.
+static unsigned long rocm_setting(const char * name) {
+    const char * text = setting(name);
+    return text == nullptr ? 0 : std::strtoul(text, nullptr, 10);
+}
+
+const host_waits & waits_around_kernels() {
+    static const unsigned long given = rocm_setting("AMD_SERIALIZE_KERNEL");
+    static const host_waits result   = {(given & 1) != 0, (given & 2) != 0 || rocm_setting("HIP_LAUNCH_BLOCKING") != 0};
+    return result;
+}
+
+const host_waits & waits_around_copies() {
+    static const unsigned long given = rocm_setting("AMD_SERIALIZE_COPY");
+    static const host_waits result   = {(given & 1) != 0, (given & 2) != 0};
+    return result;
+}
+
 unsigned number_of_threads() {
     static const auto given = unsigned(number_of_setting("PATCHKIT_EMULATOR_THREADS"));
     return given != 0 ? given : std::max(1u, std::thread::hardware_concurrency());

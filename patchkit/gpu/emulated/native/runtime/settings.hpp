@@ -29,6 +29,15 @@ struct schedule_setting {
 };
 const schedule_setting & the_schedule();
 
+// Whether the host waits for the stream before and after each kernel or copy. Users request it from ROCm's runtime
+// with AMD_SERIALIZE_KERNEL and AMD_SERIALIZE_COPY (1: before, 2: after, 3: both) and with HIP_LAUNCH_BLOCKING=1, which
+// is AMD_SERIALIZE_KERNEL=2 (clr f9f995c6d, flags.hpp).
+struct host_waits {
+    bool before = false, after = false;
+};
+const host_waits & waits_around_kernels();
+const host_waits & waits_around_copies();
+
 // CPU threads for computations in place of kernels.
 unsigned number_of_threads();
 
