@@ -80,7 +80,7 @@ def _circumstances(one: Found) -> Iterator[str]:
     place = f"kernel {read_name(one.kernel)}, block ({block}), wave {one.wave}; " if one.kernel else ""
     yield f"{place}{often}"
     caller = "launched from" if one.kernel else "requested in"
-    other = "accessed by the program in" if one.other is None else "the other was requested in"
+    other = "accessed by the program in" if one.is_of_program else "the other was requested in"
     for words, calls in ((caller, one.called_from), (other, one.other_called_from)):
         if calls:
             yield f"{words} {shown_calls(calls)}"
@@ -95,7 +95,7 @@ def _cells(one: Found) -> tuple[str, ...]:
     source = ", inlined at ".join(one.at.places)
     other = "" if one.other is None else f"; the other: {', inlined at '.join(one.other.places)}"
     calls = shown_calls(one.called_from)
-    if one.other is None and one.other_called_from:
+    if one.is_of_program and one.other_called_from:
         calls = f"{shown_calls(one.other_called_from)}; the operation: {calls}"
     kind = f"{one.kind} (note)" if one.is_note else one.kind
     return (kind, source, str(read_name(one.kernel)), f"{one.title}{other}", calls, str(one.times))

@@ -122,6 +122,11 @@ class Finding:
         return _OTHER_KERNEL.sub(lambda found: f"kernel {read_name(found[1])}", what)
 
     @property
+    def is_of_program(self) -> bool:
+        """Whether the program itself accessed memory too early; ``other_called_from`` is then its access."""
+        return self.what.startswith("the program ")
+
+    @property
     def action(self) -> str:
         """The verb: reads, writes, changes or overwrites; empty for other findings."""
         return _verb(self.what)

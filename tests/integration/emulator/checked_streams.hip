@@ -335,6 +335,8 @@ static void branches(bool with_edge) { // two branches, and one more kernel that
     order(t, s, later);
     copy(s, b, a);
 }
+__attribute__((noinline)) static void change_unread(volatile int * at, int value) { *at = value; }
+__attribute__((noinline)) static void change_read(volatile int * at, int value) { *at = value; }
 static std::atomic<int> host_value{0};
 static volatile int seen; // of memory of the host
 
@@ -411,6 +413,9 @@ static const std::map<std::string, program> & programs() {
         CASE("changed while a kernel reads it", copy(s, a, pinned); pinned[5] = 1; NEED(hipStreamSynchronize(s))),
         CASE("changed while a kernel writes it", on(s, pinned); pinned[5] = 9; NEED(hipStreamSynchronize(s))),
         CASE("one number for all", (read_shared<<<blocks, threads, 0, s>>>(a, pinned)); pinned[1023] = 1),
+        CASE("changed twice while a kernel reads it", for (int i = 0; i < 2; ++i) {
+             (take<<<1, 1, 0, s>>>(a, pinned)); change_unread(pinned + 1, i); change_read(pinned, i + 1);
+             NEED(hipStreamSynchronize(s)); }),
         CASE("managed memory changed", int * own; NEED(hipMallocManaged((void **) &own, bytes)); on(s, own); own[7] = 2;
              NEED(hipStreamSynchronize(s))),
         CASE("memory of its own registered", static int own[count];

@@ -60,6 +60,7 @@ _CHANGES = {
     "rows of a target changed": f"the target of {_DOWN.replace('4096', '512')}",
     "changed while a kernel reads it": "memory of the host that kernel _Z4takePiPKi reads",
     "changed while a kernel writes it": "memory of the host that kernel _Z3putPii writes",
+    "changed twice while a kernel reads it": "memory of the host that kernel _Z4takePiPKi reads",
     "one number for all": "memory of the host that kernel _Z11read_sharedPiPKi reads",
     "managed memory changed": "memory of the host that kernel _Z3putPii writes",
     "memory of its own registered": "memory of the host that kernel _Z4takePiPKi reads",
@@ -138,6 +139,25 @@ def test_a_target_that_the_program_read_too_early_is_found_with_both_places(foun
     for frames in (only["called_from"], only["other_called_from"]):
         assert Path(frames[0]["file"]).name == "checked_streams"
     assert only["called_from"][0] != only["other_called_from"][0]
+
+
+def test_memory_that_is_changed_too_early_again_is_found_with_the_place_of_the_change(
+    told, compile_program, every_kind
+):
+    # Four bytes in a page where the program also changes what the kernel does not read.
+    program = compile_program("checked_streams", "-gline-tables-only")
+    (only,) = told(program, "changed twice while a kernel reads it", "gfx1151")
+    assert only.title == "the program changed memory of the host that kernel take reads before it was done"
+    assert only.times == 2
+    lines = Path(__file__).with_name("checked_streams.hip").read_text().splitlines()
+    (change,) = [number for number, line in enumerate(lines, 1) if "static void change_read(" in line]
+    assert only.other_called_from[0].line == change
+
+
+def test_a_host_that_waits_for_each_kernel_has_no_findings(found, program):
+    kernels = [name for name in (*_CHANGES, *_ASYNCHRONY) if "kernel" in {**_CHANGES}.get(name, "")]
+    assert kernels
+    assert [found(program, name, HIP_LAUNCH_BLOCKING="1") for name in kernels] == [[] for _ in kernels]
 
 
 def test_a_program_that_crashes_while_a_target_is_looked_after_still_does(emulate, program):

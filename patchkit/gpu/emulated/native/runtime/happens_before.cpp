@@ -111,6 +111,17 @@ void add_finding(const std::string & what, const std::string & words, const gpu:
     const key_of_finding key{words.substr(0, words.find(" of ")), first(called_from),
                              other.function + std::to_string(other.offset), first(other_called_from)};
     const std::lock_guard<std::mutex> guard(found().mutex);
+    // The same change was found before, but not where the program made it.
+    key_of_finding without_place = key;
+    std::get<3>(without_place)   = nullptr;
+    if (const auto known = found().places.find(without_place); known != found().places.end() && known->first != key) {
+        const size_t which = known->second;
+        if (found().all[which].other_called_from.empty() && found().all[which].what == what) {
+            found().all[which].other_called_from = other_called_from;
+            found().places.erase(known);
+            found().places.emplace(key, which);
+        }
+    }
     const auto [place, is_new] = found().places.emplace(key, found().all.size());
     if (!is_new) {
         found().all[place->second].times += 1;
@@ -428,7 +439,8 @@ struct watched_memory {
     moment_ref of;      // set when the operation has run
     uint32_t drawn = 0; // its number
     uint64_t host_functions = 0; // that had run at that time
-    guarded_ref guarded; // for the target of a copy, until the program has waited
+    bool is_target = false; // of a copy
+    guarded_ref guarded;    // the target of a copy, or memory that was changed before, until the program has waited
 };
 
 namespace {
@@ -492,6 +504,38 @@ void forget_watched() {
     watched().clear();
 }
 
+// Where the program changed memory that a kernel read. It may do so again: then the place is recorded.
+std::vector<watched_memory::piece> & changed_before() {
+    static auto * made = new std::vector<watched_memory::piece>;
+    return *made;
+}
+
+bool overlap(const watched_memory::piece & a, const watched_memory::piece & b) {
+    return a.first < b.first + b.size && b.first < a.first + a.size;
+}
+
+void remember_changed(const watched_memory & memory) {
+    constexpr size_t most_remembered = 64;
+    for (const auto & piece : memory.pieces) {
+        const bool is_known = std::any_of(changed_before().begin(), changed_before().end(),
+                                          [&](const auto & one) { return overlap(one, piece); });
+        if (!is_known && changed_before().size() < most_remembered) {
+            changed_before().push_back(piece);
+        }
+    }
+}
+
+// Only for memory that is known to be changed too early, because guarding makes system calls fail.
+void guard_if_changed_before(watched_memory & memory) {
+    const std::lock_guard<std::mutex> guard(watched_mutex);
+    for (const auto & piece : memory.pieces) {
+        if (memory.guarded == nullptr && std::any_of(changed_before().begin(), changed_before().end(),
+                                                     [&](const auto & one) { return overlap(one, piece); })) {
+            memory.guarded = guard_bytes(piece.first, piece.size);
+        }
+    }
+}
+
 void note_changed(const watched_memory & memory, const moment & when) {
     add_finding("the program changed " + memory.how + " before it was done", memory.what, memory.by, when.called_from, {});
 }
@@ -519,6 +563,9 @@ void check_watched(const vector_clock & known) {
         }
         if (!note_touched(*one, *one->of) && !is_written_by_others(*one, one->drawn) && digest_of(*one) != one->was) {
             note_changed(*one, *one->of);
+            if (!one->is_target) {
+                remember_changed(*one);
+            }
         }
         return true;
     });
@@ -593,10 +640,17 @@ void watch_touched() {
             }
         }
     }
-    std::for_each(found.begin(), found.end(), watch);
     if (is_any) { // it may signal the program that a copy is done
         const std::lock_guard<std::mutex> guard(watched_mutex);
-        std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) { one->guarded = nullptr; });
+        std::for_each(watched().begin(), watched().end(), [](const watched_ref & one) {
+            if (one->is_target) {
+                one->guarded = nullptr;
+            }
+        });
+    }
+    for (const watched_ref & one : found) {
+        guard_if_changed_before(*one);
+        watch(one);
     }
 }
 
@@ -652,6 +706,7 @@ void watch_target(const std::string & what, const void * first, size_t width, si
     made->pieces = rows_of(first, width, pitch, height);
     made->what   = what;
     made->how    = "the target of " + what;
+    made->is_target = true;
     if (made->pieces.size() == 1) {
         made->guarded = guard_pages(first, made->pieces.front().size);
     }
