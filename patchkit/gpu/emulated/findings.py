@@ -36,7 +36,7 @@ from patchkit.base.toml import (
 )
 from patchkit.gpu.emulated.checks import CheckName
 from patchkit.gpu.emulated.emulator import CodePlace, Found, Frame, Stopped
-from patchkit.gpu.emulated.names import read_name
+from patchkit.gpu.emulated.names import host_name, read_name
 
 _LEAST_DWARF = 2
 
@@ -84,7 +84,7 @@ class Call:
     module: str
 
     def __str__(self) -> str:
-        name = str(read_name(self.function)) if self.function else "?"
+        name = host_name(self.function) if self.function else "?"
         place = f"{posixpath.basename(self.file)}:{self.line}" if self.file is not None else self.module
         return f"{name} ({place})"
 

@@ -12,6 +12,8 @@ Family = Literal["wmma", "mma", "vec", "tile", "other"]
 
 # The Itanium ABI: _Z [L] <length><identifier>, then I<arguments>E for a template.
 _HEAD = re.compile(r"_ZL?(\d+)")
+_NESTED = re.compile(r"_ZNK?")
+_LENGTH = re.compile(r"(\d+)")
 _TYPES = {"f": "float", "b": "bool", "i": "int", "d": "double", "c": "char", "j": "unsigned int"}
 _INTEGER = re.compile(r"L([a-z])(n?\d+)E")
 _ENUM = re.compile(r"L(\d+)")
@@ -49,6 +51,17 @@ def read_name(mangled: str) -> KernelName:
     start = head.end()
     end = start + int(head[1])
     return KernelName(mangled=mangled, base=mangled[start:end], arguments=_arguments(mangled, end))
+
+
+def host_name(mangled: str) -> str:
+    """The name of a host function with its classes and namespaces; others as :func:`read_name` reads them."""
+    head = _NESTED.match(mangled)
+    parts: list[str] = []
+    at = 0 if head is None else head.end()
+    while head is not None and (length := _LENGTH.match(mangled, at)) is not None:
+        at = length.end() + int(length[1])
+        parts.append(mangled[length.end() : at])
+    return "::".join(parts) if parts and mangled.startswith("E", at) else str(read_name(mangled))
 
 
 def family_of(name: KernelName, units: Collection[str]) -> Family:
@@ -90,7 +103,7 @@ def _argument(mangled: str, at: int) -> tuple[str, int] | None:
     if (enum := _ENUM.match(mangled, at)) is not None:
         number = _NUMBER.match(mangled, enum.end() + int(enum[1]))
         return None if number is None else (number[1].replace("n", "-"), number.end())
-    if (name := re.compile(r"(\d+)").match(mangled, at)) is not None:
+    if (name := _LENGTH.match(mangled, at)) is not None:
         end = name.end() + int(name[1])
         return mangled[name.end() : end].lstrip("_"), end
     known = _TYPES.get(mangled[at])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.emulated.names import family_of, read_name
+from patchkit.gpu.emulated.names import family_of, host_name, read_name
 
 _TAIL = "EvPKcS1_S1_S1_S1_PKiPfP15HIP_vector_typeIfLj2EEffffjfiiiiiiiiiiiiiliiliiiiil"
 _WMMA = f"_ZL18flash_attn_ext_f16ILi128ELi32ELi4ELi64EfLb0E{_TAIL}"
@@ -58,3 +58,17 @@ def test_integers_are_read_by_position_and_only_where_they_are():
 )
 def test_families_are_told_apart_by_name_and_unit(mangled, unit, family):
     assert family_of(read_name(mangled), [unit]) == family
+
+
+@pytest.mark.parametrize(
+    ("mangled", "name"),
+    [
+        ("_ZN19llm_graph_input_pos9set_inputEPK12llama_ubatch", "llm_graph_input_pos::set_input"),
+        ("_ZNK14llama_kv_cache17set_input_kq_maskEP11ggml_tensorb", "llama_kv_cache::set_input_kq_mask"),
+        ("_ZL6launchv", "launch"),
+        ("main", "main"),
+        ("_ZN1aIiE1bEv", "_ZN1aIiE1bEv"),  # template arguments are not read
+    ],
+)
+def test_a_host_function_is_named_with_its_class(mangled: str, name: str) -> None:
+    assert host_name(mangled) == name
