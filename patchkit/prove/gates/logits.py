@@ -240,7 +240,7 @@ class LogitsGate:
         self._check()
         programs = GATE_PROGRAMS if self.text is None else (*GATE_PROGRAMS, PERPLEXITY)
         try:
-            with sides_on(self.machine, subject, programs) as sides:
+            with sides_on(self.machine, subject, programs, schedule="late") as sides:
                 return self._run(subject, sides)
         except (CandidateBuildFailed, LogitsBroken) as error:
             return GateResult.ended_by(self.name, error)

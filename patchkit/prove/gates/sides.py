@@ -11,7 +11,7 @@ from typing import TypeVar
 from patchkit.base.errors import GateError, ToolchainError
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.emulator import EmulationOptions, Schedule, emulated_gpu
 from patchkit.prove.build import Machine, Sides, build_sides
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.touched import touched_units
@@ -25,8 +25,16 @@ _Broken = TypeVar("_Broken", bound=GateError)
 
 
 @contextmanager
-def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_PROGRAMS) -> Iterator[Sides]:
+def sides_on(
+    machine: Machine,
+    subject: Subject,
+    programs: Sequence[str] = GATE_PROGRAMS,
+    *,
+    schedule: Schedule = "in-order",
+) -> Iterator[Sides]:
     """Both sides, ready to run on the machine for the duration of the context.
+
+    ``schedule``: when asynchronous work runs on the emulated GPU.
 
     On the emulated GPU they contain upstream's rocWMMA kernel unless the candidate is built without it. Trees
     without that kernel are compiled with its macro as well: nothing reads it there, but it is part of the key
@@ -56,7 +64,7 @@ def sides_on(machine: Machine, subject: Subject, programs: Sequence[str] = GATE_
         emulated_side,
         gpu=gpu,
         compiler=compiler,
-        options=EmulationOptions(),
+        options=EmulationOptions(schedule=(schedule, 0)),
         rocwmma=not subject.is_without_rocwmma,
         fresh=machine.is_fresh,
         whole=touched_units(subject),

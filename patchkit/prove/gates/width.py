@@ -291,7 +291,7 @@ class WidthGate:
         if self.model is not None:
             check_model(self.model)
         try:
-            with sides_on(self.machine, subject) as sides:
+            with sides_on(self.machine, subject, schedule="late") as sides:
                 return self._run(subject, sides)
         except (CandidateBuildFailed, WidthBroken) as error:
             return GateResult.ended_by(self.name, error)
