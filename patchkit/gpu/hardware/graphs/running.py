@@ -23,6 +23,7 @@ _RESULT = re.compile(
     r"( nmse=(?P<nmse>\S+) worst=(?P<worst>\S+) finite=(?P<finite>[01]) values=(?P<values>\d+))?"
 )
 _DONE = re.compile(r"(?P<id>\S+) done findings=(?P<findings>\d+)")
+_OF_GRAPH = re.compile(r"g\d+ ")
 _SKIPPED = re.compile(r"(?P<id>\S+) (?P<why>invalid|unsupported)(?: (?P<name>\S+))?")
 _SHAPE = re.compile(r"\S+ shape (?P<name>\S+) (?P<type>\S+) (?P<ne>[\d,]+)")
 _CRASHES = frozenset({"PROGRAM_CRASHED", "PROGRAM_FAILED", "DEVICE_LOST"})
@@ -142,7 +143,10 @@ def _launched(log: Path) -> dict[str, frozenset[str]]:
 
 
 def _parse(text: str, *, where: str) -> dict[str, _Read]:
-    """The driver's output by graph. Raises PROGRAM_FAILED for a complete line of another form."""
+    """The driver's output by graph. Other lines are what kernels print, for example before they trap.
+
+    Raises PROGRAM_FAILED for a complete line about a graph that has another form.
+    """
     found: dict[str, _Read] = {}
     findings = 0
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
@@ -166,7 +170,7 @@ def _parse(text: str, *, where: str) -> dict[str, _Read]:
             findings = int(match["findings"])
         elif match := _SKIPPED.fullmatch(text_line):
             found.setdefault(match["id"], _Read()).skipped = match["why"]
-        else:
+        elif _OF_GRAPH.match(text_line):
             raise ToolchainError(
                 "cannot parse a line of the driver graph_check",
                 code="PROGRAM_FAILED",
