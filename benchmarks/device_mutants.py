@@ -7,7 +7,8 @@ launch its kernel, first few and cheap ones:
 
     1. two and then four graphs of the gate ``graphs``; barriers, fences and atomics with checks
     2. more of these graphs, with these checks
-    3. cases of ``backend-ops`` and ``sanitize``: test-backend-ops, and patchkit's attention cases
+    3. with ``--cases``, those of ``backend-ops`` and ``sanitize`` that launch it: of test-backend-ops, and
+       patchkit's attention cases
 
 A mutant is found if a gate would fail: other bits than the baseline's where the patches claim equal bits,
 results too far from the CPU's, a crash, a kernel that does not end, or a finding of a check that the
@@ -26,6 +27,7 @@ import argparse
 import itertools
 import json
 import os
+import re
 import shutil
 import statistics
 import threading
@@ -47,7 +49,7 @@ from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
 from patchkit.gpu.emulated.log import parse_recording
 from patchkit.gpu.hardware.attention import gate_cases, run_attention
-from patchkit.gpu.hardware.backend_ops import Part, make_stage, parse_rows, run_part
+from patchkit.gpu.hardware.backend_ops import Part, make_stage, parse_rows, parts_of, run_part
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.graphs.description import Graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
@@ -130,9 +132,9 @@ _NOTHING = Computed()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """An input of a gate: a graph, a case of test-backend-ops, or an attention case of patchkit."""
+    """An input of a gate: a graph, cases of test-backend-ops, or attention cases of patchkit."""
 
-    what: Graph | str | Case
+    what: Graph | tuple[str, ...] | tuple[Case, ...]
     kernels: frozenset[str]
     before: Computed = _NOTHING
     after: Computed = _NOTHING
@@ -278,14 +280,15 @@ class Bench:
             [path for path in files if not path.endswith("ggml-cuda.cu")], [row.op for row in listed]
         )
         rows = [row for row in listed if row.op in ops]
-        whats: list[str | Case] = list(sample_of(rows))
+        whats: list[tuple[str, ...] | tuple[Case, ...]] = [*parts_of(sample_of(rows))]
         if ATTENTION in ops:
-            whats += gate_cases(is_sample=True)
+            own = gate_cases(is_sample=True)
+            whats += [own[start : start + _CASES] for start in range(0, len(own), _CASES)]
         self.cases[patch] = []
         for what in whats:
             log = self.folder / "cases.log"
             log.write_bytes(b"")
-            if self._failed_case([what], {LOG: str(log)}) is not None:
+            if self._failed_case(what, {LOG: str(log)}) is not None:
                 continue
             recording = parse_recording(log.read_text("utf-8", "replace").splitlines(), str(log))
             launched = {one.kernel.name.base for section in recording.sections for one in section.launches}
@@ -294,22 +297,21 @@ class Bench:
 
     def found_by_cases(self, inputs: Sequence[Input]) -> str | None:
         """How ``backend-ops`` or ``sanitize`` finds the selected mutant with these inputs."""
-        whats = [one.what for one in inputs if not isinstance(one.what, Graph)]
         runs = Runs(folder=self.folder / "checks")
-        for kind in (str, Case):
-            some = [one for one in whats if isinstance(one, kind)]
-            if not some:
+        for one in inputs:
+            if isinstance(one.what, Graph):
                 continue
             shutil.rmtree(runs.looked, ignore_errors=True)
-            if (
-                failed := self._failed_case(some, {**runs.variables("test-candidate"), **_LIMITED})
-            ) is not None:
+            failed = self._failed_case(one.what, {**runs.variables("test-candidate"), **_LIMITED})
+            if failed is not None:
                 return f"backend-ops: {failed}"
-            if (found := self._finding("sanitize", runs, inputs)) is not None:
+            if (found := self._finding("sanitize", runs, [one])) is not None:
                 return found
         return None
 
-    def _failed_case(self, whats: Sequence[str | Case], variables: Mapping[str, str]) -> str | None:
+    def _failed_case(
+        self, whats: tuple[str, ...] | tuple[Case, ...], variables: Mapping[str, str]
+    ) -> str | None:
         """How cases of one kind fail; None if all pass."""
         cases = [one for one in whats if isinstance(one, Case)]
         try:
@@ -365,9 +367,9 @@ class Bench:
         graphs = [one.what for one in inputs if isinstance(one.what, Graph)]
         if graphs:
             self._computed("unchanged", graphs, known, is_compared=False)
-        for kind in (str, Case):
-            if some := [one.what for one in inputs if isinstance(one.what, kind)]:
-                self._failed_case(some, known.variables("test-candidate"))
+        for one in inputs:
+            if not isinstance(one.what, Graph):
+                self._failed_case(one.what, known.variables("test-candidate"))
         self.findings |= self._keys(known).keys()
         new = [kind for key, kind in found.items() if key not in self.findings]
         return f"{gate}: check {new[0]}" if new else None
@@ -394,7 +396,7 @@ _NMSE = 5e-4
 _NOT_FOUND = ("survives", "not launched")
 
 
-def judged(bench: Bench, mutant: Mutant, most: int) -> str:
+def judged(bench: Bench, mutant: Mutant, most: int, *, has_cases: bool) -> str:
     """How the selected mutant is found; "survives" or "not launched" if it is not."""
     launching = [one for one in bench.graphs if one.kernels & mutant.kernels][:most]
     is_checked = mutant.site.kind in _AT_FIRST
@@ -405,13 +407,14 @@ def judged(bench: Bench, mutant: Mutant, most: int) -> str:
             or bench.found_by_graphs(launching[:_SOME], is_checked=is_checked)
             or bench.found_by_graphs(launching, is_checked=True)
         )
-    if found is None:
+    cases: list[Input] = []
+    if found is None and has_cases:
         bench.select(0)
-        cases = [one for one in bench.load_cases(mutant.patch) if one.kernels & mutant.kernels][:_CASES]
+        cases = [one for one in bench.load_cases(mutant.patch) if one.kernels & mutant.kernels]
         bench.select(mutant.number)
-        found = bench.found_by_cases(cases) if cases else None
-        if found is None and not cases and not launching:
-            return "not launched"
+        found = bench.found_by_cases(cases)
+    if not cases and not launching:
+        return "not launched"
     return found or "survives"
 
 
@@ -429,7 +432,8 @@ def table(options: argparse.Namespace) -> list[dict[str, object]]:
     root, mutants = mutated(subject, only)
     rows: list[dict[str, object]] = json.loads(out.read_text("utf-8")) if out.exists() else []
     if options.again:
-        rows = [row for row in rows if row["found"] not in _NOT_FOUND]
+        judged_ones = json.loads(_JUDGEMENTS.read_text("utf-8"))
+        rows = [row for row in rows if row["found"] not in _NOT_FOUND or row["key"] in judged_ones]
     done = {row["key"] for row in rows}
     left = [one for one in mutants if one.key not in done]
     print(f"{len(mutants)} mutants, {len(left)} to run")
@@ -454,12 +458,13 @@ def table(options: argparse.Namespace) -> list[dict[str, object]]:
                 *patterns,
                 *itertools.islice(random_graphs(patterns, 1), options.graphs),
             ]
-            bench.load_graphs([one for one in graphs if not one.environment], most=most)
+            wanted = [one for one in graphs if not one.environment and re.search(options.named, one.name)]
+            bench.load_graphs(wanted, most=most)
             print(f"{len(bench.graphs)} graphs, ready after {time.monotonic() - begun:.0f} s", flush=True)
             for mutant in left:
                 at = time.monotonic()
                 bench.select(mutant.number)
-                found = judged(bench, mutant, most)
+                found = judged(bench, mutant, most, has_cases=options.cases)
                 rows.append(
                     {
                         "key": mutant.key,
@@ -492,6 +497,15 @@ def summary(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
         )
 
 
+def _shown(found: str) -> str:
+    """How a mutant was found, as a column of the table."""
+    gate, _, how = found.partition(": ")
+    if gate != "graphs":
+        return gate
+    known = {"other bits": "bits", "far": "far", "not finite": "far"}
+    return "check" if how.startswith("check") else known.get(how, "ends")
+
+
 def record(files: Sequence[Path]) -> None:
     """Write the data of docs/records from the rows of runs, with the judgements of survivors."""
     rows = [row for file in files for row in json.loads(file.read_text("utf-8"))]
@@ -499,7 +513,9 @@ def record(files: Sequence[Path]) -> None:
     counts: dict[str, dict[str, Counter[str]]] = {}
     for row in rows:
         of_patch = counts.setdefault(row["patch"], {})
-        of_patch.setdefault(row["kind"], Counter())[row["found"].partition(":")[0]] += 1
+        judgement = judgements.get(row["key"], ("not judged", ""))[0]
+        how = judgement if row["found"] in _NOT_FOUND else _shown(row["found"])
+        of_patch.setdefault(row["kind"], Counter())[how] += 1
     survivors = []
     for row in rows:
         if row["found"] in _NOT_FOUND:
@@ -535,7 +551,11 @@ def main() -> None:
     parser.add_argument("--graphs", type=int, default=100, help="random graphs besides those of the gate")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     parser.add_argument("--inputs", type=int, default=28, help="the most graphs for each kernel")
-    parser.add_argument("--again", action="store_true", help="run mutants again that were not found")
+    parser.add_argument("--cases", action="store_true", help="also run cases of backend-ops and sanitize")
+    parser.add_argument("--named", default="", metavar="REGEX", help="only graphs with such names")
+    parser.add_argument(
+        "--again", action="store_true", help="run mutants again that survived without a judgement"
+    )
     parser.add_argument("--alone", action="store_true", help="compile single kernels, if few are launched")
     parser.add_argument(
         "--record", type=Path, nargs="+", metavar="FILE", help="write docs/records/data from rows"

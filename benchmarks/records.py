@@ -517,7 +517,65 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>#|~$])", r"\\\1", text)
 
 
+# Faults planted in device code.
+
+
+def _device_mutants() -> str:
+    record = _record("device-mutants")
+    counts: dict[str, dict[str, dict[str, int]]] = record["counts"]
+    shown = {
+        "bits": "other bits",
+        "far": "too far or not finite",
+        "ends": "crash or no end",
+        "check": "a check",
+        "backend-ops": "`backend-ops`",
+        "sanitize": "`sanitize`",
+        "equivalent": "equivalent",
+        "gap": "gap",
+        "not judged": "not judged",
+    }
+    shown = {
+        name: head
+        for name, head in shown.items()
+        if any(name in found for kinds in counts.values() for found in kinds.values())
+    }
+    rows: list[list[object]] = []
+    for patch, kinds in counts.items():
+        for kind, found in kinds.items():
+            rows.append([f"`{patch}`", kind, sum(found.values()), *(found.get(name, 0) for name in shown)])
+    total = [sum(int(str(row[n])) for row in rows) for n in range(2, 3 + len(shown))]
+    found_ones, equivalent = record["found"], record["equivalent"]
+    score = (
+        f"{found_ones} of {record['mutants']} mutants were found, {found_ones / record['mutants']:.1%}; "
+        f"without the {equivalent} equivalent ones {found_ones / (record['mutants'] - equivalent):.1%}. "
+        f"A mutant took {record['seconds']} s on average."
+    )
+    table = _table(["patch", "kind", "mutants", *shown.values()], [*rows, ["all", "", *total]])
+    return f"{score}\n\n{table}\n\n{_source_line(record)}"
+
+
+def _device_survivors() -> str:
+    record = _record("device-mutants")
+    rows = [
+        [
+            f"`{one['place']}`",
+            f"`{_escaped(one['code'])}`",
+            f"`{_escaped(one['becomes'])}`",
+            one["judgement"],
+            one["why"],
+        ]
+        for one in record["survivors"]
+    ]
+    return _table(["place", "code", "becomes", "judgement", "why"], rows)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
 TABLES: Mapping[str, Callable[[], str]] = {
+    "device-mutants": _device_mutants,
+    "device-survivors": _device_survivors,
     "foreign-hecbench": _foreign("hecbench"),
     "foreign-rocm-examples": _foreign("rocm-examples"),
     "known-faults": _known_faults,
