@@ -83,7 +83,7 @@ inline bool ggml_mutant(int number) {{
 }}
 """
 _BEGINS = re.compile(r"^g(\d+) begins$")
-_ENDS = frozenset({b";", b",", b"?", b":", b"&&", b"||", b"=", b"return"})
+_ENDS = frozenset({b";", b",", b"?", b":", b"&&", b"||", b"=", b"|=", b"&=", b"return"})
 _DEVICE = re.compile(rb"__global__|__device__|constexpr")
 
 
