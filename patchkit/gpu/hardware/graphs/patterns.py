@@ -102,24 +102,28 @@ class Builder:
         return one.name
 
 
-def _norm_matmul() -> Graph:
-    b = Builder("norm-matmul", width=512, rows=64, tokens=1)
+def _of_some(name: str, tokens: int) -> str:
+    return name if tokens == 1 else f"{name}-{tokens}"
+
+
+def _norm_matmul(tokens: int = 1) -> Graph:
+    b = Builder(_of_some("norm-matmul", tokens), width=512, rows=64, tokens=tokens)
     x = b.computed("width", "tokens")
     b.product(b.norm(x, "width"), "width", "rows", output=True)
     b.op("scale", x, f=(0.5, 0.0), output=True)
     return b.graph()
 
 
-def _add_norm() -> Graph:
-    b = Builder("add-norm", width=512, rows=64, tokens=1)
+def _add_norm(tokens: int = 1) -> Graph:
+    b = Builder(_of_some("add-norm", tokens), width=512, rows=64, tokens=tokens)
     total = b.op("add", b.computed("width", "tokens"), b.computed("width", "tokens"))
     b.product(b.norm(total, "width"), "width", "rows", output=True)
     b.op("scale", total, f=(0.5, 0.0), output=True)
     return b.graph()
 
 
-def _norm_add_norm() -> Graph:
-    b = Builder("norm-add-norm", width=512, rows=64, tokens=1)
+def _norm_add_norm(tokens: int = 1) -> Graph:
+    b = Builder(_of_some("norm-add-norm", tokens), width=512, rows=64, tokens=tokens)
     begun = b.computed("width", "tokens")
     total = b.op("add", b.norm(b.computed("width", "tokens"), "width"), begun)
     b.product(b.norm(total, "width"), "width", "rows", output=True)
@@ -133,6 +137,13 @@ def _shared(tokens: int) -> Graph:
     for kind in ("q4_K", "q5_K", "q4_K"):
         b.product(x, "width", "rows", type=kind, output=True)
     return b.graph(rounds=2)
+
+
+def _two_matmuls() -> Graph:
+    """A matmul that reads the result of another one, as the two matrices of a LoRA adapter."""
+    b = Builder("two-matmuls", width=512, rank=256, rows=64, tokens=1)
+    b.product(b.product(b.computed("width", "tokens"), "width", "rank"), "rank", "rows", output=True)
+    return b.graph()
 
 
 def _in_place() -> Graph:
@@ -159,6 +170,7 @@ def _stores(b: Builder, cache: str, *, is_turned_v: bool) -> tuple[list[str], li
 def _attention_inputs(  # noqa: PLR0913 - one for each property in which models differ
     like: str = "",
     *,
+    heads: int = _HEADS,
     kv_heads: int = 2,
     tokens: int = 1,
     head: int = 64,
@@ -179,7 +191,7 @@ def _attention_inputs(  # noqa: PLR0913 - one for each property in which models 
     attention.
     """
     name = f"qkv-rope-store{like}"
-    b = Builder(name, head=head, heads=_HEADS, kv_heads=kv_heads, width=512, tokens=tokens, cells=16)
+    b = Builder(name, head=head, heads=heads, kv_heads=kv_heads, width=512, tokens=tokens, cells=16)
     x = b.computed("width", "tokens")
     positions: Extent = "4*tokens" if mode & _ROPE_MROPE else "tokens"
     position = b.leaf("numbers", positions, type="i32", start=3, step=1)
@@ -293,11 +305,15 @@ def _moe_layer(tokens: int) -> Graph:
     return b.graph()
 
 
-def _shared_gate() -> Graph:
-    """The gated shared expert, added to the sum of the others and the residual before a norm."""
-    b = Builder("shared-gate", width=512, rows=64, tokens=1)
+def _shared_gate(tokens: int = 1, *, is_whole: bool = False) -> Graph:
+    """The gated shared expert, added to the sum of the others and the residual before a norm.
+
+    ``is_whole``: a gate for each value, not for each row.
+    """
+    name = _of_some("shared-gate" + ("-whole" if is_whole else ""), tokens)
+    b = Builder(name, width=512, rows=64, tokens=tokens)
     routed, begun = b.computed("width", "tokens"), b.computed("width", "tokens")
-    opened = b.op("sigmoid", b.leaf("input", 1, "tokens"))
+    opened = b.op("sigmoid", b.leaf("input", "width" if is_whole else 1, "tokens"))
     gated = b.op("mul", b.computed("width", "tokens"), opened)
     total = b.op("add", b.op("add", routed, gated), begun)
     b.product(b.norm(total, "width"), "width", "rows", output=True)
@@ -319,9 +335,9 @@ def _experts_norm(tokens: int) -> Graph:
     return b.graph()
 
 
-def _gated() -> Graph:
+def _gated(tokens: int = 1) -> Graph:
     """Attention's result times the sigmoid of its gate, as in Qwen3-Next."""
-    b = Builder("gated", width=512, rows=64, tokens=1)
+    b = Builder(_of_some("gated", tokens), width=512, rows=64, tokens=tokens)
     gate = b.op("sigmoid", b.leaf("input", "width", "tokens"))
     b.product(b.op("mul", b.leaf("input", "width", "tokens"), gate), "width", "rows", output=True)
     return b.graph()
@@ -475,10 +491,14 @@ def _layer() -> Graph:
 
 PATTERNS: tuple[Callable[[], Graph], ...] = (
     _norm_matmul,
+    lambda: _norm_matmul(4),
     _add_norm,
+    lambda: _add_norm(4),
     _norm_add_norm,
+    lambda: _norm_add_norm(4),
     lambda: _shared(1),
     lambda: _shared(64),
+    _two_matmuls,
     _in_place,
     _attention_inputs,
     lambda: _attention_inputs("-mha", kv_heads=_HEADS),
@@ -493,6 +513,7 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _attention_inputs("-turned-v", is_turned_v=True),
     lambda: _attention_inputs("-q8_0-cache", cache="q8_0"),
     lambda: _attention_inputs("-large-heads", head=320),
+    lambda: _attention_inputs("-many-heads", head=2, heads=1024),
     lambda: _attention_inputs("-tokens", tokens=3),
     lambda: _gate_up(1),
     lambda: _gate_up(1, "geglu"),
@@ -504,9 +525,12 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _moe_layer(1),
     lambda: _moe_layer(3),
     _shared_gate,
+    lambda: _shared_gate(4),
+    lambda: _shared_gate(is_whole=True),
     lambda: _experts_norm(1),
     lambda: _experts_norm(3),
     _gated,
+    lambda: _gated(4),
     lambda: _expert_sum(1),
     lambda: _expert_sum(2),
     lambda: _expert_sum(3, has_scales=True),

@@ -16,6 +16,8 @@ _STORES = frozenset({"set_rows", "cpy"})
 _JOINS = frozenset({"add", "mul"})
 _IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
 _UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh", "softplus")
+_NORMS = ("rms_norm", "l2_norm", "norm")
+_ALIGNED = 4  # floats in 16 bytes, which kernels load at once
 
 
 def new_name(graph: Graph) -> str:
@@ -181,7 +183,7 @@ def _factors(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
-    """A reader gets a view of what it reads: all of it, or its rows in another order of dimensions."""
+    """A reader gets a view of what it reads: all of it, its rows in another order, or rows that overlap."""
     known = extents_of(graph)
     edges = [
         (reader, n)
@@ -195,9 +197,13 @@ def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
     read, ne = reader.of[n], known[reader.of[n]]
     view = Tensor(name=new_name(graph), op="view", of=(read,), ne=ne, nb=("1.1", "1.2", "1.3"), at="0.0")
     rows = graph.number(ne[1])
+    half = graph.number(ne[0]) // 2
     if rows % 2 == 0 and ne[2:] == (1, 1) and chance.random() < _HALF:
         # Every other row first.
         view = view.model_copy(update={"ne": (ne[0], rows // 2, 2), "nb": ("2.1", "1.1", "1.2")})
+    elif rows > 1 and half % _ALIGNED == 0 and chance.random() < _HALF:
+        # Each row begins in the middle of the one before.
+        view = view.model_copy(update={"nb": (f"{half}.0", "1.2", "1.3")})
     changed = graph.replaced(
         reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
     )
@@ -219,8 +225,98 @@ def _computed(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.with_tensors((*graph.tensors[:at], given, made, *graph.tensors[at + 1 :]))
 
 
+def _copied(graph: Graph, chance: random.Random) -> Graph | None:
+    """Rows are stored to a copy of the cache, which the graph makes right before."""
+    stores = [one for one in graph.nodes if one.op == "set_rows" and graph.named[one.of[0]].leaf == "cache"]
+    if not stores:
+        return None
+    store = chance.choice(stores)
+    copy = Tensor(name=new_name(graph), op="cont", of=store.of[:1])
+    kept = store.model_copy(update={"of": (copy.name, *store.of[1:]), "output": True})
+    at = place(graph, store.name)
+    return graph.with_tensors((*graph.tensors[:at], copy, kept, *graph.tensors[at + 1 :]))
+
+
+def _both(graph: Graph, chance: random.Random) -> Graph | None:
+    """Both operands of a sum or product are one tensor: a square, for example."""
+    nodes = [one for one in graph.nodes if one.op in _JOINS and one.of[0] != one.of[1]]
+    if not nodes:
+        return None
+    one = chance.choice(nodes)
+    return graph.replaced(one.model_copy(update={"of": (one.of[0], one.of[0])}))
+
+
+def _column(graph: Graph, chance: random.Random) -> Graph | None:
+    """A row of weights or a bias is a column of a matrix, whose values do not lie next to each other."""
+    leaves = [one for one in graph.tensors if one.leaf == "weight" and one.type == "f32" and len(one.ne) == 1]
+    if not leaves:
+        return None
+    row = chance.choice(leaves)
+    name = new_name(graph)
+    matrix = row.model_copy(update={"name": name, "ne": (2, *row.ne)})
+    column = Tensor(name=f"{name}c", op="view", of=(name,), ne=(1, *row.ne), nb=("1.1", "1.2", "1.3"))
+    turned = Tensor(name=row.name, op="transpose", of=(column.name,))
+    at = place(graph, row.name)
+    return graph.with_tensors((*graph.tensors[:at], matrix, column, turned, *graph.tensors[at + 1 :]))
+
+
+def _part(graph: Graph, chance: random.Random) -> Graph | None:
+    """A reader gets a part of what it reads: half of the rows, or half of a matmul with twice the rows."""
+    known = extents_of(graph)
+    matmuls = [one for one in graph.nodes if one.op == "mul_mat" and graph.named[one.of[0]].leaf == "weight"]
+    if matmuls and chance.random() < _HALF:
+        matmul = chance.choice(matmuls)
+        weights = graph.named[matmul.of[0]]
+        wide = weights.model_copy(
+            update={"name": new_name(graph), "ne": (weights.ne[0], f"{weights.ne[1]}+{weights.ne[1]}")}
+        )
+        more = matmul.model_copy(update={"name": f"{wide.name}m", "of": (wide.name, matmul.of[1])})
+        part = Tensor(name=matmul.name, op="view", of=(more.name,), ne=known.get(matmul.name, ()), at="0.0")
+        part = part.model_copy(update={"nb": ("1.1", "1.2", "1.3"), "output": matmul.output})
+        if not part.ne or len(weights.ne) != len(wide.ne) or "+" in str(weights.ne[1]):
+            return None
+        at = place(graph, matmul.name)
+        return graph.with_tensors((wide, *graph.tensors[:at], more, part, *graph.tensors[at + 1 :]))
+    edges = [
+        (reader, n)
+        for reader in graph.nodes
+        for n, name in enumerate(reader.of)
+        if name in known and graph.named[name].leaf in {None, "input"} and graph.number(known[name][1]) > 1
+    ]
+    if not edges:
+        return None
+    reader, n = chance.choice(edges)
+    ne = known[reader.of[n]]
+    half = graph.number(ne[1]) // 2
+    view = Tensor(name=new_name(graph), op="view", of=(reader.of[n],), ne=(ne[0], half, *ne[2:]))
+    view = view.model_copy(update={"nb": ("1.1", "1.2", "1.3"), "at": f"{chance.choice((0, half))}.1"})
+    changed = graph.replaced(
+        reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
+    )
+    at = place(changed, reader.name)
+    return changed.with_tensors((*changed.tensors[:at], view, *changed.tensors[at:]))
+
+
+def _begins(graph: Graph, chance: random.Random) -> Graph | None:
+    """A view begins elsewhere: at the start, or some values or a row later."""
+    views = [one for one in graph.nodes if one.op == "view"]
+    if not views:
+        return None
+    at = chance.choice(("0.0", "1.0", f"{_ALIGNED}.0", "128.0", "1.1"))
+    return graph.replaced(chance.choice(views).model_copy(update={"at": at}))
+
+
+def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
+    """Another kind of norm: RMS, L2, or with the mean."""
+    nodes = [one for one in graph.nodes if one.op in _NORMS]
+    if not nodes:
+        return None
+    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_NORMS)}))
+
+
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
     *(_operands, _in_place, _unary, _factors, _viewed, _computed),
+    *(_copied, _both, _column, _part, _begins, _norm_kind),
 )
 """Every variation; those twice have the most places."""
