@@ -53,7 +53,8 @@ def _removed(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [
         one
         for one in graph.nodes
-        if one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0])
+        if one.op in _UNARY
+        or (one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0]))
     ]
     if not nodes:
         return None
@@ -237,6 +238,46 @@ def _copied(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.with_tensors((*graph.tensors[:at], copy, kept, *graph.tensors[at + 1 :]))
 
 
+def _kept(graph: Graph, chance: random.Random) -> Graph | None:
+    """Values are copied to a cache of their own, of another type or with longer rows, or not at all."""
+    known = extents_of(graph)
+    copies = [one for one in graph.nodes if one.op == "cpy" and graph.named[one.of[0]].ne]
+    if not copies:
+        return None
+    copy = chance.choice(copies)
+    if chance.random() < _HALF and not any(copy.name in one.of for one in graph.nodes):
+        return graph.with_tensors(one for one in graph.tensors if one.name != copy.name)
+    ne = known[copy.of[0]]
+    name = new_name(graph)
+    cache = Tensor(name=name, leaf="cache", type=chance.choice(("f16", "f32")), ne=(f"2*{ne[0]}", *ne[1:]))
+    if chance.random() < _HALF or "+" in str(ne[0]):
+        cache = cache.model_copy(update={"ne": ne})
+    part = Tensor(name=f"{name}p", op="view", of=(name,), ne=ne, nb=("1.1", "1.2", "1.3"), at="0.0")
+    changed = graph.replaced(copy.model_copy(update={"of": (copy.of[0], part.name)}))
+    at = place(changed, copy.name)
+    return changed.with_tensors((cache, *changed.tensors[:at], part, *changed.tensors[at:]))
+
+
+def _touched(graph: Graph, chance: random.Random) -> Graph | None:
+    """A row of a cache is read, or written, by another operation as well."""
+    known = extents_of(graph)
+    caches = [one for one in graph.tensors if one.leaf == "cache" and known[one.name][2:] == (1, 1)]
+    if not caches:
+        return None
+    cache = chance.choice(caches)
+    ne, name = known[cache.name], new_name(graph)
+    row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.2", "1.3"))
+    row = row.model_copy(update={"at": f"{chance.randrange(min(2, graph.number(ne[1])))}.1"})
+    at = chance.randrange(place(graph, cache.name) + 1, len(graph.tensors) + 1)
+    new: tuple[Tensor, ...]
+    if chance.random() < _HALF and cache.type == "f32":
+        new = (Tensor(name=f"{name}r", op="scale", of=(name,), f=(3.0, 0.0), output=True),)
+    else:
+        given = Tensor(name=f"{name}g", leaf="input", ne=(ne[0],))
+        new = (given, Tensor(name=f"{name}w", op="cpy", of=(given.name, name)))
+    return graph.with_tensors((*graph.tensors[:at], row, *new, *graph.tensors[at:]))
+
+
 def _both(graph: Graph, chance: random.Random) -> Graph | None:
     """Both operands of a sum or product are one tensor: a square, for example."""
     nodes = [one for one in graph.nodes if one.op in _JOINS and one.of[0] != one.of[1]]
@@ -317,6 +358,6 @@ def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
     *(_operands, _in_place, _unary, _factors, _viewed, _computed),
-    *(_copied, _both, _column, _part, _begins, _norm_kind),
+    *(_copied, _kept, _touched, _both, _column, _part, _begins, _norm_kind),
 )
 """Every variation; those twice have the most places."""
