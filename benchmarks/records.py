@@ -357,6 +357,61 @@ def _operations_wrong() -> str:
     return _table(["build", "wrong", "cases", "cause"], rows)
 
 
+# Mutants of conditions in the patches' host code.
+
+_FOUND = ("crash", "far", "bits")
+_BY_OTHERS = ("isolation", "used")
+_EQUIVALENT = ("refuses", "implied", "same")
+_LEFT = ("drawable", "added", "gap", "elsewhere")
+
+
+def _mutant_counts() -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
+    """The record, and for each patch how many mutants there are of each kind."""
+    record = _record("mutation-conditions")
+    kinds = {number: one["kind"] for one in record["judged"] for number in one["mutants"]}
+    counts: dict[str, dict[str, int]] = {}
+    for one in record["mutants"]:
+        of_patch = counts.setdefault(one["patch"], {})
+        kind = kinds.get(one["number"], one["result"])
+        of_patch[kind] = of_patch.get(kind, 0) + 1
+    total: dict[str, int] = {}
+    for of_patch in counts.values():
+        for kind, count in of_patch.items():
+            total[kind] = total.get(kind, 0) + count
+    return record, {**dict(sorted(counts.items())), "all": total}
+
+
+def _condition_mutants() -> str:
+    record, counts = _mutant_counts()
+    rows = []
+    for patch, of in counts.items():
+        every = sum(of.values())
+        needed = every - sum(of.get(kind, 0) for kind in _EQUIVALENT)
+        by_graphs = sum(of.get(kind, 0) for kind in _FOUND)
+        found = by_graphs + sum(of.get(kind, 0) for kind in _BY_OTHERS)
+        cells = [str(of.get(kind, "")) for kind in (*_FOUND, *_BY_OTHERS, *_EQUIVALENT, *_LEFT)]
+        name = patch if patch == "all" else f"`{patch}`"
+        rows.append([name, every, *cells, f"{by_graphs} of {needed}", f"{found / needed:.0%}"])
+    head = [*_FOUND, *_BY_OTHERS, *_EQUIVALENT, *_LEFT]
+    table = _table(["patch", "mutants", *head, "found by graphs", "score"], rows)
+    return f"{table}\n\n{_source_line(record)}"
+
+
+def _condition_mutants_left() -> str:
+    record = _record("mutation-conditions")
+    named = {one["number"]: one for one in record["mutants"]}
+    rows = []
+    left = [one for one in record["judged"] if one["kind"] in _LEFT]
+    for one in sorted(left, key=lambda one: _LEFT.index(one["kind"])):
+        places: dict[str, list[str]] = {}
+        for number in one["mutants"]:
+            mutant = named[number]
+            places.setdefault(mutant["file"].rpartition("/")[2], []).append(f"{mutant['line']} ({number})")
+        where = "; ".join(f"`{file}` {', '.join(lines)}" for file, lines in places.items())
+        rows.append([one["kind"], len(one["mutants"]), where, _plain(one["why"])])
+    return _table(["kind", "mutants", "line (number)", "what would show it"], rows)
+
+
 # Cost of the checks of the emulated GPU.
 
 
@@ -576,6 +631,8 @@ def _escaped(text: str) -> str:
 TABLES: Mapping[str, Callable[[], str]] = {
     "device-mutants": _device_mutants,
     "device-survivors": _device_survivors,
+    "condition-mutants": _condition_mutants,
+    "condition-mutants-left": _condition_mutants_left,
     "foreign-hecbench": _foreign("hecbench"),
     "foreign-rocm-examples": _foreign("rocm-examples"),
     "known-faults": _known_faults,

@@ -266,7 +266,7 @@ def _touched(graph: Graph, chance: random.Random) -> Graph | None:
         return None
     cache = chance.choice(caches)
     ne, name = known[cache.name], new_name(graph)
-    row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.2", "1.3"))
+    row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.1", "1.1"))
     row = row.model_copy(update={"at": f"{chance.randrange(min(2, graph.number(ne[1])))}.1"})
     at = chance.randrange(place(graph, cache.name) + 1, len(graph.tensors) + 1)
     new: tuple[Tensor, ...]
