@@ -234,8 +234,9 @@ def _copied(graph: Graph, chance: random.Random) -> Graph | None:
     store = chance.choice(stores)
     copy = Tensor(name=new_name(graph), op="cont", of=store.of[:1])
     kept = store.model_copy(update={"of": (copy.name, *store.of[1:]), "output": True})
-    at = place(graph, store.name)
-    return graph.with_tensors((*graph.tensors[:at], copy, kept, *graph.tensors[at + 1 :]))
+    filled = graph.replaced(graph.named[store.of[0]].model_copy(update={"filled": True}))
+    at = place(filled, store.name)
+    return filled.with_tensors((*filled.tensors[:at], copy, kept, *filled.tensors[at + 1 :]))
 
 
 def _kept(graph: Graph, chance: random.Random) -> Graph | None:
@@ -297,8 +298,9 @@ def _column(graph: Graph, chance: random.Random) -> Graph | None:
     matrix = row.model_copy(update={"name": name, "ne": (2, *row.ne)})
     column = Tensor(name=f"{name}c", op="view", of=(name,), ne=(1, *row.ne), nb=("1.1", "1.2", "1.3"))
     turned = Tensor(name=row.name, op="transpose", of=(column.name,))
-    at = place(graph, row.name)
-    return graph.with_tensors((*graph.tensors[:at], matrix, column, turned, *graph.tensors[at + 1 :]))
+    # First of all, because a view between two operations can keep both from being fused.
+    others = (one for one in graph.tensors if one.name != row.name)
+    return graph.with_tensors((matrix, column, turned, *others))
 
 
 def _part(graph: Graph, chance: random.Random) -> Graph | None:
