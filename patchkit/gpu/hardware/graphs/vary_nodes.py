@@ -268,7 +268,7 @@ def _touched(graph: Graph, chance: random.Random) -> Graph | None:
     cache = chance.choice(caches)
     ne, name = known[cache.name], new_name(graph)
     row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.1", "1.1"))
-    row = row.model_copy(update={"at": f"{chance.randrange(min(2, graph.number(ne[1])))}.1"})
+    row = row.model_copy(update={"at": f"{chance.randrange(graph.number(ne[1]))}.1"})
     at = chance.randrange(place(graph, cache.name) + 1, len(graph.tensors) + 1)
     new: tuple[Tensor, ...]
     if chance.random() < _HALF and cache.type == "f32":
@@ -349,6 +349,17 @@ def _begins(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.replaced(chance.choice(views).model_copy(update={"at": at}))
 
 
+def _rows(graph: Graph, chance: random.Random) -> Graph | None:
+    """A view has rows that follow each other, or a row for each of its columns."""
+    views = [one for one in graph.nodes if one.op == "view" and len(one.ne) > 1 and one.nb]
+    if not views:
+        return None
+    one = chance.choice(views)
+    turned = {"ne": (1, one.ne[1], one.ne[0], *one.ne[2:3]), "nb": (one.nb[0], "1.0", *one.nb[1:2])}
+    packed = {"nb": (f"{one.ne[0]}.0", *one.nb[1:])}
+    return graph.replaced(one.model_copy(update=turned if chance.random() < _HALF else packed))
+
+
 def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
     """Another kind of norm: RMS, L2, or with the mean."""
     nodes = [one for one in graph.nodes if one.op in _NORMS]
@@ -360,6 +371,6 @@ def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
     *(_operands, _in_place, _unary, _factors, _viewed, _computed),
-    *(_copied, _kept, _touched, _both, _column, _part, _begins, _norm_kind),
+    *(_copied, _kept, _touched, _both, _column, _part, _begins, _rows, _norm_kind),
 )
 """Every variation; those twice have the most places."""
