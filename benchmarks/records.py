@@ -359,7 +359,7 @@ def _operations_wrong() -> str:
 
 # Mutants of conditions in the patches' host code.
 
-_FOUND = ("crash", "far", "bits")
+_FOUND = ("crash", "far", "bits", "emulated")
 _BY_OTHERS = ("isolation", "used")
 _EQUIVALENT = ("refuses", "implied", "same")
 _LEFT = ("drawable", "added", "gap", "elsewhere")
@@ -372,7 +372,7 @@ def _mutant_counts() -> tuple[dict[str, Any], dict[str, dict[str, int]]]:
     counts: dict[str, dict[str, int]] = {}
     for one in record["mutants"]:
         of_patch = counts.setdefault(one["patch"], {})
-        kind = kinds.get(one["number"], one["result"])
+        kind = "emulated" if "emulated" in one else kinds.get(one["number"], one["result"])
         of_patch[kind] = of_patch.get(kind, 0) + 1
     total: dict[str, int] = {}
     for of_patch in counts.values():
@@ -404,11 +404,13 @@ def _condition_mutants_left() -> str:
     left = [one for one in record["judged"] if one["kind"] in _LEFT]
     for one in sorted(left, key=lambda one: _LEFT.index(one["kind"])):
         places: dict[str, list[str]] = {}
-        for number in one["mutants"]:
-            mutant = named[number]
-            places.setdefault(mutant["file"].rpartition("/")[2], []).append(f"{mutant['line']} ({number})")
-        where = "; ".join(f"`{file}` {', '.join(lines)}" for file, lines in places.items())
-        rows.append([one["kind"], len(one["mutants"]), where, _plain(one["why"])])
+        mutants = [named[number] for number in one["mutants"] if "emulated" not in named[number]]
+        for mutant in mutants:
+            where = f"{mutant['line']} ({mutant['number']})"
+            places.setdefault(mutant["file"].rpartition("/")[2], []).append(where)
+        if mutants:
+            where = "; ".join(f"`{file}` {', '.join(lines)}" for file, lines in places.items())
+            rows.append([one["kind"], len(mutants), where, _plain(one["why"])])
     return _table(["kind", "mutants", "line (number)", "what would show it"], rows)
 
 
