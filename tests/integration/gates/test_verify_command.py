@@ -61,12 +61,12 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> N
     argv = ("verify", "--no-gpu", *SEED, "--gate", "anchors")
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == 0, err
-    assert "passed   anchors      10 edits of 3 patches resolve to 24 places, as in the candidate" in out
+    assert "passed   anchors      12 edits of 4 patches resolve to 26 places, as in the candidate" in out
     assert "skipped  isolation    not selected with --gate" in out
     assert "skipped  backend-ops  not selected" in out
-    assert "does it fit?   3 patches apply; not checked: isolation, compile, resources, launch" in out
+    assert "does it fit?   4 patches apply; not checked: isolation, compile, resources, launch" in out
     evidence = json.loads((candidate_cache / "evidence" / TREE / "anchors.json").read_text())
-    assert len(evidence["evidence"]["edits"]) == 10
+    assert len(evidence["evidence"]["edits"]) == 12
     code, out, _ = patchkit(*argv, "--json", cache=candidate_cache)
     document = json.loads(out)
     assert (code, document["ok"], document["tree"]) == (0, True, TREE)

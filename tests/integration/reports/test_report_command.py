@@ -265,7 +265,7 @@ def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_pat
     assert summary.startswith("before\n\n## candidate/gfx1151/b6900: Nothing failed: of 15 gates 1 passed")
     code, out, _ = run("report", "candidate/gfx1151/b6900", *cache)
     assert code == 0
-    assert "passed   anchors      10 edits of 3 patches" in out
+    assert "passed   anchors      12 edits of 4 patches" in out
     assert run("report", *SEED, *cache)[1] == out
 
     # Then an anchor breaks: the finding lies in the patch.toml, at the line of the edit.
