@@ -10,7 +10,7 @@ live guard; :mod:`patchkit.prove.gates.isolation.host_branch` defines what is pr
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -216,8 +216,14 @@ class IsolationGate:
             *musa_configurations(headers),
             *hip_configurations(toolchain, sorted(subject.profiles), host_arch=subject.archs[0]),
         ]
-        closed = [one for one in configurations if not _is_open(subject, one)]
-        reads = compare([(one, unit) for one in closed for unit in touched[one.platform]], trees, compiler)
+        reached = _reached(subject, trees[1])
+        closed = [
+            (one, unit)
+            for one in configurations
+            for unit in touched[one.platform]
+            if not _is_open(subject, one, unit, reached)
+        ]
+        reads = compare(closed, trees, compiler)
         problems += explain(reads, trees, compiler, subject)
         branches = [one for one in configurations if _is_branch(subject, one)]
         host, found = _host_branch(
@@ -356,12 +362,23 @@ def _is_branch(subject: Subject, configuration: Configuration) -> bool:
     return configuration.which == "host" and bool(_live(subject, configuration))
 
 
-def _is_open(subject: Subject, configuration: Configuration) -> bool:
-    """Whether a patch is allowed to change the configuration."""
+def _reached(subject: Subject, candidate: SourceTree) -> dict[str, frozenset[str]]:
+    """The HIP units that read a file which a patch changes, by patch."""
+    units = platform_units(candidate.root, "hip")
+    return {
+        patch.id: frozenset(units_including(candidate, (*patch.touched, *patch.new_files), units))
+        for patch in subject.patches
+    }
+
+
+def _is_open(
+    subject: Subject, configuration: Configuration, unit: str, reached: Mapping[str, frozenset[str]]
+) -> bool:
+    """Whether a patch is allowed to change the unit in the configuration."""
     live = _live(subject, configuration)
-    return bool(live) and (
-        configuration.which == "host" or any(configuration.arch in patch.archs for patch in live)
-    )
+    if configuration.which == "host":
+        return bool(live)
+    return any(configuration.arch in patch.archs and unit in reached[patch.id] for patch in live)
 
 
 def _distinct(reads: Sequence[ReadUnit]) -> list[ReadUnit]:

@@ -85,10 +85,17 @@ def test_every_configuration_has_a_name_of_its_own(tmp_path: Path, make_subject)
     assert "-DGGML_HIP_ROCWMMA_FATTN" not in off.flags
     # A guard that asks for rocWMMA opens nothing without it; one that does not is live in both.
     with_rocwmma = make_subject(macros=("GGML_USE_HIP", "GGML_HIP_ROCWMMA_FATTN"))
-    open_ = [one.name for one in hip if isolation._is_open(with_rocwmma, one)]
+
+    def opened(subject, configurations, unit="fattn.cu"):
+        reached = {patch.id: frozenset({"fattn.cu"}) for patch in subject.patches}
+        return [one.name for one in configurations if isolation._is_open(subject, one, unit, reached)]
+
+    open_ = opened(with_rocwmma, hip)
     assert open_ == ["hip gfx1151 device, rocWMMA on", "hip all host, rocWMMA on"]
-    both = [one.name for one in every if isolation._is_open(make_subject(), one)]
+    both = opened(make_subject(), every)
     assert both == [*open_, "hip gfx1151 device, rocWMMA off", "hip all host, rocWMMA off"]
+    # In device code, only for units that read a file of the patch.
+    assert opened(with_rocwmma, hip, "norm.cu") == ["hip all host, rocWMMA on"]
     host = [one.name for one in every if isolation._is_branch(with_rocwmma, one)]
     assert host == ["hip all host, rocWMMA on"]
 
