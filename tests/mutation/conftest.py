@@ -51,6 +51,20 @@ def shipped(subject_of: Callable[[SeriesDir], Subject]) -> Subject:
     return subject_of(SeriesDir(root=ROOT, origin="checkout"))
 
 
+@pytest.fixture(scope="session")
+def upstream(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
+    """Upstream's tree at build 11549 on both sides."""
+    series = SeriesDir(root=ROOT, origin="checkout")
+    subject = subject_for(series, gates_cache, hip_toolchain, ("gfx1151",), upstream="b11549")
+    return replace(
+        subject,
+        candidate=subject.baseline,
+        candidate_tree=subject.baseline_tree,
+        patches=(),
+        authors={},
+    )
+
+
 @pytest.fixture
 def edited() -> Callable[..., Subject]:
     """A subject with some of the candidate's files changed; new lines are the patch ``author``'s."""

@@ -129,12 +129,7 @@ CAPTURED = Fault(
 def test_a_fault_that_needs_two_contexts_or_a_captured_graph_is_found_with_them_only(
     modelled: Subject, edited: Callable[..., Subject], fault: Fault, needed: Callable[[Graph], Graph]
 ) -> None:
-    path = f"{CUDA}/{fault.file}"
-    text = (modelled.candidate / path).read_text("utf-8")
-    for fixed, without in fault.texts.items():
-        assert text.count(fixed) == 1
-        text = text.replace(fixed, without)
-    subject = edited(modelled, {path: text.encode()}, "reuse-q8-1-activations")
+    subject = _planted(fault, modelled, edited)
     graphs = [one for one in pattern_graphs() if one.name in fault.graphs]
     with_it = [needed(one) for one in graphs]
     without = [one.changed(contexts=1, captured=False) for one in with_it]
@@ -144,6 +139,15 @@ def test_a_fault_that_needs_two_contexts_or_a_captured_graph_is_found_with_them_
     assert isinstance(result.evidence, GraphsEvidence)
     # Whether values are wrong or the program ends depends on how the threads interleave.
     assert {one.kind for one in result.evidence.failed} <= {fault.kind, "ends", "memory", "not finite"}
+
+
+def _planted(fault: Fault, candidate: Subject, edited: Callable[..., Subject]) -> Subject:
+    path = f"{CUDA}/{fault.file}"
+    text = (candidate.candidate / path).read_text("utf-8")
+    for fixed, without in fault.texts.items():
+        assert text.count(fixed) == 1
+        text = text.replace(fixed, without)
+    return edited(candidate, {path: text.encode()}, "reuse-q8-1-activations")
 
 
 def _gate(*names: str) -> GraphsGate:
@@ -157,12 +161,7 @@ def _gate(*names: str) -> GraphsGate:
 def test_a_fix_that_is_taken_out_fails_with_a_graph_of_few_operations(
     modelled: Subject, edited: Callable[..., Subject], fault: Fault
 ) -> None:
-    path = f"{CUDA}/{fault.file}"
-    text = (modelled.candidate / path).read_text("utf-8")
-    for fixed, without in fault.texts.items():
-        assert text.count(fixed) == 1
-        text = text.replace(fixed, without)
-    subject = edited(modelled, {path: text.encode()}, "reuse-q8-1-activations")
+    subject = _planted(fault, modelled, edited)
     result = _gate(*fault.graphs).run(subject)
     assert result.verdict == "failed", result.summary
     assert {problem.code for problem in result.problems} == {"GRAPH_DIFFERS"}

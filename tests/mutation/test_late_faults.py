@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_subject import subject_for
 
-from patchkit.base.series_folder import SeriesDir
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.logits import Scene
 from patchkit.prove.build import Machine
@@ -17,7 +14,6 @@ from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.logits_scenes import ModelGroup
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "ggml/src/ggml-cuda/ggml-cuda.cu"
@@ -29,20 +25,6 @@ GROUP = ModelGroup(
     scenes=(Scene(name="batches", tokens=60, steps=2, ubatch=16, stride=1),),
 )
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def upstream(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
-    """Upstream's tree on both sides."""
-    series = SeriesDir(root=ROOT, origin="checkout")
-    subject = subject_for(series, gates_cache, hip_toolchain, ("gfx1151",), upstream="b11549")
-    return replace(
-        subject,
-        candidate=subject.baseline,
-        candidate_tree=subject.baseline_tree,
-        patches=(),
-        authors={},
-    )
 
 
 def run(subject: Subject) -> GateResult:

@@ -6,13 +6,10 @@ One of them computes right results: it differs in rounding, which gates that com
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from gate_subject import subject_for
 
-from patchkit.base.series_folder import SeriesDir
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.operation_widths import WidthCase
 from patchkit.prove.build import Machine
@@ -20,7 +17,6 @@ from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.width import WidthEvidence, WidthGate
 from patchkit.prove.gates.width_scenes import WIDTHS, Chosen, ModelOf
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.hip import Toolchain
 
 ROOT = Path(__file__).resolve().parents[2]
 MMVQ = "ggml/src/ggml-cuda/mmvq.cu"
@@ -35,20 +31,6 @@ MODEL = SmallModel(
     head_size=64, heads=4, kv_heads=1, spread=0.08, widening=3, weights=("Q8_0",), is_filled=True
 )
 pytestmark = [pytest.mark.hip, pytest.mark.slow]
-
-
-@pytest.fixture(scope="module")
-def upstream(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
-    """Upstream's tree on both sides."""
-    series = SeriesDir(root=ROOT, origin="checkout")
-    subject = subject_for(series, gates_cache, hip_toolchain, ("gfx1151",), upstream="b11549")
-    return replace(
-        subject,
-        candidate=subject.baseline,
-        candidate_tree=subject.baseline_tree,
-        patches=(),
-        authors={},
-    )
 
 
 def run(subject: Subject) -> GateResult:
