@@ -27,7 +27,6 @@ import argparse
 import hashlib
 import itertools
 import json
-import os
 import random
 import re
 import threading
@@ -37,10 +36,9 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from patchkit.base.reporter import NullReporter
-from patchkit.base.series_folder import SeriesDir
+from emulated_candidate import emulated_candidate
+
 from patchkit.base.source import SourceText
-from patchkit.base.workspace import Workspace, default_cache_root
 from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.gpu.hardware.driver_build import build_driver
@@ -50,14 +48,13 @@ from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, differing, ru
 from patchkit.gpu.hardware.graphs.usable import is_usable
 from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs
 from patchkit.gpu.hardware.program import RunContext
-from patchkit.prove.build import Machine, prepare_subject
+from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.gate import stored_graphs
 from patchkit.prove.gates.graphs.judging import Claims, claims_of, compare
 from patchkit.prove.gates.sides import sides_on
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.tree import overlay_tree
 
-ROOT = Path(__file__).resolve().parents[1]
 HEADER = "mutants.cuh"
 SWITCH = "GGML_MUTANT"
 _TIMEOUT_S = 900.0
@@ -230,13 +227,8 @@ def table(
 
     ``is_reach``: only whether a mutant would change a condition.
     """
-    workspace = Workspace(
-        series=SeriesDir(root=ROOT, origin="checkout"),
-        cache_root=default_cache_root(),
-        reporter=NullReporter(),
-    )
     machine = Machine(backend="hip", emulates=arch)
-    shipped, _ = prepare_subject(workspace, (arch,), None, "hip", os.environ)
+    shipped = emulated_candidate(arch)
     subject, mutants = mutated(shipped, only)
     graphs = [one for one in graphs if not one.environment]
     claims = claims_of(subject.patches)

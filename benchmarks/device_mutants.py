@@ -26,7 +26,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import re
 import shutil
 import statistics
@@ -38,13 +37,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from device_mutations import CODE, HEADER, MAGIC, Site, kernels_of, mutated_text
+from emulated_candidate import emulated_candidate
 from records import DATA, write_record
 
 from patchkit.base.errors import PatchkitError, ToolchainError
 from patchkit.base.files import temporary_folder
-from patchkit.base.reporter import NullReporter
-from patchkit.base.series_folder import SeriesDir
-from patchkit.base.workspace import Workspace, default_cache_root
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.emulator import OF_A_RUN, UNITS, DeviceUnits
 from patchkit.gpu.emulated.log import parse_recording
@@ -56,7 +53,7 @@ from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, LOG, Computed, differing, run_graphs
 from patchkit.gpu.hardware.graphs.vary import random_graphs
 from patchkit.gpu.hardware.program import ProgramRun, RunContext
-from patchkit.prove.build import Machine, Sides, prepare_subject
+from patchkit.prove.build import Machine, Sides
 from patchkit.prove.gates.graphs.gate import stored_graphs
 from patchkit.prove.gates.graphs.judging import claims_of, compare
 from patchkit.prove.gates.operations import ATTENTION, Runs, Tools, list_cases, ops_of, sample_of
@@ -70,7 +67,6 @@ from patchkit.toolchain.sides import BuiltSide
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 
-ROOT = Path(__file__).resolve().parents[1]
 _JUDGEMENTS = DATA / "device-judgements.json"
 _FOLDER = "ggml/src/ggml-cuda"
 _TIMEOUT_S = 120.0
@@ -422,13 +418,8 @@ def table(options: argparse.Namespace) -> list[dict[str, object]]:
     """A row for each mutant; those that the file has are not run again."""
     arch, only, out, most = options.arch, options.only, options.out, options.inputs
     begun = time.monotonic()
-    workspace = Workspace(
-        series=SeriesDir(root=ROOT, origin="checkout"),
-        cache_root=default_cache_root(),
-        reporter=NullReporter(),
-    )
     machine = Machine(backend="hip", emulates=arch)
-    subject, _ = prepare_subject(workspace, (arch,), None, "hip", os.environ)
+    subject = emulated_candidate(arch)
     root, mutants = mutated(subject, only)
     rows: list[dict[str, object]] = json.loads(out.read_text("utf-8")) if out.exists() else []
     if options.again:

@@ -12,7 +12,6 @@ each in ``found.txt``. The candidate is only needed because both sides are built
 from __future__ import annotations
 
 import argparse
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -20,9 +19,8 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
-from patchkit.base.reporter import NullReporter
-from patchkit.base.series_folder import SeriesDir
-from patchkit.base.workspace import Workspace, default_cache_root
+from emulated_candidate import emulated_candidate
+
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.graphs.description import Graph, write_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
@@ -31,12 +29,11 @@ from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, read_shapes, run_graphs
 from patchkit.gpu.hardware.graphs.vary import random_graphs
 from patchkit.gpu.hardware.program import RunContext
-from patchkit.prove.build import Machine, prepare_subject
+from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.judging import allowed_distance
 from patchkit.prove.gates.sides import sides_on
 from patchkit.toolchain.sides import BuiltSide
 
-ROOT = Path(__file__).resolve().parents[1]
 _TIMEOUT_S = 900.0
 _BATCH = 16
 _REDUCING_S = 240.0
@@ -138,13 +135,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="a folder for what is found")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    workspace = Workspace(
-        series=SeriesDir(root=ROOT, origin="checkout"),
-        cache_root=default_cache_root(),
-        reporter=NullReporter(),
-    )
     machine = Machine(backend="hip", emulates=options.arch)
-    subject, _ = prepare_subject(workspace, (options.arch,), None, "hip", os.environ)
+    subject = emulated_candidate(options.arch)
     with sides_on(machine, subject) as sides:
         upstream = Upstream(
             side=sides.before,
