@@ -26,7 +26,7 @@ struct guarded_pages {
 
     std::atomic<int> now{unused};
     std::atomic<uintptr_t> begin{0}, end{0};
-    uintptr_t first = 0, behind = 0; // the bytes of guard_bytes; 0 if all accesses to the pages count
+    uintptr_t first = 0, past = 0; // the bytes of guard_bytes; 0 if all accesses to the pages count
     bool is_change = false;
     uintptr_t at     = 0; // the accessing instruction
     uintptr_t frames_at = 0; // and its place in the frames
@@ -107,7 +107,7 @@ constexpr long long trap_flag = 1 << 8;
 template <typename Do> void for_guarded_bytes(uintptr_t address, Do todo) {
     for (guarded_pages & one : table) {
         if (one.now == guarded_pages::guarded && one.first != 0 && one.holds(address)) {
-            todo(one, reinterpret_cast<const void *>(one.first), one.behind - one.first);
+            todo(one, reinterpret_cast<const void *>(one.first), one.past - one.first);
         }
     }
 }
@@ -228,7 +228,7 @@ unguarded::~unguarded() {
 
 namespace {
 
-guarded_ref protect(uintptr_t begin, uintptr_t end, uintptr_t first, uintptr_t behind) {
+guarded_ref protect(uintptr_t begin, uintptr_t end, uintptr_t first, uintptr_t past) {
     const std::lock_guard<std::mutex> guard(table_mutex);
     const auto found = std::find_if(table.begin(), table.end(),
                                     [](const auto & one) { return one.now == guarded_pages::unused; });
@@ -242,7 +242,7 @@ guarded_ref protect(uintptr_t begin, uintptr_t end, uintptr_t first, uintptr_t b
     found->begin  = begin;
     found->end    = end;
     found->first  = first;
-    found->behind = behind;
+    found->past = past;
     found->frame_count = 0;
     found->now = guarded_pages::open;
     return {&*found, [](guarded_pages * one) {
@@ -262,11 +262,11 @@ uintptr_t page_size() {
 guarded_ref guard_pages(const void * first, size_t size) {
     const uintptr_t page = page_size();
     const allocation held = allocation_of(first);
-    const auto start = uintptr_t(first), behind = start + size;
+    const auto start = uintptr_t(first), past = start + size;
     // Memory allocated by the runtime does not share its pages.
     const bool has_pages = held.whose == owner::program;
     const uintptr_t begin = (has_pages && start == held.begin ? start : start + page - 1) / page * page;
-    const uintptr_t end = (has_pages && behind == held.begin + held.size ? behind + page - 1 : behind) / page * page;
+    const uintptr_t end = (has_pages && past == held.begin + held.size ? past + page - 1 : past) / page * page;
     return protect(begin, end, 0, 0);
 }
 
@@ -274,9 +274,9 @@ guarded_ref guard_bytes(const void * first, size_t size) {
     if (!can_step || size == 0 || allocation_of(first).whose != owner::program) {
         return nullptr;
     }
-    const auto start = uintptr_t(first), behind = start + std::min(size, guarded_pages::most_bytes);
+    const auto start = uintptr_t(first), past = start + std::min(size, guarded_pages::most_bytes);
     const uintptr_t page = page_size();
-    return protect(start / page * page, (behind + page - 1) / page * page, start, behind);
+    return protect(start / page * page, (past + page - 1) / page * page, start, past);
 }
 
 early_touch early_touch_of(const guarded_ref & pages) {
