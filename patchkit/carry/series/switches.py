@@ -75,7 +75,7 @@ def switches_of(patches: Sequence[Patch]) -> Switches | None:
     if header is None or not switched:
         return None
     needs: dict[str, set[str]] = {}
-    for each in switched:  # a patch is behind those that it requires
+    for each in switched:  # a patch comes after those that it requires
         direct = {one.patch for one in each.requires} & needs.keys()
         needs[each.id] = direct.union(*(needs[name] for name in direct))
     return Switches(
@@ -90,6 +90,11 @@ def switches_of(patches: Sequence[Patch]) -> Switches | None:
             if not each.is_plain and each.switches is None and each.id not in needs
         ),
     )
+
+
+def turn_off(patches: Sequence[str]) -> dict[str, str]:
+    """The environment of a program in which these patches are off."""
+    return {"GGML_PATCHES_OFF": ",".join(patches)}
 
 
 def member_of(patch: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError, UsageError
 from patchkit.base.reporter import Reporter
 from patchkit.base.upstreams import llama_cpp
-from patchkit.carry.series.switches import switches_of
+from patchkit.carry.series.switches import switches_of, turn_off
 from patchkit.gpu.emulated.models import SmallModel, model_file
 from patchkit.gpu.hardware.bench.measure import Arm
 from patchkit.gpu.hardware.bench.rounds import BASELINE, CANDIDATE
@@ -82,7 +82,7 @@ def _without(candidate: Arm, patch: str) -> Arm:
         candidate,
         label=f"without-{patch}",
         what=f"{candidate.what}, {patch} turned off",
-        env={"GGML_PATCHES_OFF": patch},
+        env=turn_off([patch]),
     )
 
 

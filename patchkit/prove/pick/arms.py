@@ -14,6 +14,7 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import place_request
+from patchkit.carry.series.switches import turn_off
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.build import build_tree
 from patchkit.prove.pick.crossing import Arm
@@ -99,7 +100,7 @@ class Arms:
         if not off or (self.tree_of(arm), backend) in self._built:
             return self.build_alone(arm, backend)
         built = self.build_alone(tuple(name for name in self.ids if name in (*arm, *off)), backend)
-        return replace(built, environment={**built.environment, "GGML_PATCHES_OFF": ",".join(off)})
+        return replace(built, environment={**built.environment, **turn_off(off)})
 
     def _off(self, arm: Arm) -> Arm:
         """The patches that the build of an arm has although the arm does not: those with a switch."""
