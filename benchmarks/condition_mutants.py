@@ -14,6 +14,9 @@ emulated GPU as the unchanged candidate, and is listed with what happened:
     patchkit apply --arch gfx1151 --trust modelled
     python benchmarks/condition_mutants.py --only fuse-glu-q8-1 --graphs 40 --out mutants.json
 
+``--list`` prints the mutants without running any, ``--mutants 12,13`` runs these only, and ``--graph FILE``
+computes the graph of a JSON file in place of the others.
+
 With ``--reach`` one run of the graphs lists all mutants that would have changed a condition (``reached``),
 with the first graph that did, and those that never would (``not reached``). It takes as long as one mutant,
 and is the way to see which conditions the graphs do not exercise.
@@ -42,7 +45,7 @@ from patchkit.base.source import SourceText
 from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.graphs.description import Graph
+from patchkit.gpu.hardware.graphs.description import Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, differing, run_graphs
 from patchkit.gpu.hardware.graphs.usable import is_usable
@@ -221,15 +224,17 @@ def one_property(patterns: Sequence[Graph], count: int) -> Iterator[Graph]:
 
 
 def table(
-    arch: str, only: Sequence[str], graphs: Sequence[Graph], *, is_reach: bool
+    subject: Subject,
+    mutants: Sequence[Mutant],
+    graphs: Sequence[Graph],
+    *,
+    machine: Machine,
+    is_reach: bool,
 ) -> list[dict[str, object]]:
-    """A row for each mutant, run on these graphs.
+    """A row for each of these mutants of the candidate, run on these graphs.
 
     ``is_reach``: only whether a mutant would change a condition.
     """
-    machine = Machine(backend="hip", emulates=arch)
-    shipped = emulated_candidate(arch)
-    subject, mutants = mutated(shipped, only)
     graphs = [one for one in graphs if not one.environment]
     claims = claims_of(subject.patches)
     rows: list[dict[str, object]] = []
@@ -341,9 +346,27 @@ def main() -> None:
         "--variations", type=int, default=0, metavar="N", help="also each variation of each pattern, N times"
     )
     parser.add_argument("--pattern", default="*", help="only patterns with such names, and nothing stored")
+    parser.add_argument(
+        "--graph",
+        action="append",
+        type=Path,
+        default=[],
+        metavar="FILE",
+        help="only the graphs of these files",
+    )
+    parser.add_argument("--mutants", metavar="N,N", help="only these mutants")
+    parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
     parser.add_argument("--reach", action="store_true", help="one run: which mutants change a condition")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     options = parser.parse_args()
+    subject, mutants = mutated(emulated_candidate(options.arch), options.only)
+    if options.mutants:
+        chosen = {int(number) for number in options.mutants.split(",")}
+        mutants = tuple(one for one in mutants if one.number in chosen)
+    if options.list:
+        for one in mutants:
+            print(f"{one.number} {one.patch} {one.file}:{one.line}: {one.condition} -> {one.becomes}")
+        return
     patterns = [one for one in pattern_graphs() if fnmatchcase(one.name, options.pattern)]
     graphs = [
         *(stored_graphs() if options.pattern == "*" else ()),
@@ -351,7 +374,10 @@ def main() -> None:
         *one_property(patterns, options.variations),
         *itertools.islice(random_graphs(patterns, 1), options.graphs),
     ]
-    rows = table(options.arch, options.only, graphs, is_reach=options.reach)
+    if options.graph:
+        graphs = [read_graph(file.read_bytes(), str(file)) for file in options.graph]
+    machine = Machine(backend="hip", emulates=options.arch)
+    rows = table(subject, mutants, graphs, machine=machine, is_reach=options.reach)
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     for row in rows if options.reach else ():
