@@ -48,12 +48,6 @@ std::mutex table_mutex; // must not be held while these pages are accessed
 int open_count = 0;     // nesting of unguarded
 struct sigaction before, before_trap;
 
-// The instruction that this thread executes on its own, and the address to which it writes.
-struct single_step {
-    uintptr_t at = 0, address = 0;
-};
-thread_local single_step stepping __attribute__((tls_model("initial-exec")));
-
 // The faulting instruction, and whether it writes.
 struct fault_context {
     uintptr_t at = 0;
@@ -103,6 +97,12 @@ void record_access(guarded_pages & one, bool is_change, uintptr_t at, uintptr_t 
 #if defined(__x86_64__)
 constexpr bool can_step = true;
 constexpr long long trap_flag = 1 << 8;
+
+// The instruction that this thread executes on its own, and the address to which it writes.
+struct single_step {
+    uintptr_t at = 0, address = 0;
+};
+thread_local single_step stepping __attribute__((tls_model("initial-exec")));
 
 template <typename Do> void for_guarded_bytes(uintptr_t address, Do todo) {
     for (guarded_pages & one : table) {
