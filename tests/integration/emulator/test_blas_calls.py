@@ -26,7 +26,7 @@ def test_every_call_computes_in_every_schedule(program, execute, name, schedule)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize(("schedule", "when"), [("in-order", "done at once"), ("late", "not ready")])
+@pytest.mark.parametrize(("schedule", "when"), [("in-order", "done at once"), ("late", "not done yet")])
 def test_a_product_is_work_of_its_stream(program, execute, schedule, when):
     done = execute(program, "waits_its_turn", PATCHKIT_EMULATOR_SCHEDULE=schedule)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{when}\n", "")
@@ -45,8 +45,8 @@ def test_types_that_hipblas_does_not_multiply_are_refused_aloud(program, execute
 @pytest.mark.parametrize(
     ("name", "what"),
     [
-        ("runs_over", "hipblasSgemm: operand B of product 0 takes 64 bytes at 0x"),
-        ("follows_a_wrong_list", "hipblasSgemmBatched: operand C of product 0 takes 64 bytes at 0xdead0"),
+        ("runs_over", "hipblasSgemm: operand B of batch entry 0 has 64 bytes at 0x"),
+        ("follows_a_wrong_list", "hipblasSgemmBatched: operand C of batch entry 0 has 64 bytes at 0xdead0"),
     ],
 )
 def test_what_nobody_allocated_is_not_touched(program, execute, name, what):

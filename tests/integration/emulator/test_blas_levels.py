@@ -32,7 +32,7 @@ def test_solvers_leave_what_solves_the_system(compile_program, execute):
 def test_a_vector_that_goes_on_behind_its_memory_is_named(program, execute):
     done = execute(program, "runs_over")
     assert done.returncode == -signal.SIGABRT
-    assert "hipblasDscal: operand x of product 0 takes 80 bytes at 0x" in done.stderr
+    assert "hipblasDscal: operand x of batch entry 0 has 80 bytes at 0x" in done.stderr
 
 
 def test_every_function_of_the_header_is_there(compiler):

@@ -71,8 +71,8 @@ const void * address_of(const operand & from, number type, int64_t index) {
 [[noreturn]] void fault_at(const char * call, const char * name, const void * address, size_t bytes, int64_t index) {
     char text[256];
     std::snprintf(text, sizeof(text),
-                  "%s: operand %s of matmul %lld has %zu bytes at %p, which are not within one allocation", call, name,
-                  static_cast<long long>(index), bytes, address);
+                  "%s: operand %s of batch entry %lld has %zu bytes at %p, which are not within one allocation", call,
+                  name, static_cast<long long>(index), bytes, address);
     fault(text);
 }
 
