@@ -23,6 +23,7 @@ from patchkit.carry.judging.rendering import Rendering, followed_by
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import DroppedPatch, Followed, Lock, Pin, write_lock
+from patchkit.carry.series.switches import has_switch
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
@@ -58,6 +59,10 @@ def find_losses(
     known = {verdict.id: verdict for verdict in verdicts}
     kept = {verdict.id for verdict in verdicts if verdict.patch_class in GOOD}.difference(dropped)
     proven = _proven(known, series)
+    patches = {patch.id: patch for patch in series.patches}
+    if not any(has_switch(patches[name]) for name in kept):  # the switches have no effect of their own
+        unneeded = (patch.id for patch in series.patches if patch.switches is not None)
+        proven |= dict.fromkeys(unneeded, "no patch that is left has a run-time switch")
     found: list[Loss] = []
     for name in dict.fromkeys([*patches_before, *dropped]):
         state = known[name].patch_class if name in known else None

@@ -81,8 +81,10 @@ def compare_derivations(
             lines.append(f"{path}: only one of the two derivations changes it")
             continue
         if base is None or ours is None:
-            merged, conflicts = after[path], 0  # a file that the patch adds
-        elif b"\0" in ours and ours != base != after[path]:
+            # A file that the patch adds is not merged with anything. Its text may depend on the other patches
+            # that are applied: the header with the run-time switches lists them.
+            continue
+        if b"\0" in ours and ours != base != after[path]:
             merged, conflicts = ours, 1  # git cannot merge binary files
         else:
             merged, conflicts = merge_file(ours, base, after[path], reporter)

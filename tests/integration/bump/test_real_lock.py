@@ -19,12 +19,11 @@ from demo_world import git
 from filelock import FileLock
 from shipped import LOCK, ROOT, recorded, recorded_opt_in
 
-from patchkit.carry.series.lock import load_lock
-
 pytestmark = [pytest.mark.upstream, pytest.mark.network]
 
-SEEDS = [*recorded("gfx1151", 6900).patches]
-ON = [*recorded("gfx1151", 11549).patches]
+SWITCHES = "patch-switches"
+SEEDS = [name for name in recorded("gfx1151", 6900).patches if name != SWITCHES]
+ON = [name for name in recorded("gfx1151", 11549).patches if name != SWITCHES]
 OPT_IN = [*recorded_opt_in("gfx1151", 11549)]
 PLACE = "if (GGML_CUDA_CC_IS_AMD(cc)) {"
 
@@ -60,8 +59,11 @@ def bump(series, corpus):
 
 @pytest.mark.thorough
 def test_the_bump_to_the_newest_pin_follows_each_set_and_says_which_patches_are_needless(bump, series):
+    before = (series / "patches" / "upstream.lock").read_bytes()
     code, document = bump("--to", "b11549", "--no-verify")
-    assert (code, document["state"]) == (0, "done")
+    # A function that the switches are listed in has changed upstream, so gates have to run.
+    assert (code, document["state"]) == (2, "unverified")
+    assert (series / "patches" / "upstream.lock").read_bytes() == before
     rows = {(*made["archs"], *made["with"]): made for made in document["candidates"]}
     assert set(rows) == {
         ("gfx1100",),
@@ -71,14 +73,13 @@ def test_the_bump_to_the_newest_pin_follows_each_set_and_says_which_patches_are_
         ("gfx1201", "mmvq-decode-warps"),
     }
     seeds = rows["gfx1151",]
-    assert (seeds["before"], seeds["applied"]) == ([*SEEDS, *ON], ON)
+    assert seeds["before"] == [SWITCHES, *SEEDS, *ON]
     assert [(loss["id"], loss["how"]) for loss in seeds["lost"]] == [(name, "proven") for name in SEEDS]
-    assert sorted(rows["gfx1151", *OPT_IN]["applied"]) == sorted([*ON, *OPT_IN])
-    # Made again, what the lock had is what it has.
-    now = {each.key: each.commit for each in load_lock(series / "patches" / "upstream.lock").results}
-    assert {each.key: now[each.key] for each in LOCK.results} == {
-        each.key: each.commit for each in LOCK.results
+    drifted = {
+        one["id"]: [each["entity"] for each in one["drift"]] for one in seeds["patches"] if one["drift"]
     }
+    assert drifted == {SWITCHES: ["ggml_cuda_init"]}
+    assert {one["class"] for one in seeds["patches"] if one["id"] in {SWITCHES, *ON}} == {"clean"}
 
 
 @pytest.mark.thorough
@@ -88,22 +89,25 @@ def test_patches_whose_range_ends_while_their_ground_is_there_are_not_lost_silen
     code, document = bump(*argv)
     assert (code, document["state"]) == (9, "fewer")
     (made,) = document["candidates"]
-    assert [(loss["id"], loss["how"]) for loss in made["lost"]] == [(name, "unproven") for name in SEEDS]
+    lost = [(loss["id"], loss["how"]) for loss in made["lost"]]
+    assert lost == [(SWITCHES, "proven"), *((name, "unproven") for name in SEEDS)]  # switches of nothing
     assert (series / "patches" / "upstream.lock").read_bytes() == before
     # Accepted by name it is done, with none, and what is opt-in there is told.
     code, document = bump(*argv, *(f"--without={name}" for name in SEEDS))
     assert (code, document["state"]) == (0, "done")
     (made,) = document["candidates"]
-    assert (made["applied"], {loss["how"] for loss in made["lost"]}) == ([], {"accepted"})
+    assert made["applied"] == []
+    assert {loss["how"] for loss in made["lost"] if loss["id"] != SWITCHES} == {"accepted"}
     assert sorted(made["opt_in"]) == ["softmax-norm-barriers", "ssm-conv-tail", "ssm-scan-barrier"]
 
 
 @pytest.fixture
-def broken(tmp_path, corpus, bump):
+def broken(tmp_path, corpus):
     """A remote whose b11600 is b11549 with another condition where fattn-tile-config has its place."""
     tip = git(corpus / "upstream.git", "for-each-ref", "--format=%(refname)", "refs/patchkit/pin/b11549")
     if not tip:
-        bump("--to", "b11549", "--no-verify", "--keep-default", "--arch", "gfx1151")
+        argv = ("--arch", "gfx1151", "--upstream", "b11549", "--cache-dir", corpus)
+        assert run_patchkit("apply", *argv).returncode == 0
     folder = tmp_path / "remote"
     folder.mkdir()
     git(folder, "init", "-q", "-b", "other")
