@@ -74,7 +74,7 @@ def test_a_week_without_trouble_leaves_a_branch_to_merge_and_a_text(week, river)
     assert "- demo-twin: clean: " in text
     assert "- no gate ran: only the places of the edits were checked" in text
     assert "- nothing was published" in text
-    assert lock_on(river, "bump/b2").default == 2
+    assert lock_on(river, "bump/b2").default == "b2"
     # The same week again changes nothing; once it is merged there is no news.
     tip = git(river.home, "rev-parse", "bump/b2")
     assert week(WEEK_TO="b2").returncode == 0

@@ -111,10 +111,10 @@ def test_the_owner_of_a_clone_gets_the_patches_beside_his_own_edit(
     clone = tmp_path / "llama.cpp"
     text = (clone / "ggml/src/ggml-cuda/mmq.cuh").read_text()
     assert text.index("// my Strix Halo") < text.index("return ggml_cuda_mmq_tuned_gfx1151(")
-    assert git(clone, "rev-list", "--count", f"{pinned}..HEAD") == "5"
+    assert git(clone, "rev-list", "--count", f"{pinned}..HEAD") == "6"
     assert git(clone, "status", "--porcelain") == ""
     # What the page says of cherry-pick: the same commits, made on upstream's own, conflict with the edit.
-    git(clone, "switch", "-q", "-c", "plain", "mine~4")
+    git(clone, "switch", "-q", "-c", "plain", "mine~5")
     onto = ("--onto", "b11549", "--branch", "pinned")
     assert run_patchkit("apply", "--arch", "gfx1151", *onto, cwd=clone).returncode == 0
     picked = subprocess.run(

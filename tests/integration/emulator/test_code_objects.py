@@ -369,7 +369,7 @@ def test_the_size_of_a_bundle_is_found_in_it(load, four, real):
 def test_a_header_is_not_believed_without_end(load, tmp_path):
     file = tmp_path / "bundle"
     for content, why in (
-        (_bundle(count=5000), "announces 5000 entries"),
+        (_bundle(count=5000), "has 5000 entries"),
         (_bundle((0, 1, _ENTRY), length=5000), "has a name of 5000 bytes"),
         (_bundle((2**31, 2**32, _ENTRY)), "bundle entry 0: 0x100000000 bytes at 0x80000000"),
         (b"CCOB\3\0\1\0" + struct.pack("<QQ", 2**40, 100), "0x10000000000 bytes"),
@@ -396,7 +396,7 @@ _ENTRY = b"hipv4-amdgcn-amd-amdhsa--gfx1151"
     [
         (b"", "neither an offload bundle nor an ELF file"),
         (b"__CLANG_OFFLOAD_BUNDLE_", "neither an offload bundle nor an ELF file"),
-        (_bundle(count=2**60), "announces 1152921504606846976 entries"),
+        (_bundle(count=2**60), "has 1152921504606846976 entries"),
         (_bundle((0, 0, b""), count=2), "bundle entry 1"),
         (
             _bundle((0, 10, _ENTRY), length=2**64 - 1),
@@ -410,11 +410,11 @@ _ENTRY = b"hipv4-amdgcn-amd-amdhsa--gfx1151"
         (_bundle((0, 24, _ENTRY)), "it does not begin with an ELF header"),
         (b"CCOB\4\0\0\0" + bytes(40), "version 4, but only 1 to 3 are supported"),
         (b"CCOB\3\0\7\0" + bytes(40), "method 7, neither zlib nor zstd"),
-        (b"CCOB\2\0\0\0" + struct.pack("<II", 24, 2**31) + bytes(40), "announces 2147483648 bytes"),
+        (b"CCOB\2\0\0\0" + struct.pack("<II", 24, 2**31) + bytes(40), "has 2147483648 bytes"),
         (b"CCOB\2\0\0\0" + struct.pack("<II", 24, 2**29) + bytes(40), "0 bytes hold 536870912"),
-        (b"CCOB\2\0\0\0" + struct.pack("<II", 5, 100) + bytes(40), "announces 5 bytes in all"),
+        (b"CCOB\2\0\0\0" + struct.pack("<II", 5, 100) + bytes(40), "has 5 bytes in all"),
         (b"CCOB\3\0\1\0" + struct.pack("<QQ", 72, 100) + bytes(48), "holds 18446744073709551614 bytes"),
-        (b"CCOB\1\0\0\0" + struct.pack("<I", 100) + bytes(40), "no zlib stream of 100 bytes"),
+        (b"CCOB\1\0\0\0" + struct.pack("<I", 100) + bytes(40), "is not a zlib stream of 100 bytes"),
         (_compressed(b"not a bundle", 2), "neither an offload bundle nor an ELF file"),
         (_compressed(_compressed(_bundle(), 2), 2), "neither an offload bundle nor an ELF file"),
     ],
@@ -505,7 +505,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
     "version 3": (lambda f: f.write("B", 8, 1), "a code object of version 3, but only 4 to 6 are supported"),
     "version 7": (lambda f: f.write("B", 8, 5), "a code object of version 7, but only 4 to 6 are supported"),
     "gfx8": (lambda f: f.write("<I", 48, 0x2A), "names processor 0x2a, which is not one of gfx9 to gfx12"),
-    "too many program headers": (lambda f: f.write("<H", 56, 65535), "announces 65535 program headers"),
+    "too many program headers": (lambda f: f.write("<H", 56, 65535), "has 65535 program headers"),
     "program headers outside": (
         lambda f: f.write("<Q", 32, 2**63),
         "program headers: 0x1f8 bytes at 0x8000000000000000",
@@ -561,7 +561,7 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
         lambda f: f.write("<Q", _third(f), 0xC059 - 7),
         "relocation 0: 0x8 bytes at address 0xc052",
     ),
-    "an unknown relocation": (lambda f: f.write("<Q", _third(f) + 8, 7), "relocation 0: kind 7 is none"),
+    "an unknown relocation": (lambda f: f.write("<Q", _third(f) + 8, 7), "relocation 0: kind 7 is not one that a loader applies"),
     "a relocation of nothing": (lambda f: f.write("<Q", _third(f) + 8, 99 << 32 | 3), "no dynamic symbol 99"),
     "a large value in 32 bits": (
         lambda f: f.write("<Q", _third(f) + 8, f.symbol("numbers")[0] << 32 | 6),

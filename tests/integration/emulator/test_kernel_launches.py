@@ -494,7 +494,7 @@ def test_code_of_a_unit_is_made_when_it_is_first_asked_for(bare_program, execute
         ("clang: error: no", "device code of some/unit.cu could not be provided: clang: error: no"),
         ("ok some_unit.cu", "device code of some/unit.cu was provided, but is not at"),
         (None, "device code of some/unit.cu could not be provided: cannot connect to"),
-        ("", "could not be made: no answer"),
+        ("", "could not be provided: no answer"),
     ],
 )
 def test_code_that_cannot_be_made_is_no_code_for_this_gpu(

@@ -106,7 +106,7 @@ def test_a_killed_installation_shows_nothing_and_is_repaired(request_of, start, 
         assert set(visible) <= {"lock", "current", *(p.name for p in (cache / "sdk").glob("[0-9a-f]*"))}
     process = start(request_of(again=again))
     out, _ = process.communicate(timeout=300)
-    assert "removing what a killed run left" in out
+    assert "removing the remains of a killed run" in out
     assert out.splitlines()[-1].startswith("done ")
     assert complete(cache)
     left = sorted(path.name for path in (cache / "sdk").iterdir())
