@@ -24,7 +24,7 @@ _ERRORS = {
     "memset of the host": ("hipMemset", "16 bytes of the target, which is outside of any allocation"),
     "rows past end": (
         "hipMemcpy2D",
-        "5 rows of 512 bytes at a pitch of 1024 are 4608 bytes of the target, 512 of them behind",
+        "5 rows of 512 bytes at a pitch of 1024 are 4608 bytes of the target, 512 of them past the end",
     ),
     "rows from past end": (
         "hipMemcpy2D",
@@ -32,7 +32,7 @@ _ERRORS = {
     ),
     "rows longer than their pitch": ("hipMemcpy2D", "hipErrorInvalidPitchValue: rows of 300 bytes"),
     "rows of a memset past end": ("hipMemset2D", "5 rows of 1000 bytes at a pitch of 1024 are 5096 bytes"),
-    "pitch of one allocation for another": ("hipMemcpy2D", "3372 bytes of the target, 1324 of them behind"),
+    "pitch of one allocation for another": ("hipMemcpy2D", "3372 bytes of the target, 1324 of them past the end"),
     "symbol past end": ("hipMemcpyToSymbol", "68 bytes from byte 0 on, but the variable has 64"),
     "symbol past end with offset": ("hipMemcpyToSymbol", "16 bytes from byte 20 on, but the variable has 32"),
     "from symbol past end": ("hipMemcpyFromSymbol", "128 bytes from byte 0 on, but the variable has 64"),
@@ -51,11 +51,11 @@ _ERRORS = {
 }
 _LAUNCHES = {
     "launch: dynamic lds": "70000 bytes of dynamic LDS are requested, but a block may have at most 65536",
-    "launch: lds together": "49152 bytes of LDS of the kernel and 20000 dynamic ones are 69152, and",
+    "launch: lds together": "49152 bytes of LDS of the kernel and 20000 dynamic ones are 69152, but",
     "launch: no blocks": "a grid of [0,1,1] blocks of [32,1,1] threads is empty",
     "launch: no threads": "a grid of [1,1,1] blocks of [0,1,1] threads is empty",
     "launch: too many threads": "a block of [2048,1,1] has 2048 threads, but may have at most 1024",
-    "launch: too many threads in three directions": "a block of [32,32,2] has 2048 threads, and may",
+    "launch: too many threads in three directions": "a block of [32,32,2] has 2048 threads, but may",
     "launch: more than its bounds": "a block has 256 threads, but the kernel was compiled for at most 128",
     "launch: too large a grid": "has more threads in one direction than 4294967295",
     "launch: cooperative": "a cooperative launch of 100000 blocks, but the GPU holds only ",

@@ -304,7 +304,7 @@ def test_vectors_hold_or_are_named(emulate: Emulate, tmp_path: Path) -> None:
     assert done.returncode == 1
     document = json.loads(done.stdout)
     assert (document["vectors"], document["hold"]) == (2, 1), document
-    assert document["differ"] == [{"name": "bad", "differences": ["scc is 0, must be 1"]}]
+    assert document["differ"] == [{"name": "bad", "differences": ["scc is 0, expected 1"]}]
 
 
 def test_a_malformed_vector_is_named_with_its_line(emulate: Emulate, tmp_path: Path) -> None:
