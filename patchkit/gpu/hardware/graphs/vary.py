@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import extents_of, four
 from patchkit.gpu.hardware.graphs.usable import MOST_NODES, VISION, is_usable
-from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, new_name, place
+from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, inserted, new_name, place
 
 # Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
 # rows or experts), and odd sizes that leave a tail.
@@ -86,14 +86,25 @@ def _output(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.replaced(chance.choice(nodes).model_copy(update={"output": True}))
 
 
+_READERS = (
+    Tensor(name="", op="scale", f=(3.0, 0.0), output=True),
+    Tensor(name="", op="rms_norm", f=(1e-5,), output=True),
+    Tensor(name="", op="sigmoid", output=True),
+)
+
+
 def _reader(graph: Graph, chance: random.Random) -> Graph | None:
-    """A second reader of an intermediate, at a random later place."""
+    """A second reader of an intermediate, at a random later place or at the end.
+
+    Norms and sigmoids are what fused operations begin with; at the end nothing follows.
+    """
     nodes = graph.operations
     if not nodes:
         return None
     read = chance.choice(nodes)
-    at = chance.randrange(place(graph, read.name) + 1, len(graph.tensors) + 1)
-    reader = Tensor(name=new_name(graph), op="scale", of=(read.name,), f=(3.0, 0.0), output=True)
+    end = len(graph.tensors)
+    at = chance.choice((end, chance.randrange(place(graph, read.name) + 1, end + 1)))
+    reader = chance.choice(_READERS).model_copy(update={"name": new_name(graph), "of": (read.name,)})
     return graph.with_tensors((*graph.tensors[:at], reader, *graph.tensors[at:]))
 
 
@@ -414,6 +425,66 @@ def _twice(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.with_tensors((*graph.tensors, *again))
 
 
+_ARITHMETIC = ("add", "sub", "mul")
+
+
+def _arithmetic(graph: Graph, chance: random.Random) -> Graph | None:
+    """A sum becomes a product or a difference, a product a sum or a difference."""
+    nodes = [one for one in graph.nodes if one.op in _ARITHMETIC]
+    if not nodes:
+        return None
+    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_ARITHMETIC)}))
+
+
+def _same_for_all(graph: Graph, chance: random.Random) -> Graph | None:
+    """An input is the same for all tokens: a gate, weights of experts, an activation that is added."""
+    leaves = [one for one in graph.tensors if one.leaf == "input" and len(one.ne) > 1]
+    if not leaves:
+        return None
+    leaf = chance.choice(leaves)
+    return graph.replaced(leaf.model_copy(update={"ne": leaf.ne[:-1]}))
+
+
+def _joined_tokens(graph: Graph, _: random.Random) -> Graph | None:
+    """Two tokens are one row: of heads, with one position, and of the cache."""
+    known = extents_of(graph)
+    stores = [one for one in graph.nodes if one.op == "set_rows" and graph.named[one.of[0]].leaf == "cache"]
+    if "tokens" not in graph.dims or not stores or not all(one.of[1] in known for one in stores):
+        return None
+    changed = graph.changed(dims={**graph.dims, "tokens": 2})
+    for one in graph.nodes:
+        if one.op == "reshape" and one.ne[2:] == ("tokens",):
+            ne = (one.ne[0], f"{one.ne[1]}*tokens")
+            changed = changed.replaced(one.model_copy(update={"ne": ne}))
+    for store in stores:
+        cache, rows = graph.named[store.of[0]], graph.named[store.of[2]]
+        row = f"{cache.ne[0]}*tokens"
+        joined = Tensor(name=new_name(changed), op="reshape", of=(store.of[1],), ne=(row,))
+        changed = changed.replaced(
+            cache.model_copy(update={"ne": (row, *cache.ne[1:])}),
+            rows.model_copy(update={"ne": (1,)}),
+            store.model_copy(update={"of": (cache.name, joined.name, rows.name)}),
+        )
+        at = place(changed, store.name)
+        changed = changed.with_tensors((*changed.tensors[:at], joined, *changed.tensors[at:]))
+    return with_positions(changed)
+
+
+def _projections(graph: Graph, chance: random.Random) -> Graph | None:
+    """More matmuls of an activation, as a layer has that computes attention and feed-forward at once."""
+    matmuls = [one for one in graph.nodes if one.op == "mul_mat" and graph.named[one.of[0]].leaf == "weight"]
+    if not matmuls:
+        return None
+    alike = chance.choice(matmuls)
+    weights, name = graph.named[alike.of[0]], new_name(graph)
+    more: list[Tensor] = []
+    for n in range(chance.choice((1, 2, 4, 8, 16))):
+        own = weights.model_copy(update={"name": f"{name}w{n}"})
+        update = {"name": f"{name}m{n}", "of": (own.name, alike.of[1]), "output": True}
+        more += [own, alike.model_copy(update=update)]
+    return inserted(graph, alike.name, *more)
+
+
 VARIATIONS: tuple[Vary, ...] = (
     *(
         _dimension,
@@ -433,6 +504,7 @@ VARIATIONS: tuple[Vary, ...] = (
     ),
     *(_order, _same, _own, _number, _rope, _rope, _index_type, _batched, _reshaped),
     *(_glu, _seen, _shared_mask, _twice),
+    *(_arithmetic, _same_for_all, _joined_tokens, _projections),
     *NODE_VARIATIONS,
 )
 """Every variation; dimensions twice, because they have the most values."""

@@ -327,6 +327,8 @@ struct built {
             }
             ggml_build_forward_expand(graph, one);
         }
+        // Fusions look at the nodes that follow: one that reads past the last node ends the program.
+        std::fill_n(ggml_graph_nodes(graph) + ggml_graph_n_nodes(graph), most - size_t(ggml_graph_n_nodes(graph)), nullptr);
     }
 
     ~built() { ggml_free(ctx); }
@@ -518,9 +520,10 @@ class running {
             return;
         }
         for (int i = 0; i < ggml_graph_n_nodes(of.graph); ++i) {
-            ggml_context * ctx  = ggml_init({ggml_graph_overhead_custom(1, false), nullptr, true});
-            ggml_cgraph *  part = ggml_new_graph_custom(ctx, 1, false);
+            ggml_context * ctx  = ggml_init({ggml_graph_overhead_custom(2, false), nullptr, true});
+            ggml_cgraph *  part = ggml_new_graph_custom(ctx, 2, false);
             ggml_graph_add_node(part, ggml_graph_node(of.graph, i));
+            ggml_graph_nodes(part)[1] = nullptr; // past the last node
             check(ggml_backend_graph_compute(backend, part));
             ggml_free(ctx);
         }
