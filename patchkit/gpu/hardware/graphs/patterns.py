@@ -465,14 +465,15 @@ def _delta_net_inputs(*, is_vector: bool = False) -> Graph:
     name = "delta-net-inputs" + ("-vector" if is_vector else "")
     b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, sequences=1)
     gates = "head*v_heads" if is_vector else "v_heads"
+    alpha = b.computed(gates, 1, "sequences")
 
     def normed() -> str:
-        x = b.computed("head", "k_heads", 1, "sequences")
+        x = b.leaf("input", "head", "k_heads", 1, "sequences")
         return b.op("scale", b.op("rms_norm", x, f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
 
     q, k = normed(), normed()
-    v = b.computed("head", "v_heads", 1, "sequences")
-    biased = b.op("add", b.computed(gates, 1, "sequences"), b.weight("f32", gates, 1, "sequences"))
+    v = b.leaf("input", "head", "v_heads", 1, "sequences")
+    biased = b.op("add", alpha, b.weight("f32", gates, 1, "sequences"))
     decay = b.leaf("weight", gates, 1, "sequences", negative=True)
     gate = b.op("mul", b.op("softplus", biased), decay)
     gate = b.op("reshape", gate, ne=("head" if is_vector else 1, "v_heads", 1, "sequences"))
