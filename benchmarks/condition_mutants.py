@@ -7,6 +7,8 @@ emulated GPU as the unchanged candidate, and is listed with what happened:
 
     wrong         results are further from the CPU than the gate allows, or the program crashed
     bits          results have other bits, within the gate's bound
+    checks        with --checks: the results are the same, and the checks of the emulated GPU report a fault
+                  that the candidate does not have, such as a read past the end of memory
     same          the condition decided otherwise at least once, and the results are the same. Often that is
                   equivalent: without a fusion, upstream's kernels compute the same results
     not reached   with these graphs the condition always decided alone as the mutant does
@@ -54,6 +56,7 @@ from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.gate import stored_graphs
 from patchkit.prove.gates.graphs.judging import Claims, claims_of, compare
+from patchkit.prove.gates.operations import Runs
 from patchkit.prove.gates.sides import sides_on
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.tree import overlay_tree
@@ -230,10 +233,12 @@ def table(
     *,
     machine: Machine,
     is_reach: bool,
+    has_checks: bool = False,
 ) -> list[dict[str, object]]:
     """A row for each of these mutants of the candidate, run on these graphs.
 
-    ``is_reach``: only whether a mutant would change a condition.
+    ``is_reach``: only whether a mutant would change a condition. ``has_checks``: with the checks of the
+    emulated GPU.
     """
     graphs = [one for one in graphs if not one.environment]
     claims = claims_of(subject.patches)
@@ -251,6 +256,7 @@ def table(
                 reporter=subject.reporter,
                 stop=threading.Event(),
             )
+            checks = Runs(folder=place.folder).variables(name) if has_checks else {}
             _, computed = run_graphs(
                 driver,
                 replace(sides.after, kept=None),
@@ -259,7 +265,7 @@ def table(
                 name=name,
                 timeout_s=_TIMEOUT_S,
                 place=place,
-                variables={SWITCH: str(number)},
+                variables={SWITCH: str(number), **checks},
                 is_compared=is_compared,
             )
             return list(computed), (place.folder / f"{name}.err").read_text("utf-8", "replace")
@@ -322,7 +328,10 @@ def _result(
         return "wrong"
     if not _CHANGED.search(said):
         return "not reached"
-    return "bits" if any(differing(old, new) for _, old, new in pairs) else "same"
+    if any(differing(old, new) for _, old, new in pairs):
+        return "bits"
+    has_fault = any(new.has_findings and not old.has_findings for _, old, new in pairs)
+    return "checks" if has_fault else "same"
 
 
 def summary(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
@@ -356,6 +365,7 @@ def main() -> None:
     )
     parser.add_argument("--mutants", metavar="N,N", help="only these mutants")
     parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
+    parser.add_argument("--checks", action="store_true", help="with the checks of the emulated GPU")
     parser.add_argument("--reach", action="store_true", help="one run: which mutants change a condition")
     parser.add_argument("--out", type=Path, help="a JSON file for the rows")
     options = parser.parse_args()
@@ -377,7 +387,7 @@ def main() -> None:
     if options.graph:
         graphs = [read_graph(file.read_bytes(), str(file)) for file in options.graph]
     machine = Machine(backend="hip", emulates=options.arch)
-    rows = table(subject, mutants, graphs, machine=machine, is_reach=options.reach)
+    rows = table(subject, mutants, graphs, machine=machine, is_reach=options.reach, has_checks=options.checks)
     if options.out is not None:
         options.out.write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
     for row in rows if options.reach else ():

@@ -59,6 +59,8 @@ class Tensor(_Model):
         nb: strides 1 to 3 of a view: ``C.D`` is C times the source's stride of dimension D.
         at: the offset of a view, written like a stride.
         output: the result is flagged as an output, and compared.
+        idle: the graph has the node, but does not compute it unless a computed node reads it: a branch that
+            ``ggml_build_forward_select`` did not select.
         runs: values of ``numbers`` as counts and values; empty for consecutive values from ``start``.
         start: the first of consecutive numbers.
         modulo: consecutive numbers start again at 0 when they reach it; 0 for never.
@@ -82,6 +84,7 @@ class Tensor(_Model):
     nb: Annotated[tuple[str, ...], Field(strict=False)] = ()
     at: str = ""
     output: bool = False
+    idle: bool = False
     runs: Annotated[tuple[Annotated[tuple[Extent, int], Field(strict=False)], ...], Field(strict=False)] = ()
     start: Extent = 0
     modulo: Extent = 0
@@ -213,6 +216,7 @@ def _line(graph: Graph, one: Tensor) -> str:
     words += [f"f={','.join(f'{each:.9g}' for each in one.f)}"] if one.f else []
     words += [f"nb={','.join(_stride(graph, each) for each in one.nb)}"] if one.nb else []
     words += [f"at={_stride(graph, one.at)}"] if one.at else []
+    words += ["idle=1"] if one.idle else []
     return " ".join(words)
 
 

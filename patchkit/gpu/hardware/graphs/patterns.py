@@ -457,6 +457,32 @@ def _delta_net(tokens: int, *, is_l2: bool = False) -> Graph:
     return b.graph()
 
 
+def _delta_net_inputs(*, is_vector: bool = False) -> Graph:
+    """Q, K and the gate of a gated delta net for one token of each sequence.
+
+    ``is_vector``: a gate for each value, as in Kimi Linear, not for each head.
+    """
+    name = "delta-net-inputs" + ("-vector" if is_vector else "")
+    b = Builder(name, head=_HEAD, k_heads=1, v_heads=2, sequences=1)
+    gates = "head*v_heads" if is_vector else "v_heads"
+    alpha = b.computed(gates, 1, "sequences")
+
+    def normed() -> str:
+        x = b.leaf("input", "head", "k_heads", 1, "sequences")
+        return b.op("scale", b.op("rms_norm", x, f=(_EPS,)), f=(_HEAD**-0.5, 0.0))
+
+    q, k = normed(), normed()
+    v = b.leaf("input", "head", "v_heads", 1, "sequences")
+    biased = b.op("add", alpha, b.weight("f32", gates, 1, "sequences"))
+    decay = b.leaf("weight", gates, 1, "sequences", negative=True)
+    gate = b.op("mul", b.op("softplus", biased), decay)
+    gate = b.op("reshape", gate, ne=("head" if is_vector else 1, "v_heads", 1, "sequences"))
+    beta = b.op("sigmoid", b.leaf("input", 1, "v_heads", 1, "sequences"))
+    state = b.leaf("input", "head", "head", "v_heads", "sequences")
+    b.op("gated_delta_net", q, k, v, gate, beta, state, i=(1,), output=True)
+    return b.graph()
+
+
 def _layer() -> Graph:
     """A layer of a dense model for one token: norm, attention, residual add, norm, feed-forward, add."""
     b = Builder("layer", head=64, heads=4, kv_heads=2, kv=64, width=256, inner=512, tokens=1)
@@ -547,6 +573,8 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _delta_net(1),
     lambda: _delta_net(1, is_l2=True),
     lambda: _delta_net(9),
+    _delta_net_inputs,
+    lambda: _delta_net_inputs(is_vector=True),
     _layer,
 )
 """Functions, because a graph is only built when it is needed."""

@@ -79,13 +79,17 @@ static ggml_tensor * leaf(ggml_context * ctx, ggml_type type, int64_t a, int64_t
 static tensors build(ggml_context * ctx) {{
     tensors t;
     t.graph = ggml_new_graph(ctx);
-    const auto node = [&](ggml_tensor * one, bool is_output) {{
+    const auto node = [&](ggml_tensor * one, bool is_output, bool is_idle = false) {{
         t.all.push_back(one);
         if (is_output) {{
             ggml_set_output(one);
             t.compared.push_back(one);
         }}
-        ggml_build_forward_expand(t.graph, one);
+        if (is_idle) {{
+            ggml_build_forward_order(t.graph, one);
+        }} else {{
+            ggml_build_forward_expand(t.graph, one);
+        }}
         return one;
     }};
 {body}
@@ -245,7 +249,8 @@ def _built(graph: Graph, one: Tensor) -> str:
     if one.leaf is not None:
         made = f"t.{one.name} = leaf(ctx, {_type(one.type)}, {_four(graph, one)});"
         return made + (f" t.compared.push_back(t.{one.name});" if one.leaf == "cache" else "")
-    call = f"ggml_tensor * {one.name} = node({_call(graph, one)}, {'true' if one.output else 'false'});"
+    flags = ("true" if one.output else "false") + (", true" if one.idle else "")
+    call = f"ggml_tensor * {one.name} = node({_call(graph, one)}, {flags});"
     if one.op in {"mul_mat", "attention"} and one.i == (1,):
         function = "ggml_mul_mat_set_prec" if one.op == "mul_mat" else "ggml_flash_attn_ext_set_prec"
         call += f" {function}({one.name}, GGML_PREC_F32);"

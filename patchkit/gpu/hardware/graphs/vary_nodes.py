@@ -18,6 +18,7 @@ _IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
 _UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh", "softplus")
 _NORMS = ("rms_norm", "l2_norm", "norm")
 _ALIGNED = 4  # floats in 16 bytes, which kernels load at once
+_FAR = 64  # nodes: how far the matchers look at most
 
 
 def new_name(graph: Graph) -> str:
@@ -304,7 +305,10 @@ def _column(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _part(graph: Graph, chance: random.Random) -> Graph | None:
-    """A reader gets a part of what it reads: half of the rows, or half of a matmul with twice the rows."""
+    """A reader gets half of the rows of what it reads, or half of a matmul with twice the rows.
+
+    Half of the rows are the first ones, the last ones or every other one.
+    """
     known = extents_of(graph)
     matmuls = [one for one in graph.nodes if one.op == "mul_mat" and graph.named[one.of[0]].leaf == "weight"]
     if matmuls and chance.random() < _HALF:
@@ -331,8 +335,9 @@ def _part(graph: Graph, chance: random.Random) -> Graph | None:
     reader, n = chance.choice(edges)
     ne = known[reader.of[n]]
     half = graph.number(ne[1]) // 2
+    stride, first = chance.choice(((1, 0), (1, half), (2, 0)))
     view = Tensor(name=new_name(graph), op="view", of=(reader.of[n],), ne=(ne[0], half, *ne[2:]))
-    view = view.model_copy(update={"nb": ("1.1", "1.2", "1.3"), "at": f"{chance.choice((0, half))}.1"})
+    view = view.model_copy(update={"nb": (f"{stride}.1", "1.2", "1.3"), "at": f"{first}.1"})
     changed = graph.replaced(
         reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
     )
@@ -368,9 +373,104 @@ def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_NORMS)}))
 
 
+def _halved(graph: Graph, chance: random.Random) -> Graph | None:
+    """Two half rows are taken from a cache in place of a row; in the result they follow each other."""
+    known = extents_of(graph)
+    nodes = [
+        one
+        for one in graph.nodes
+        if one.op == "get_rows"
+        and graph.named[one.of[0]].leaf == "cache"
+        and graph.named[one.of[1]].leaf == "numbers"
+        and graph.named[one.of[1]].ne == (1,)
+        and graph.number(known[one.of[0]][0]) % 2 == 0
+    ]
+    if not nodes:
+        return None
+    taken = chance.choice(nodes)
+    row, ne = graph.named[taken.of[1]], known[taken.of[0]]
+    name = new_name(graph)
+    half = (graph.number(ne[0]) // 2, *ne[1:])
+    rows = row.model_copy(update={"name": f"{name}n", "ne": (2,)})
+    view = Tensor(name=name, op="view", of=taken.of[:1], ne=half, nb=("1.1", "1.2", "1.3"), at="0.0")
+    changed = graph.replaced(taken.model_copy(update={"of": (name, rows.name)}))
+    at = place(changed, taken.name)
+    return changed.with_tensors((rows, *changed.tensors[:at], view, *changed.tensors[at:]))
+
+
+def _turned(graph: Graph, chance: random.Random) -> Graph | None:
+    """The values of a matrix lie in the other order: column behind column."""
+    nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) == 2]  # noqa: PLR2004 - a matrix
+    if not nodes:
+        return None
+    one = chance.choice(nodes)
+    other = one.model_copy(update={"name": new_name(graph), "ne": one.ne[::-1], "output": False})
+    changed = graph.replaced(Tensor(name=one.name, op="transpose", of=(other.name,), output=one.output))
+    at = place(changed, one.name)
+    return changed.with_tensors((*changed.tensors[:at], other, *changed.tensors[at:]))
+
+
+def _late(graph: Graph, chance: random.Random) -> Graph | None:
+    """A second reader of an intermediate, so many nodes later that matchers do not look that far."""
+    if not graph.operations:
+        return None
+    name = new_name(graph)
+    views = [
+        Tensor(name=f"{name}n{n}", op="reshape", of=(f"{name}n{n - 1}" if n else name,), ne=(1,))
+        for n in range(_FAR)
+    ]
+    read = chance.choice(graph.operations).name
+    reader = Tensor(name=f"{name}r", op="scale", of=(read,), f=(3.0, 0.0), output=True)
+    return graph.with_tensors((Tensor(name=name, leaf="input", ne=(1,)), *graph.tensors, *views, reader))
+
+
+def _idle(graph: Graph, chance: random.Random) -> Graph | None:
+    """The graph has a node, and what reads it, but does not compute them; another node becomes an output."""
+    if not graph.operations:
+        return None
+    idle = {chance.choice(graph.operations).name}
+    for one in graph.nodes:
+        if not idle.isdisjoint(one.of):
+            idle.add(one.name)
+    computed = [one for one in graph.operations if one.name not in idle]
+    if not computed:
+        return None
+    shown = chance.choice(computed)
+    changed = graph.replaced(shown.model_copy(update={"output": True}))
+    return changed.replaced(
+        *(one.model_copy(update={"idle": True, "output": False}) for one in graph.nodes if one.name in idle)
+    )
+
+
+def _added_rows(graph: Graph, chance: random.Random) -> Graph | None:
+    """The operands of a sum become rows of one product, as those of weighed experts."""
+    known = extents_of(graph)
+    sums = [one for one in graph.nodes if one.op == "add" and one.name in known]
+    nodes = [one for one in sums if all(graph.number(each) == 1 for each in known[one.name][2:])]
+    if not nodes:
+        return None
+    total = chance.choice(nodes)
+    columns, rows, *_ = known[total.name]
+    name = new_name(graph)
+    experts = Tensor(name=f"{name}x", leaf="input", ne=(columns, 2, rows))
+    shares = Tensor(name=f"{name}s", leaf="input", ne=(1, 2, rows))
+    made = Tensor(name=f"{name}m", op="mul", of=(experts.name, shares.name))
+    views = [
+        Tensor(
+            name=f"{name}p{n}", op="view", of=(made.name,), ne=(columns, rows), nb=("1.2",) * 3, at=f"{n}.1"
+        )
+        for n in range(2)
+    ]
+    changed = graph.replaced(total.model_copy(update={"of": tuple(one.name for one in views)}))
+    at = place(changed, total.name)
+    new = (experts, shares, made, *views)
+    return changed.with_tensors((*changed.tensors[:at], *new, *changed.tensors[at:]))
+
+
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
     *(_operands, _in_place, _unary, _factors, _viewed, _computed),
     *(_copied, _kept, _touched, _both, _column, _part, _begins, _rows, _norm_kind),
+    *(_halved, _turned, _late, _idle, _added_rows),
 )
 """Every variation; those twice have the most places."""

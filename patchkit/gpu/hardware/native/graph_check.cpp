@@ -8,13 +8,14 @@
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1 contexts=1/2
 //   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1] [shift=X]
-//   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1]
+//   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1] [idle=1]
 //   end
 //
 // A stride C.D is C times the source's stride of dimension D, and so is the offset "at" of a view. With memory=apart each
 // tensor has a buffer of its own, of exactly the size that the backend asks for: an access past the end of a tensor is
 // an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With steps=1
-// each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing.
+// each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing. The graph
+// has an idle node without computing it, unless a node reads it that is computed.
 //
 // With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
 // other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
@@ -325,7 +326,11 @@ struct built {
                 ggml_set_output(one);
                 compared.emplace_back(w.name, one);
             }
-            ggml_build_forward_expand(graph, one);
+            if (w.integer("idle") != 0) {
+                find<void (*)(ggml_cgraph *, ggml_tensor *)>("ggml_build_forward_order")(graph, one);
+            } else {
+                ggml_build_forward_expand(graph, one);
+            }
         }
         // Fusions look at the nodes that follow: one that reads past the last node ends the program.
         std::fill_n(ggml_graph_nodes(graph) + ggml_graph_n_nodes(graph), most - size_t(ggml_graph_n_nodes(graph)), nullptr);

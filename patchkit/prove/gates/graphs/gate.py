@@ -39,7 +39,7 @@ _REDUCING_S = 180.0  # per graph
 
 
 def stored_graphs() -> tuple[Graph, ...]:
-    """The corpus: reduced graphs that showed a fault once."""
+    """The corpus: graphs that showed a fault once, or show a matcher that lacks one of its conditions."""
     folder = files("patchkit.prove.gates.graphs") / "corpus"
     names = sorted(path.name for path in folder.iterdir() if path.name.endswith(".json"))
     return tuple(read_graph((folder / name).read_bytes(), name) for name in names)

@@ -251,3 +251,20 @@ def test_a_reproducer_names_every_tensor(graph: Graph) -> None:
     assert "wrong numbers" in program.splitlines()[0]
     for one in graph.tensors:
         assert f" {one.name} = " in program or f"t.{one.name} = " in program
+
+
+def test_a_node_that_is_not_computed_is_so_for_the_driver_and_in_the_program() -> None:
+    graph = Graph(
+        name="branches",
+        dims={},
+        tensors=(
+            Tensor(name="x", leaf="input", ne=(4,)),
+            Tensor(name="y", op="silu", of=("x",), output=True),
+            Tensor(name="z", op="relu", of=("x",), idle=True),
+        ),
+    )
+    lines = driver_lines(graph, "g0").splitlines()
+    assert [line.split()[1] for line in lines if "idle=1" in line.split()] == ["z"]
+    program = reproducer(graph, "wrong")
+    assert "y = node(ggml_silu(ctx, t.x), true);" in program
+    assert "z = node(ggml_relu(ctx, t.x), false, true);" in program
