@@ -14,7 +14,6 @@ Vary = Callable[[Graph, random.Random], Graph | None]
 _HALF = 0.5
 _STORES = frozenset({"set_rows", "cpy"})
 _JOINS = frozenset({"add", "mul"})
-_IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
 _UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh", "softplus")
 _NORMS = ("rms_norm", "l2_norm", "norm")
 _ALIGNED = 4  # floats in 16 bytes, which kernels load at once
@@ -149,17 +148,6 @@ def _operands(graph: Graph, chance: random.Random) -> Graph | None:
         return None
     one = chance.choice(nodes)
     return graph.replaced(one.model_copy(update={"of": (one.of[1], one.of[0])}))
-
-
-def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
-    """An operation writes where its first operand is, or no longer does."""
-    suffix = "_inplace"
-    nodes = [one for one in graph.nodes if one.op.removesuffix(suffix) in _IN_PLACE]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
-    op = one.op.removesuffix(suffix) if one.op.endswith(suffix) else one.op + suffix
-    return graph.replaced(one.model_copy(update={"op": op}))
 
 
 def _unary(graph: Graph, chance: random.Random) -> Graph | None:
@@ -370,7 +358,7 @@ def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
 
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
-    *(_operands, _in_place, _unary, _factors, _viewed, _computed),
+    *(_operands, _unary, _factors, _viewed, _computed),
     *(_copied, _kept, _touched, _both, _column, _part, _begins, _rows, _norm_kind),
 )
 """Every variation; those twice have the most places."""
