@@ -58,6 +58,8 @@ class Tensor(_Model):
         f: float parameters of the operation.
         nb: strides 1 to 3 of a view: ``C.D`` is C times the source's stride of dimension D.
         at: the offset of a view, written like a stride.
+        over: an earlier tensor, no longer needed, in whose memory the result lies from ``at`` on. ``at`` may
+            have a minus sign, and the result may end after that tensor.
         output: the result is flagged as an output, and compared.
         idle: the graph has the node, but does not compute it unless a computed node reads it: a branch that
             ``ggml_build_forward_select`` did not select.
@@ -83,6 +85,7 @@ class Tensor(_Model):
     f: Annotated[tuple[float, ...], Field(strict=False)] = ()
     nb: Annotated[tuple[str, ...], Field(strict=False)] = ()
     at: str = ""
+    over: str = ""
     output: bool = False
     idle: bool = False
     runs: Annotated[tuple[Annotated[tuple[Extent, int], Field(strict=False)], ...], Field(strict=False)] = ()
@@ -98,6 +101,14 @@ class Tensor(_Model):
     def is_free(self) -> bool:
         """Whether it is a view, which no kernel computes."""
         return self.op in {"view", "reshape", "permute", "transpose"}
+
+    @property
+    def view_of(self) -> str:
+        """The tensor that the result is a view of for ggml, as that of a store or an operation in place."""
+        if self.op == "cpy":
+            return self.of[1]
+        is_view = self.is_free or self.op == "set_rows" or self.op.endswith("_inplace")
+        return self.of[0] if is_view else ""
 
 
 class Graph(_Model):
@@ -215,6 +226,7 @@ def _line(graph: Graph, one: Tensor) -> str:
     words += [f"i={numbers(one.i)}"] if one.i else []
     words += [f"f={','.join(f'{each:.9g}' for each in one.f)}"] if one.f else []
     words += [f"nb={','.join(_stride(graph, each) for each in one.nb)}"] if one.nb else []
+    words += [f"over={one.over}"] if one.over else []
     words += [f"at={_stride(graph, one.at)}"] if one.at else []
     words += ["idle=1"] if one.idle else []
     return " ".join(words)
@@ -222,7 +234,8 @@ def _line(graph: Graph, one: Tensor) -> str:
 
 def _stride(graph: Graph, text: str) -> str:
     times, _, dimension = text.rpartition(".")
-    return f"{graph.number(times)}.{dimension}"
+    sign = "-" if times.startswith("-") else ""
+    return f"{sign}{graph.number(times.removeprefix('-'))}.{dimension}"
 
 
 _MOST_NUMBERS = 1 << 20

@@ -78,6 +78,9 @@ def simplifications(graph: Graph, shapes: Shapes) -> Iterator[Graph]:
         size //= 2
     yield from _bypassed(graph, shapes)
     yield from _with_fewer_outputs(graph)
+    for one in graph.nodes:
+        if one.over:
+            yield graph.replaced(one.model_copy(update={"over": "", "at": ""}))
     yield from _with_simpler_settings(graph)
     for name, value in graph.dims.items():
         wanted = [one for one in (*_SMALLER, value // 2, value - 1) if 0 < one < value]
@@ -172,6 +175,6 @@ def _tidy(graph: Graph) -> Graph:
 
 
 def _is_word(name: str, text: str) -> bool:
-    for sign in "*+.":
+    for sign in "*+-.":
         text = text.replace(sign, " ")
     return name in text.split()

@@ -63,12 +63,16 @@ _PROGRAM = """\
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 struct tensors {{
     ggml_tensor * {leaves};
     std::vector<ggml_tensor *> all, compared;
+    // By nodes that lie in the memory of another tensor: that tensor, and how many bytes after its start.
+    std::map<ggml_tensor *, std::pair<ggml_tensor *, int64_t>> over;
     ggml_cgraph * graph;
 }};
 
@@ -147,16 +151,25 @@ static std::vector<std::vector<float>> run(ggml_backend_t backend, [[maybe_unuse
     const size_t   size = ggml_tensor_overhead() * 1024 + ggml_graph_overhead();
     ggml_context * ctx  = ggml_init({{size, nullptr, true}});
     tensors t = build(ctx);
-    // Each tensor has a buffer of its own, so that tools see accesses past its end.
+    // Each tensor has a buffer of its own, so that tools see accesses past its end. If nodes lie in the
+    // memory of others, it has room for them before and after.
     const ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(backend);
+    size_t room = 0;
+    for (const auto & [one, place] : t.over) {{
+        room += GGML_PAD(ggml_backend_buft_get_alloc_size(kind, one) + std::abs(place.second), 128);
+    }}
     for (ggml_tensor * one = ggml_get_first_tensor(ctx); one != nullptr;
          one = ggml_get_next_tensor(ctx, one)) {{
-        if (one->view_src == nullptr) {{
-            const size_t          size   = ggml_backend_buft_get_alloc_size(kind, one);
-            ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(kind, size);
-            ggml_backend_tensor_alloc(buffer, one, ggml_backend_buffer_get_base(buffer));
-        }} else {{
+        const auto place = t.over.find(one);
+        if (one->view_src != nullptr) {{
             ggml_backend_view_init(one);
+        }} else if (place != t.over.end()) {{
+            const auto [other, at] = place->second;
+            ggml_backend_tensor_alloc(other->buffer, one, (char *) other->data + at);
+        }} else {{
+            const size_t          size   = ggml_backend_buft_get_alloc_size(kind, one) + 2 * room;
+            ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(kind, size);
+            ggml_backend_tensor_alloc(buffer, one, (char *) ggml_backend_buffer_get_base(buffer) + room);
         }}
     }}
     for (int round = 0; round < {rounds}; ++round) {{
@@ -256,20 +269,25 @@ def _built(graph: Graph, one: Tensor) -> str:
         call += f" {function}({one.name}, GGML_PREC_F32);"
     if one.op == "attention" and len(one.of) > 4:  # noqa: PLR2004 - sinks are the fifth
         call += f" ggml_flash_attn_ext_add_sinks({one.name}, {_read(graph, one.of[4])});"
+    if one.over:
+        other = _read(graph, one.over)
+        call += f" t.over[{one.name}] = {{{other}, {_stride(graph, one.at or '0.0', other)}}};"
     return call
+
+
+def _stride(graph: Graph, text: str, of: str) -> str:
+    times, _, dimension = text.rpartition(".")
+    sign = "-" if times.startswith("-") else ""
+    return f"{sign}{graph.number(times.removeprefix('-'))} * {of}->nb[{dimension}]"
 
 
 def _call(graph: Graph, one: Tensor) -> str:
     of = [_read(graph, name) for name in one.of]
     if one.op == "view":
-        source = of[0]
-
-        def stride(text: str) -> str:
-            times, _, dimension = text.rpartition(".")
-            return f"{graph.number(times)} * {source}->nb[{dimension}]"
-
-        nb = [stride(text) for text in one.nb] + [f"{source}->nb[{n}]" for n in range(len(one.nb) + 1, 4)]
-        return f"ggml_view_4d(ctx, {source}, {_four(graph, one)}, {', '.join(nb)}, {stride(one.at or '0.0')})"
+        nb = [_stride(graph, text, of[0]) for text in one.nb]
+        nb += [f"{of[0]}->nb[{n}]" for n in range(len(nb) + 1, 4)]
+        at = _stride(graph, one.at or "0.0", of[0])
+        return f"ggml_view_4d(ctx, {of[0]}, {_four(graph, one)}, {', '.join(nb)}, {at})"
     if one.op == "reshape":
         return f"ggml_reshape_4d(ctx, {of[0]}, {_four(graph, one)})"
     if one.op in {"rope", "rope_inplace"}:
@@ -303,7 +321,7 @@ def _value(graph: Graph, one: Tensor, number: int) -> str:
     once = "if (round == 0) "
     if one.leaf == "mask":
         used = {"all": f"2 * {name}->ne[0] + {name}->ne[1]", "padded": f"{name}->ne[0] - {name}->ne[0] / 4"}
-        return f"{once}put_mask({name}, {used.get(one.seen, f'{name}->ne[0]')});"
+        return f"put_mask({name}, {used.get(one.seen, f'{name}->ne[0]')});"
     if one.leaf == "cache" and not one.filled:
         return f"{once}put({name}, std::vector<float>(ggml_nelements({name}), 0.0f));"
     seed = graph.seed * 1000 + number

@@ -16,6 +16,11 @@ _BLOCKS = {"q4_0": 32, "q4_1": 32, "q5_0": 32, "q5_1": 32, "q8_0": 32, "iq4_nl":
 _BLOCKS |= {"q2_K": 256, "q3_K": 256, "q4_K": 256, "q5_K": 256, "q6_K": 256, "iq4_xs": 256}
 # By operation: which operand has the indices, and which has the rows, along which dimension.
 _INDEXED = {"get_rows": (1, 0, 1), "set_rows": (2, 0, 1), "mul_mat_id": (2, 0, 2), "add_id": (2, 1, 1)}
+# Operations whose result ggml's allocator may put where an operand is (ggml_op_can_inplace).
+_IN_PLACE = frozenset(
+    {"scale", "add", "add_id", "sub", "mul", "div", "clamp", "rms_norm", "rope", "soft_max"}
+)
+_IN_PLACE |= {"silu", "sigmoid", "gelu", "relu", "tanh", "exp", "softplus"}
 
 
 def is_usable(graph: Graph) -> bool:
@@ -36,9 +41,42 @@ def is_usable(graph: Graph) -> bool:
             if one.leaf is not None and graph.number(one.ne[0]) % _BLOCKS.get(one.type, 1) != 0:
                 return False
         known = extents_of(graph)
-        return all(_is_right(graph, one, known) for one in graph.nodes)
+        return has_free_memory(graph) and all(_is_right(graph, one, known) for one in graph.nodes)
     except ValueError:
         return False
+
+
+def has_free_memory(graph: Graph) -> bool:
+    """Whether each node that lies in the memory of another tensor could be there for ggml's allocator.
+
+    What was in that memory before is no output, and no later node reads it. The node itself may read it if it
+    can be computed in place.
+    """
+    owners: dict[str, str] = {}
+    for number, node in enumerate(graph.tensors):
+        owners[node.name] = owners.get(node.over or node.view_of, node.name)
+        if not node.over:
+            continue
+        if node.view_of or owners[node.name] == node.name:  # the other tensor is absent or comes later
+            return False
+        before = [one for one in graph.tensors[:number] if owners[one.name] == owners[node.name]]
+        if any(one.output or one.leaf in {"weight", "cache"} for one in before):
+            return False
+        names = {one.name for one in before}
+        reads = [(one, name) for one in graph.tensors[number:] for name in one.of if name in names]
+        if reads and not (len(reads) == 1 and _is_in_place(graph, node, *reads[0])):
+            return False
+    return True
+
+
+def _is_in_place(graph: Graph, node: Tensor, reader: Tensor, read: str) -> bool:
+    """Whether the node is the reader, and lies where the operand does."""
+    known = extents_of(graph)
+    is_alike = known.get(read, ()) == known.get(node.name)
+    while graph.named[read].op == "reshape":
+        read = graph.named[read].of[0]
+    is_there = read == node.over and not node.at and graph.named[read].type == "f32"
+    return node == reader and node.op in _IN_PLACE and is_alike and is_there
 
 
 def _is_right(graph: Graph, node: Tensor, known: dict[str, Extents]) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import extents_of, four
 from patchkit.gpu.hardware.graphs.usable import MOST_NODES, VISION, is_usable
+from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
 from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, inserted, new_name, place
 
 # Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
@@ -179,10 +180,6 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
     seen = Tensor(name=leaf.name, of=(name,), **new)  # type: ignore[arg-type]
     first = place(graph, leaf.name)
     return graph.with_tensors((*graph.tensors[:first], larger, seen, *graph.tensors[first + 1 :]))
-
-
-def _memory(graph: Graph, _: random.Random) -> Graph:
-    return graph.changed(memory="apart" if graph.memory == "reused" else "reused")
 
 
 def _rounds(graph: Graph, chance: random.Random) -> Graph:
@@ -417,7 +414,11 @@ def _twice(graph: Graph, chance: random.Random) -> Graph | None:
     names = {one.name: one.name if one.name in shared else f"{one.name}{mark}" for one in graph.tensors}
     again = [
         one.model_copy(
-            update={"name": names[one.name], "of": tuple(names.get(each, each) for each in one.of)}
+            update={
+                "name": names[one.name],
+                "of": tuple(names.get(each, each) for each in one.of),
+                "over": names.get(one.over, ""),
+            }
         )
         for one in graph.tensors
         if one.name not in shared
@@ -494,7 +495,6 @@ VARIATIONS: tuple[Vary, ...] = (
         _reader,
         _between,
         _strides,
-        _memory,
         _rounds,
         _steps,
         _contexts,
@@ -506,13 +506,19 @@ VARIATIONS: tuple[Vary, ...] = (
     *(_glu, _seen, _shared_mask, _twice),
     *(_arithmetic, _same_for_all, _joined_tokens, _projections),
     *NODE_VARIATIONS,
+    *MEMORY_VARIATIONS,
 )
 """Every variation; dimensions twice, because they have the most values."""
 
 
 def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph:
     return graph.with_tensors(
-        one.model_copy(update={"of": tuple(names.get(each, each) for each in one.of)})
+        one.model_copy(
+            update={
+                "of": tuple(names.get(each, each) for each in one.of),
+                "over": names.get(one.over, one.over),
+            }
+        )
         for one in graph.tensors
         if one.name not in without
     )

@@ -14,7 +14,6 @@ Vary = Callable[[Graph, random.Random], Graph | None]
 _HALF = 0.5
 _STORES = frozenset({"set_rows", "cpy"})
 _JOINS = frozenset({"add", "mul"})
-_IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
 _UNARY = ("silu", "sigmoid", "gelu", "relu", "tanh", "softplus")
 _NORMS = ("rms_norm", "l2_norm", "norm")
 _ALIGNED = 4  # floats in 16 bytes, which kernels load at once
@@ -81,8 +80,11 @@ def _again(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _exchanged(graph: Graph, chance: random.Random) -> Graph | None:
-    """An operand becomes another tensor of the same shape: another activation, cache, position or weight."""
-    known = extents_of(graph)
+    """An operand becomes another tensor of the same shape: another activation, cache, position or weight.
+
+    Weights may become something that the graph computes, and the other way round.
+    """
+    known = {name: tuple(map(graph.number, ne)) for name, ne in extents_of(graph).items()}
     choices: list[tuple[Tensor, int, str]] = []
     for reader in graph.nodes:
         for n, name in enumerate(reader.of):
@@ -101,7 +103,7 @@ def _exchanged(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _is_like(one: Tensor, other: Tensor) -> bool:
-    kinds = [None if each.leaf == "input" else each.leaf for each in (one, other)]
+    kinds = [None if each.leaf in {"input", "weight"} else each.leaf for each in (one, other)]
     return kinds[0] == kinds[1] and one.type == other.type and one.modulo == other.modulo
 
 
@@ -152,17 +154,6 @@ def _operands(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.replaced(one.model_copy(update={"of": (one.of[1], one.of[0])}))
 
 
-def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
-    """An operation writes where its first operand is, or no longer does."""
-    suffix = "_inplace"
-    nodes = [one for one in graph.nodes if one.op.removesuffix(suffix) in _IN_PLACE]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
-    op = one.op.removesuffix(suffix) if one.op.endswith(suffix) else one.op + suffix
-    return graph.replaced(one.model_copy(update={"op": op}))
-
-
 def _unary(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.nodes if one.op in _UNARY]
     if not nodes:
@@ -171,7 +162,7 @@ def _unary(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _factors(graph: Graph, chance: random.Random) -> Graph | None:
-    """Frequency factors of one RoPE or of all, or none."""
+    """Frequency factors of one RoPE or of all, or none. The graph may compute them."""
     ropes = [one for one in graph.nodes if one.op.startswith("rope")]
     if not ropes:
         return None
@@ -179,8 +170,18 @@ def _factors(graph: Graph, chance: random.Random) -> Graph | None:
     few = 2  # operands without factors
     if len(some[0].of) > few:
         return graph.replaced(*(one.model_copy(update={"of": one.of[:few]}) for one in some))
+
+    def with_factors(name: str) -> Graph:
+        return graph.replaced(*(one.model_copy(update={"of": (*one.of[:few], name)}) for one in some))
+
+    known = extents_of(graph)
+    earlier = graph.tensors[: min(place(graph, one.name) for one in some)]
+    made = [one.name for one in earlier if one.leaf is None and one.name in known]
+    long = [one for one in made if graph.number(known[one][0]) >= graph.number(some[0].i[0]) // 2]
+    if long and chance.random() < _HALF:
+        return with_factors(chance.choice(long))
     leaf = Tensor(name=new_name(graph), leaf="weight", ne=(some[0].i[0],), shift=2.0)
-    changed = graph.replaced(*(one.model_copy(update={"of": (*one.of[:few], leaf.name)}) for one in some))
+    changed = with_factors(leaf.name)
     return changed.with_tensors((leaf, *changed.tensors))
 
 
@@ -469,7 +470,7 @@ def _added_rows(graph: Graph, chance: random.Random) -> Graph | None:
 
 NODE_VARIATIONS: tuple[Vary, ...] = (
     *(_removed, _removed, _again, _exchanged, _exchanged, _weighed, _weights_shape),
-    *(_operands, _in_place, _unary, _factors, _viewed, _computed),
+    *(_operands, _unary, _factors, _viewed, _computed),
     *(_copied, _kept, _touched, _both, _column, _part, _begins, _rows, _norm_kind),
     *(_halved, _turned, _late, _idle, _added_rows),
 )

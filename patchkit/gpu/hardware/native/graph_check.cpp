@@ -8,21 +8,23 @@
 //
 //   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1 contexts=1/2
 //   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1] [shift=X]
-//   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1] [idle=1]
+//   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1] [idle=1] [over=NAME [at=C.D]]
 //   end
 //
 // A stride C.D is C times the source's stride of dimension D, and so is the offset "at" of a view. With memory=apart each
 // tensor has a buffer of its own, of exactly the size that the backend asks for: an access past the end of a tensor is
-// an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With steps=1
-// each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing. The graph
-// has an idle node without computing it, unless a node reads it that is computed.
+// an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. A node with
+// "over" lies in the memory of another tensor with either, "at" bytes (written like a stride, also negative) after its
+// start. Tensors that share memory so have a buffer of their own. With steps=1 each node is computed by a call of its own,
+// as with an eval callback. With compared=0 the CPU computes nothing. The graph has an idle
+// node without computing it, unless a node reads it that is computed.
 //
 // With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
 // other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
 // one have names with "/2", and are compared with those of the second one alone.
 //
-// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or it reads what
-// nothing has written), "ID unsupported NAME" (the device does
+// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or on the CPU the results are others
+// when each tensor has memory of its own, with other bytes in it), "ID unsupported NAME" (the device does
 // not have the operation), or lines "ID result NAME round=N hash=H [nmse=X worst=Y finite=0/1]" for each output and cache, and "ID done
 // findings=N" (to stderr "ID begins"): lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
 // the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
@@ -292,12 +294,21 @@ ggml_tensor * make(ggml_context * ctx, const words & w, const tensors & of) {
 
 // ---- A graph with its tensors.
 
+// Where a node is: bytes from the start of the tensor that owns the memory.
+struct location {
+    std::string owner;
+    int64_t     at;
+};
+
+constexpr int64_t alignment = 128; // of a tensor for ggml-cuda, as its allocator places it
+
 struct built {
     ggml_context *                       ctx = nullptr;
     ggml_cgraph *                        graph = nullptr;
     std::map<std::string, ggml_tensor *> named;
     std::vector<ggml_tensor *>           made; // in order of the description, views included
     std::vector<std::pair<std::string, ggml_tensor *>> compared;
+    std::map<std::string, location> over; // of nodes that lie in the memory of another tensor
 
     explicit built(const description & d) {
         const size_t most = d.leaves.size() + 4 * d.nodes.size() + 64;
@@ -322,6 +333,9 @@ struct built {
             ggml_set_name(one, w.name.c_str());
             named[w.name] = one;
             made.push_back(one);
+            if (!w.text("over").empty()) {
+                lay(w, one);
+            }
             if (w.integer("output") != 0) {
                 ggml_set_output(one);
                 compared.emplace_back(w.name, one);
@@ -339,6 +353,19 @@ struct built {
     ~built() { ggml_free(ctx); }
     built(const built &) = delete;
     built & operator=(const built &) = delete;
+
+  private:
+    void lay(const words & w, const ggml_tensor * one) {
+        const std::string other = w.text("over");
+        location          here{other, w.text("at").empty() ? 0 : int64_t(stride(w.text("at"), named.at(other)))};
+        if (const auto found = over.find(other); found != over.end()) {
+            here = {found->second.owner, found->second.at + here.at};
+        }
+        if (here.at % alignment != 0 || one->view_src != nullptr) {
+            refuse(w.name + " cannot be over " + other);
+        }
+        over[w.name] = here;
+    }
 };
 
 void print_shapes(const description & d) {
@@ -457,8 +484,10 @@ class running {
         return nullptr;
     }
 
-    void allocate() {
+    // `is_apart`: each tensor has memory of its own, whatever the description says.
+    void allocate(bool is_apart = false) {
         const ggml_backend_buffer_type_t kind = ggml_backend_get_default_buffer_type(backend);
+        const shared_memory              shared = is_apart ? shared_memory() : shared_by_owner(kind);
         for (const words & w : d.leaves) {
             ggml_tensor * one = of.named.at(w.name);
             if (is_lent(w)) {
@@ -468,17 +497,24 @@ class running {
                 }
                 continue;
             }
-            own(one, kind, w.text("is") == "weight" || w.text("is") == "cache");
+            own(w.name, kind, shared, w.text("is") == "weight" || w.text("is") == "cache");
         }
-        if (d.graph.text("memory", "apart") == "reused") {
+        const bool is_reused = !is_apart && d.graph.text("memory", "apart") == "reused";
+        for (const words & w : d.nodes) {
+            const auto over = of.over.find(w.name);
+            if (over != of.over.end() && !is_apart) {
+                const ggml_tensor * owner = of.named.at(over->second.owner);
+                auto *              start = static_cast<char *>(owner->data);
+                check(ggml_backend_tensor_alloc(owner->buffer, of.named.at(w.name), start + over->second.at));
+            } else if (!is_reused || shared.count(w.name) != 0) {
+                own(w.name, kind, shared, false);
+            }
+        }
+        if (is_reused) {
             allocator = ggml_gallocr_new(kind);
             if (!ggml_gallocr_alloc_graph(allocator, of.graph)) {
                 refuse("no memory for graph " + d.graph.name);
             }
-            return;
-        }
-        for (ggml_tensor * one : of.made) {
-            own(one, kind, false);
         }
     }
 
@@ -508,13 +544,11 @@ class running {
             if (is_lent(w)) {
                 continue;
             }
-            if (kind == "input" || round == 0) {
+            // All but weights and caches again in each round: a node may be over them.
+            if (round == 0 || (kind != "weight" && kind != "cache")) {
                 const bool is_weight = kind == "weight";
                 const auto of_leaf   = is_weight ? uint64_t(d.graph.integer("seed")) : seed;
                 put(w, one, kind, round, of_leaf * 977 + n * 31 + (kind == "input" ? uint64_t(round) * 7919 : 0));
-            } else if (kind == "numbers" && w.integer("step") != 0) {
-                const auto bytes = numbers_of(w, one, round);
-                ggml_backend_tensor_set(one, bytes.data(), 0, bytes.size());
             }
         }
     }
@@ -564,8 +598,27 @@ class running {
         }
     }
 
-    void own(ggml_tensor * one, ggml_backend_buffer_type_t kind, bool is_constant) {
-        if (!place_apart(one, kind, buffers)) {
+    // By tensors that others lie over: how many bytes those need before and after it.
+    using shared_memory = std::map<std::string, std::pair<int64_t, int64_t>>;
+
+    shared_memory shared_by_owner(ggml_backend_buffer_type_t kind) const {
+        shared_memory found;
+        const auto    size_of = [&](const std::string & name) {
+            return int64_t(ggml_backend_buft_get_alloc_size(kind, of.named.at(name)));
+        };
+        for (const auto & [name, here] : of.over) {
+            auto & [before, after] = found[here.owner];
+            before = std::max(before, -here.at);
+            after  = std::max(after, here.at + size_of(name) - size_of(here.owner));
+        }
+        return found;
+    }
+
+    void own(const std::string & name, ggml_backend_buffer_type_t kind, const shared_memory & shared, bool is_constant) {
+        ggml_tensor * one   = of.named.at(name);
+        const auto    found = shared.find(name);
+        const auto [before, after] = found == shared.end() ? std::pair<int64_t, int64_t>() : found->second;
+        if (!place_apart(one, kind, buffers, size_t(before), size_t(after))) {
             refuse("no memory for graph " + d.graph.name);
         }
         if (one->view_src == nullptr) {
@@ -645,14 +698,15 @@ struct reference {
 };
 
 // The results of every round on the CPU, one after the other; empty if a node, `missing`, is not supported.
-std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t cpu, uint8_t filled_with, std::string & missing) {
+// `is_apart`: each tensor has memory of its own, with other bytes in it at first.
+std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t cpu, bool is_apart, std::string & missing) {
     running of(d, cpu);
     if (const ggml_tensor * what = of.unsupported()) {
         missing = what->name;
         return {};
     }
-    of.allocate();
-    of.fill(filled_with);
+    of.allocate(is_apart);
+    of.fill(is_apart ? 0x55 : 0);
     std::vector<std::vector<uint8_t>> all;
     for (int round = 0; round < int(d.graph.integer("rounds", 1)); ++round) {
         of.compute(round);
@@ -676,12 +730,12 @@ reference compute_reference(const description & d, ggml_backend_t cpu) {
     }
     made.is_valid = in_child(bytes, [&](int to) {
         std::string missing;
-        const auto  all = on_cpu(d, cpu, 0, missing);
+        const auto  all = on_cpu(d, cpu, false, missing);
         if (!missing.empty()) {
             return write_all(to, "u", 1) && write_all(to, missing.data(), missing.size());
         }
-        if (all != on_cpu(d, cpu, 0x55, missing)) {
-            return false; // reads what no node wrote
+        if (all != on_cpu(d, cpu, true, missing)) {
+            return false; // reads what no node wrote, or what one wrote over
         }
         bool is_written = write_all(to, "r", 1);
         for (const auto & one : all) {

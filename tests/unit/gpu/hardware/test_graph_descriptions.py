@@ -24,6 +24,7 @@ from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.usable import is_usable
 from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
 from patchkit.gpu.hardware.graphs.vary_nodes import Vary
 from patchkit.prove.gates.graphs.gate import stored_graphs
 
@@ -162,6 +163,68 @@ def test_a_view_past_the_end_of_its_source_is_not_usable(kind: str, at: str, is_
     assert is_usable(Graph(name="part", dims={}, tensors=tensors)) is is_within
 
 
+def _laid(over: str, *, at: str = "", **changed: dict[str, object]) -> Graph:
+    """A graph whose node ``d`` lies over another tensor; ``changed`` are fields of tensors."""
+    tensors = (
+        Tensor(name="w", leaf="weight", ne=(32, 4)),
+        Tensor(name="i", leaf="input", ne=(32, "rows")),
+        Tensor(name="n", leaf="numbers", type="i32", ne=("rows",)),
+        Tensor(name="a", op="get_rows", of=("i", "n")),
+        Tensor(name="b", op="silu", of=("a",)),
+        Tensor(name="v", op="reshape", of=("b",), ne=("rows", 32)),
+        Tensor(name="c", op="mul", of=("b", "w"), over="a"),
+        Tensor(name="r", op="reshape", of=("c",), ne=(32, "rows")),
+        Tensor(name="d", op="scale", of=("r",), f=(2.0, 0.0), over=over, at=at),
+        Tensor(name="e", op="exp", of=("d",), output=True),
+    )
+    graph = Graph(name="laid", dims={"rows": 4}, tensors=tensors)
+    return graph.replaced(*(graph.named[name].model_copy(update=made) for name, made in changed.items()))
+
+
+@pytest.mark.parametrize(
+    ("graph", "is_free"),
+    [
+        (_laid("i"), True),
+        (_laid("i", at="-1.1"), True),
+        (_laid("n"), True),
+        (_laid("b", at="2.1"), True),
+        (_laid("w"), False),  # weights are constant
+        (_laid("i", i={"leaf": "cache"}), False),
+        (_laid("e"), False),  # comes later
+        (_laid("x"), False),
+        (_laid("v"), True),  # a view that nobody reads
+        (_laid("b", e={"op": "mul", "of": ("d", "v")}), False),  # a view of it is read later
+        (_laid("b", b={"output": True}), False),
+        (_laid("c"), True),  # in place, through a reshape
+        (_laid("c", at="1.1"), False),
+        (_laid("a"), False),  # c lies there
+        (_laid("c", d={"op": "l2_norm"}), False),
+        (_laid("c", d={"op": "add", "of": ("r", "r")}), False),
+        (_laid("c", r={"ne": (16, 8)}, d={"op": "repeat", "of": ("r", "i")}), False),
+        (_laid("b", d={"op": "scale_inplace"}), False),
+    ],
+)
+def test_a_node_may_lie_where_nothing_is_read_any_more(graph: Graph, is_free: bool) -> None:
+    assert is_usable(graph) is is_free
+
+
+def test_a_node_over_another_one_has_its_offset_in_that_ones_strides() -> None:
+    graph = _laid("i", at="-2*rows.1")
+    assert "node d op=scale of=r output=0 f=2,0 over=i at=-8.1" in driver_lines(graph, "g0").splitlines()
+    assert "t.over[d] = {t.i, -8 * t.i->nb[1]};" in reproducer(graph, "wrong")
+    assert "t.over[c] = {a, 0 * a->nb[0]};" in reproducer(graph, "wrong")
+
+
+def test_nodes_over_others_are_drawn_and_can_be_computed() -> None:
+    vary = MEMORY_VARIATIONS[-1]
+    drawn = [vary(graph, random.Random(number)) for number, graph in enumerate(pattern_graphs())]
+    places = [one.at for graph in drawn if graph is not None for one in graph.nodes if one.over]
+    assert len(places) > len(drawn) // 2
+    assert "" in places
+    assert any(one.startswith("-") for one in places)
+    assert all(is_usable(graph) for graph in drawn if graph is not None)
+
+
 def test_random_graphs_are_usable_and_have_no_expert_twice() -> None:
     seen = 0
     for graph in islice(random_graphs(pattern_graphs(), 5), 400):
@@ -228,6 +291,7 @@ def test_a_graph_is_reduced_to_what_has_the_fault() -> None:
             *chain("b", ("relu", "silu", "exp"), "a1"),
         ),
     )
+    graph = graph.replaced(graph.named["b2"].model_copy(update={"over": "x", "at": "32.0"}))
 
     def has_fault(graphs: Sequence[Graph]) -> list[bool]:
         found = []
@@ -242,6 +306,7 @@ def test_a_graph_is_reduced_to_what_has_the_fault() -> None:
     assert [one.op for one in smallest.nodes] == ["gelu", "exp"]
     assert (smallest.rounds, smallest.environment, smallest.memory) == (1, {}, "apart")
     assert smallest.contexts == 1
+    assert not any(one.over or one.at for one in smallest.nodes)
     assert smallest.dims == {"width": 17}
 
 

@@ -10,17 +10,20 @@
 
 namespace {
 
-// False if there is no memory. `buffers` has to be freed.
-bool place_apart(ggml_tensor * one, ggml_backend_buffer_type_t kind, std::vector<ggml_backend_buffer_t> & buffers) {
+// False if there is no memory. `buffers` has to be freed. The buffer has some more bytes `before` and `after` the tensor.
+bool place_apart(ggml_tensor * one, ggml_backend_buffer_type_t kind, std::vector<ggml_backend_buffer_t> & buffers,
+                 size_t before = 0, size_t after = 0) {
     if (one->view_src != nullptr) {
         return ggml_backend_view_init(one) == GGML_STATUS_SUCCESS;
     }
-    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(kind, ggml_backend_buft_get_alloc_size(kind, one));
+    const size_t          size   = before + ggml_backend_buft_get_alloc_size(kind, one) + after;
+    ggml_backend_buffer_t buffer = ggml_backend_buft_alloc_buffer(kind, size);
     if (buffer == nullptr) {
         return false;
     }
     buffers.push_back(buffer);
-    return ggml_backend_tensor_alloc(buffer, one, ggml_backend_buffer_get_base(buffer)) == GGML_STATUS_SUCCESS;
+    auto * base = static_cast<char *>(ggml_backend_buffer_get_base(buffer));
+    return ggml_backend_tensor_alloc(buffer, one, base + before) == GGML_STATUS_SUCCESS;
 }
 
 // All tensors of a context, in the order in which they were made.
