@@ -1,7 +1,7 @@
 """Take fixes of faults out of a candidate, and see that the gate ``graphs`` fails with a small graph.
 
 A reviewer found ``FAULTS`` in kernels of ours while every gate passed (docs/records/gates.md); those in
-``TWO_CONTEXTS`` and ``CAPTURED`` are planted.
+``TWO_CONTEXTS``, ``CAPTURED`` and ``NOT_OFF`` are planted.
 """
 
 from __future__ import annotations
@@ -121,6 +121,25 @@ CAPTURED = Fault(
 )
 
 
+NOT_OFF = Fault(
+    id="a-switch-that-does-not-switch",
+    file="moe-weighted-reduction.cu",
+    texts={"ggml_cuda_patches().moe_sum_coalesce.on": "true"},
+    graphs=("two-experts-summed",),
+    kind="",
+)
+
+
+def test_a_patch_that_its_switch_does_not_turn_off_is_found_although_its_results_are_right(
+    modelled: Subject, edited: Callable[..., Subject]
+) -> None:
+    result = _gate(*NOT_OFF.graphs).run(_planted(NOT_OFF, modelled, edited))
+    assert result.verdict == "failed", result.summary
+    assert [(one.code, "moe-sum-coalesce" in one.message) for one in result.problems] == [
+        ("PATCH_NOT_OFF", True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("fault", "needed"),
     [*((fault, in_two_contexts) for fault in TWO_CONTEXTS), (CAPTURED, captured)],
@@ -180,6 +199,7 @@ def test_with_the_fixes_every_stored_graph_passes(modelled: Subject) -> None:
     assert result.verdict == "passed (emulated)", [one.message for one in result.problems]
     assert isinstance(result.evidence, GraphsEvidence)
     assert result.evidence.stored >= len(FAULTS)
+    assert result.evidence.switched_off == 2 * result.evidence.stored
 
 
 @pytest.mark.hours

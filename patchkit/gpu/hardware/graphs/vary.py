@@ -192,6 +192,15 @@ def captured(graph: Graph) -> Graph:
     return graph.changed(captured=True, rounds=max(4, graph.rounds), environment={})
 
 
+OFF = "GGML_PATCHES_OFF"
+"""The variable that turns patches off that have a run-time switch: ids with commas, or ``all``."""
+
+
+def switched_off(graph: Graph, patches: str = "all") -> Graph:
+    """The graph with patches off; with all of them off, the results are upstream's."""
+    return graph.changed(environment={OFF: patches})
+
+
 def _captured(graph: Graph, _: random.Random) -> Graph:
     return captured(graph)
 
@@ -201,8 +210,7 @@ def _contexts(graph: Graph, _: random.Random) -> Graph:
 
 
 def _switched_off(graph: Graph, _: random.Random) -> Graph:
-    """All patches that have a run-time switch are off: then the results are upstream's."""
-    return graph.changed(environment={"GGML_PATCHES_OFF": "all"})
+    return switched_off(graph)
 
 
 def _unfused(graph: Graph, _: random.Random) -> Graph:
