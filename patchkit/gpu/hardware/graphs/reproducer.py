@@ -79,7 +79,8 @@ static ggml_tensor * leaf(ggml_context * ctx, ggml_type type, int64_t a, int64_t
 static tensors build(ggml_context * ctx) {{
     tensors t;
     t.graph = ggml_new_graph(ctx);
-    const auto node = [&](ggml_tensor * one, bool is_output) {{
+    const auto node = [&](const char * name, ggml_tensor * one, bool is_output) {{
+        ggml_set_name(one, name); // backends read some names
         t.all.push_back(one);
         if (is_output) {{
             ggml_set_output(one);
@@ -155,9 +156,9 @@ static std::vector<std::vector<float>> run(ggml_backend_t backend, [[maybe_unuse
             ggml_backend_view_init(one);
         }}
     }}
-    for (int round = 0; round < {rounds}; ++round) {{
+{scheduler}    for (int round = 0; round < {rounds}; ++round) {{
 {values}
-        if (ggml_backend_graph_compute(backend, t.graph) != GGML_STATUS_SUCCESS) {{
+        if ({compute}, t.graph) != GGML_STATUS_SUCCESS) {{
             std::exit(2);
         }}
     }}
@@ -203,6 +204,17 @@ _TWO_CONTEXTS = """\
     const auto     got = run(first);
     second.join();"""
 
+_SCHEDULER = """\
+    // The scheduler lets the backend reorder the graph, as in llama.cpp.
+    ggml_backend_t both[] = {backend, ggml_backend_init_by_name("CPU", nullptr)};
+    const bool     is_cpu = std::strcmp(ggml_backend_name(backend), "CPU") == 0;
+    const auto     scheduler = ggml_backend_sched_new(both, nullptr, is_cpu ? 1 : 2, 2048, false, false);
+"""
+_COMPUTE = {
+    True: "ggml_backend_sched_graph_compute(scheduler",
+    False: "ggml_backend_graph_compute(backend",
+}
+
 
 def reproducer(graph: Graph, why: str) -> str:
     """The program; ``why`` is a line on what is wrong. Raises ValueError for an invalid extent."""
@@ -215,6 +227,8 @@ def reproducer(graph: Graph, why: str) -> str:
         leaves=", * ".join(one.name for one in leaves),
         body="\n".join(f"    {_built(graph, one)}" for one in graph.tensors),
         rounds=graph.rounds,
+        scheduler=_SCHEDULER if graph.memory == "scheduled" else "",
+        compute=_COMPUTE[graph.memory == "scheduled"],
         got=_TWO_CONTEXTS if graph.contexts > 1 else _ONE_CONTEXT,
         values="\n".join(
             f"        {line}" for n, one in enumerate(leaves) for line in [_value(graph, one, n)]
@@ -245,7 +259,8 @@ def _built(graph: Graph, one: Tensor) -> str:
     if one.leaf is not None:
         made = f"t.{one.name} = leaf(ctx, {_type(one.type)}, {_four(graph, one)});"
         return made + (f" t.compared.push_back(t.{one.name});" if one.leaf == "cache" else "")
-    call = f"ggml_tensor * {one.name} = node({_call(graph, one)}, {'true' if one.output else 'false'});"
+    is_output = "true" if one.output else "false"
+    call = f'ggml_tensor * {one.name} = node("{one.name}", {_call(graph, one)}, {is_output});'
     if one.op in {"mul_mat", "attention"} and one.i == (1,):
         function = "ggml_mul_mat_set_prec" if one.op == "mul_mat" else "ggml_flash_attn_ext_set_prec"
         call += f" {function}({one.name}, GGML_PREC_F32);"

@@ -170,8 +170,9 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
     return graph.with_tensors((*graph.tensors[:first], larger, seen, *graph.tensors[first + 1 :]))
 
 
-def _memory(graph: Graph, _: random.Random) -> Graph:
-    return graph.changed(memory="apart" if graph.memory == "reused" else "reused")
+def _memory(graph: Graph, chance: random.Random) -> Graph:
+    others = [one for one in ("apart", "reused", "scheduled") if one != graph.memory]
+    return graph.changed(memory=chance.choice(others))
 
 
 def _rounds(graph: Graph, chance: random.Random) -> Graph:
@@ -199,6 +200,41 @@ OFF = "GGML_PATCHES_OFF"
 def switched_off(graph: Graph, patches: str = "all") -> Graph:
     """The graph with patches off; with all of them off, the results are upstream's."""
     return graph.changed(environment={OFF: patches})
+
+
+FORKED = "attn_norm"
+"""Upstream forks where three operations read a tensor with this in its name."""
+_BRANCHES = 3
+_ELEMENTWISE = frozenset({"scale", "mul", "add"})
+
+
+def forked(graph: Graph) -> Graph | None:
+    """The graph with ``GGML_CUDA_GRAPH_OPT=1``: three matmuls of one tensor begin three streams.
+
+    None if it has no such tensor. Other readers read what the tensor is made of. Upstream forks only what the
+    scheduler places and what may be captured. On the emulated GPU work runs as late as possible, so that a
+    missing wait gives wrong results.
+    """
+    for root in graph.operations:
+        readers = [one for one in graph.operations if root.name in one.of]
+        branches, others = readers[:_BRANCHES], readers[_BRANCHES:]
+        joined = {name for one in graph.operations if one.op in _GLUS for name in one.of}
+        if [one.op for one in branches] != ["mul_mat"] * _BRANCHES or root.op not in _ELEMENTWISE:
+            continue
+        if joined.isdisjoint(one.name for one in branches):  # upstream fuses those across streams
+            changed = graph.replaced(*(_renamed_in(one, {root.name: root.of[0]}) for one in others))
+            changed = _renamed(changed, {root.name: FORKED}, without=set())
+            changed = changed.with_tensors(
+                one.model_copy(update={"name": FORKED}) if one.name == root.name else one
+                for one in changed.tensors
+            )
+            environment = {"GGML_CUDA_GRAPH_OPT": "1", "PATCHKIT_EMULATOR_SCHEDULE": "late"}
+            return captured(changed).changed(memory="scheduled", environment=environment)
+    return None
+
+
+def _forked(graph: Graph, _: random.Random) -> Graph | None:
+    return forked(graph)
 
 
 def _captured(graph: Graph, _: random.Random) -> Graph:
@@ -436,6 +472,7 @@ VARIATIONS: tuple[Vary, ...] = (
         _steps,
         _contexts,
         _captured,
+        _forked,
         _unfused,
         _switched_off,
     ),
@@ -447,8 +484,8 @@ VARIATIONS: tuple[Vary, ...] = (
 
 
 def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph:
-    return graph.with_tensors(
-        one.model_copy(update={"of": tuple(names.get(each, each) for each in one.of)})
-        for one in graph.tensors
-        if one.name not in without
-    )
+    return graph.with_tensors(_renamed_in(one, names) for one in graph.tensors if one.name not in without)
+
+
+def _renamed_in(reader: Tensor, names: dict[str, str]) -> Tensor:
+    return reader.model_copy(update={"of": tuple(names.get(each, each) for each in reader.of)})

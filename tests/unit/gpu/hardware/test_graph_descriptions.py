@@ -23,7 +23,7 @@ from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.usable import is_usable
-from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.vary import FORKED, VARIATIONS, forked, random_graphs, with_positions
 from patchkit.gpu.hardware.graphs.vary_nodes import Vary
 from patchkit.prove.gates.graphs.gate import stored_graphs
 
@@ -105,6 +105,15 @@ def test_a_rope_over_other_extents_has_as_many_positions() -> None:
     changed = with_positions(swapped)
     ropes = [one for one in changed.nodes if one.op == "rope"]
     assert [changed.named[one.of[1]].ne for one in ropes] == [("heads",), ("kv_heads",)]
+
+
+def test_a_graph_is_forked_after_a_tensor_that_three_operations_read() -> None:
+    patterns = {one.name: one for one in pattern_graphs()}
+    graph = forked(patterns["layer"])
+    assert graph is not None
+    assert [one.op for one in graph.operations if FORKED in one.of] == ["mul_mat"] * 3
+    assert (graph.memory, graph.captured) == ("scheduled", True)  # else upstream does not fork
+    assert forked(patterns["add-norm"]) is None
 
 
 def _routed(*, used: int, runs: tuple[tuple[int, int], ...] = (), experts: int = 4) -> Graph:
