@@ -5,7 +5,8 @@ Every condition of a patch's host code is replaced by true or false, one at a ti
 ``GGML_MUTANT`` selects one, so the candidate is compiled once. Each mutant computes the same graphs on the
 emulated GPU as the unchanged candidate, and is listed with what happened:
 
-    wrong         results are further from the CPU than the gate allows, or the program crashed
+    wrong         results are further from the CPU than the gate allows, the program crashed, or it used a
+                  patch that GGML_PATCHES_OFF should turn off
     bits          results have other bits, within the gate's bound
     checks        with --checks: the results are the same, and the checks of the emulated GPU report a fault
                   that the candidate does not have, such as a read past the end of memory
@@ -21,7 +22,8 @@ computes the graph of a JSON file in place of the others.
 
 With ``--reach`` one run of the graphs lists all mutants that would have changed a condition (``reached``),
 with the first graph that did, and those that never would (``not reached``). It takes as long as one mutant,
-and is the way to see which conditions the graphs do not exercise.
+and is the way to see which conditions the graphs do not exercise. Graphs that need HIP graphs or environment
+variables are left out.
 
 The candidate is the one that ``patchkit apply`` made for the default build.
 """
@@ -49,11 +51,12 @@ from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.graphs.description import Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
-from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, differing, run_graphs
+from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, differing, run_graphs
 from patchkit.gpu.hardware.graphs.usable import is_usable
-from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs
+from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, switched_off
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
+from patchkit.prove.gates.graphs.comparing import used_although_off
 from patchkit.prove.gates.graphs.gate import stored_graphs
 from patchkit.prove.gates.graphs.judging import Claims, claims_of, compare
 from patchkit.prove.gates.operations import Runs
@@ -64,6 +67,7 @@ from patchkit.toolchain.tree import overlay_tree
 HEADER = "mutants.cuh"
 SWITCH = "GGML_MUTANT"
 _TIMEOUT_S = 900.0
+NOT_OFF = "a patch that is off was used\n"
 REACH = -1
 """In place of a mutant's number: no condition changes, and each mutant that would change one is listed."""
 _CHANGED = re.compile(r"^mutant (\d+) changed a condition$", re.MULTILINE)
@@ -240,7 +244,6 @@ def table(
     ``is_reach``: only whether a mutant would change a condition. ``has_checks``: with the checks of the
     emulated GPU.
     """
-    graphs = [one for one in graphs if not one.environment]
     claims = claims_of(subject.patches)
     rows: list[dict[str, object]] = []
     with sides_on(machine, subject) as sides:
@@ -249,31 +252,39 @@ def table(
         def run(
             number: int, graphs: Sequence[Graph], *, is_compared: bool = True
         ) -> tuple[list[Computed], str]:
-            """The results of a mutant, and what the program printed to stderr."""
-            name = f"mutant-{number}"
+            """The results of a mutant, and what its programs printed to stderr."""
             place = RunContext(
                 folder=subject.cache_root / "runs" / "mutants",
                 reporter=subject.reporter,
                 stop=threading.Event(),
             )
-            checks = Runs(folder=place.folder).variables(name) if has_checks else {}
-            _, computed = run_graphs(
-                driver,
-                replace(sides.after, kept=None),
-                graphs,
-                device=machine.device,
-                name=name,
-                timeout_s=_TIMEOUT_S,
-                place=place,
-                variables={SWITCH: str(number), **checks},
-                is_compared=is_compared,
-            )
-            return list(computed), (place.folder / f"{name}.err").read_text("utf-8", "replace")
+            computed: dict[int, Computed] = {}
+            said = ""
+            for n, group in enumerate(by_environment(graphs)):
+                name = f"mutant-{number}-{n}"
+                checks = Runs(folder=place.folder).variables(name) if has_checks else {}
+                _, found = run_graphs(
+                    driver,
+                    replace(sides.after, kept=None),
+                    [graphs[each] for each in group],
+                    device=machine.device,
+                    name=name,
+                    timeout_s=_TIMEOUT_S,
+                    place=place,
+                    variables={SWITCH: str(number), **checks},
+                    is_compared=is_compared,
+                )
+                computed.update(zip(group, found, strict=True))
+                error = (place.folder / f"{name}.err").read_text("utf-8", "replace")
+                if used_although_off(graphs[group[0]], error):
+                    said += NOT_OFF
+                said += error
+            return [computed[each] for each in range(len(graphs))], said
 
         if is_reach:
             reached: dict[int, str] = {}
             outcomes: Counter[str] = Counter()
-            left = graphs
+            left = [one for one in graphs if not (one.captured or one.environment)]
             while left:
                 computed, said = run(REACH, left, is_compared=False)
                 for number, by in _reached(said, left):
@@ -284,7 +295,7 @@ def table(
                     outcomes["crash"] += 1
                     print(f"{left[ended].name} crashes: {_last_line(said)}", flush=True)
                 left = left[ended + 1 :]  # a crash costs its own graph
-            print(f"{len(graphs)} graphs:", ", ".join(f"{n} {what}" for what, n in outcomes.items()))
+            print(f"{outcomes.total()} graphs:", ", ".join(f"{n} {what}" for what, n in outcomes.items()))
             return [
                 {
                     **asdict(one),
@@ -322,7 +333,7 @@ def _result(
     graphs: Sequence[Graph], before: Sequence[Computed], after: Sequence[Computed], said: str, claims: Claims
 ) -> str:
     pairs = list(zip(graphs, before, after, strict=True))
-    if any(old.has_ended and not new.has_ended for _, old, new in pairs):
+    if any(old.has_ended and not new.has_ended for _, old, new in pairs) or NOT_OFF in said:
         return "wrong"
     if any(compare(graph, old, new, claims) is not None for graph, old, new in pairs):
         return "wrong"
@@ -363,6 +374,7 @@ def main() -> None:
         metavar="FILE",
         help="only the graphs of these files",
     )
+    parser.add_argument("--off", metavar="ID,ID", help="turn patches off (all: every one)")
     parser.add_argument("--mutants", metavar="N,N", help="only these mutants")
     parser.add_argument("--list", action="store_true", help="list the mutants and run nothing")
     parser.add_argument("--checks", action="store_true", help="with the checks of the emulated GPU")
@@ -386,6 +398,8 @@ def main() -> None:
     ]
     if options.graph:
         graphs = [read_graph(file.read_bytes(), str(file)) for file in options.graph]
+    if options.off:
+        graphs = [switched_off(one, options.off) for one in graphs if not one.environment]
     machine = Machine(backend="hip", emulates=options.arch)
     rows = table(subject, mutants, graphs, machine=machine, is_reach=options.reach, has_checks=options.checks)
     if options.out is not None:

@@ -1,7 +1,7 @@
 """Take fixes of faults out of a candidate, and see that the gate ``graphs`` fails with a small graph.
 
 A reviewer found ``FAULTS`` in kernels of ours while every gate passed (docs/records/gates.md); those in
-``TWO_CONTEXTS`` and ``CAPTURED`` are planted.
+``TWO_CONTEXTS``, ``CAPTURED``, ``STREAMS`` and ``NOT_OFF`` are planted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.gpu.hardware.graphs.description import Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
-from patchkit.gpu.hardware.graphs.vary import captured, in_two_contexts
+from patchkit.gpu.hardware.graphs.vary import captured, forked, in_two_contexts
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.evidence import GraphsEvidence
 from patchkit.prove.gates.graphs.gate import GraphsGate, stored_graphs
@@ -121,12 +121,46 @@ CAPTURED = Fault(
 )
 
 
+STREAMS = Fault(
+    id="q8-1-of-all-streams",
+    file="quantize-once.cuh",
+    texts={"ctx.curr_stream_no == 0 && !ggml_cuda_is_fusion_disabled()": "!ggml_cuda_is_fusion_disabled()"},
+    graphs=("low-rank",),
+    kind="far",
+)
+
+
+def _in_streams(graph: Graph) -> Graph:
+    found = forked(graph)
+    assert found is not None
+    return found
+
+
+NOT_OFF = Fault(
+    id="a-switch-that-does-not-switch",
+    file="moe-weighted-reduction.cu",
+    texts={"ggml_cuda_patches().moe_sum_coalesce.on": "true"},
+    graphs=("two-experts-summed",),
+    kind="",
+)
+
+
+def test_a_patch_that_its_switch_does_not_turn_off_is_found_although_its_results_are_right(
+    modelled: Subject, edited: Callable[..., Subject]
+) -> None:
+    result = _gate(*NOT_OFF.graphs).run(_planted(NOT_OFF, modelled, edited))
+    assert result.verdict == "failed", result.summary
+    assert [(one.code, "moe-sum-coalesce" in one.message) for one in result.problems] == [
+        ("PATCH_NOT_OFF", True)
+    ]
+
+
 @pytest.mark.parametrize(
     ("fault", "needed"),
-    [*((fault, in_two_contexts) for fault in TWO_CONTEXTS), (CAPTURED, captured)],
-    ids=[one.id for one in (*TWO_CONTEXTS, CAPTURED)],
+    [*((fault, in_two_contexts) for fault in TWO_CONTEXTS), (CAPTURED, captured), (STREAMS, _in_streams)],
+    ids=[one.id for one in (*TWO_CONTEXTS, CAPTURED, STREAMS)],
 )
-def test_a_fault_that_needs_two_contexts_or_a_captured_graph_is_found_with_them_only(
+def test_a_fault_that_needs_two_contexts_a_captured_graph_or_streams_is_found_with_them_only(
     modelled: Subject, edited: Callable[..., Subject], fault: Fault, needed: Callable[[Graph], Graph]
 ) -> None:
     subject = _planted(fault, modelled, edited)
@@ -180,6 +214,7 @@ def test_with_the_fixes_every_stored_graph_passes(modelled: Subject) -> None:
     assert result.verdict == "passed (emulated)", [one.message for one in result.problems]
     assert isinstance(result.evidence, GraphsEvidence)
     assert result.evidence.stored >= len(FAULTS)
+    assert result.evidence.switched_off == 2 * result.evidence.stored
 
 
 @pytest.mark.hours

@@ -40,9 +40,13 @@ def read_uses(gate: Path, *, since: float) -> dict[str, int]:
     for path in gate.parent.glob(f"{gate.name}-*/**/*.err"):
         with contextlib.suppress(OSError):  # a gate may remove its files
             if path.stat().st_mtime >= since - 1:  # file systems round times
-                for patch, runs in _COUNT.findall(path.read_text("utf-8", "replace")):
-                    uses[patch] += int(runs)
+                uses.update(uses_in(path.read_text("utf-8", "replace")))
     return dict(sorted(uses.items()))
+
+
+def uses_in(stderr: str) -> dict[str, int]:
+    """How often a program used each patch, by what it wrote to stderr."""
+    return {patch: int(runs) for patch, runs in _COUNT.findall(stderr)}
 
 
 class UsedEvidence(DeviceEvidence):

@@ -32,7 +32,10 @@ _ERRORS = {
     ),
     "rows longer than their pitch": ("hipMemcpy2D", "hipErrorInvalidPitchValue: rows of 300 bytes"),
     "rows of a memset past end": ("hipMemset2D", "5 rows of 1000 bytes at a pitch of 1024 are 5096 bytes"),
-    "pitch of one allocation for another": ("hipMemcpy2D", "3372 bytes of the target, 1324 of them past the end"),
+    "pitch of one allocation for another": (
+        "hipMemcpy2D",
+        "3372 bytes of the target, 1324 of them past the end",
+    ),
     "symbol past end": ("hipMemcpyToSymbol", "68 bytes from byte 0 on, but the variable has 64"),
     "symbol past end with offset": ("hipMemcpyToSymbol", "16 bytes from byte 20 on, but the variable has 32"),
     "from symbol past end": ("hipMemcpyFromSymbol", "128 bytes from byte 0 on, but the variable has 64"),

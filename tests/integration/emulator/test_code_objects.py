@@ -561,7 +561,10 @@ _LIES: dict[str, tuple[Callable[[_Changed], object], str]] = {
         lambda f: f.write("<Q", _third(f), 0xC059 - 7),
         "relocation 0: 0x8 bytes at address 0xc052",
     ),
-    "an unknown relocation": (lambda f: f.write("<Q", _third(f) + 8, 7), "relocation 0: kind 7 is not one that a loader applies"),
+    "an unknown relocation": (
+        lambda f: f.write("<Q", _third(f) + 8, 7),
+        "relocation 0: kind 7 is not one that a loader applies",
+    ),
     "a relocation of nothing": (lambda f: f.write("<Q", _third(f) + 8, 99 << 32 | 3), "no dynamic symbol 99"),
     "a large value in 32 bits": (
         lambda f: f.write("<Q", _third(f) + 8, f.symbol("numbers")[0] << 32 | 6),

@@ -405,7 +405,10 @@ def test_a_kernel_that_the_emulator_cannot_run_is_named(program, execute):
     ("settings", "says"),
     [
         ({"PATCHKIT_EMULATOR": "/nowhere"}, "cannot load the emulator: /nowhere"),
-        ({"PATCHKIT_EMULATOR_DISASSEMBLER": "none"}, "cannot start the emulator: this disassembler cannot be used"),
+        (
+            {"PATCHKIT_EMULATOR_DISASSEMBLER": "none"},
+            "cannot start the emulator: this disassembler cannot be used",
+        ),
         ({"PATCHKIT_EMULATOR_THREADS": "many"}, "PATCHKIT_EMULATOR_THREADS is not a number: many"),
         ({"PATCHKIT_RECORDER_DEVICE": None}, "PATCHKIT_RECORDER_DEVICE is not set"),
     ],

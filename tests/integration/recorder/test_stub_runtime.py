@@ -119,6 +119,11 @@ def test_the_stub_has_the_names_that_real_builds_ask_for(compiler):
     assert build_stub(compiler) == folder  # not built again
 
 
+@pytest.mark.parametrize(("largest", "stderr"), [(2**36, ""), (2**36 - 1, "does not hold: 64 GiB\n")])
+def test_the_largest_piece_of_device_memory_can_be_limited(run, largest, stderr):
+    assert run(PATCHKIT_EMULATOR_LARGEST=str(largest)).stderr == stderr
+
+
 def test_launches_are_recorded_with_kernel_unit_geometry_and_steps(run, tmp_path):
     done = run()
     assert (done.returncode, done.stderr) == (0, "")

@@ -117,7 +117,8 @@ class Graph(_Model):
     Args:
         dims: the named dimensions.
         tensors: leaves and nodes; a node comes after what it reads.
-        memory: ``apart``: each tensor has a buffer of its own; ``reused``: ggml's allocator places nodes.
+        memory: ``apart``: each tensor has a buffer of its own; ``reused``: ggml's allocator places nodes;
+            ``scheduled``: ggml's scheduler does that, and computes the graph, as in llama.cpp.
         rounds: how often the graph is computed, with other inputs each time.
         steps: compute each node in a call of its own, as with an eval callback.
         contexts: with 2, a second backend context computes the graph at the same time in another thread, with
@@ -133,7 +134,7 @@ class Graph(_Model):
     name: str
     about: str = ""
     dims: dict[str, int]
-    memory: Literal["apart", "reused"] = "apart"
+    memory: Literal["apart", "reused", "scheduled"] = "apart"
     rounds: int = Field(default=1, ge=1, le=16)
     steps: bool = False
     contexts: int = Field(default=1, ge=1, le=2)

@@ -483,6 +483,26 @@ def _delta_net_inputs(*, is_vector: bool = False) -> Graph:
     return b.graph()
 
 
+def _low_rank() -> Graph:
+    """Three projections of low rank with a norm in between, as in MLA; their activations have a LayerNorm.
+
+    The norms are outputs, so the allocator does not reuse their memory, and one of them is read again later.
+    """
+    b = Builder("low-rank", width=256, rank=64, rows=64, tokens=1)
+    begun = b.product(b.leaf("input", "width", "tokens"), "width", "width", type="q8_0")
+    normed = b.op("mul", b.op("norm", begun, f=(_EPS,)), b.weight("f32", "width"))
+    x = b.op("add", normed, b.weight("f32", "width"))
+    between = ""
+    parts: list[str] = []
+    for _ in range(3):
+        normed = b.op("rms_norm", b.product(x, "width", "rank", type="q8_0"), f=(_EPS,))
+        between = b.op("mul", normed, b.weight("f32", "rank"), output=True)
+        parts.append(b.product(between, "rank", "rows", type="q8_0"))
+    b.op("add", b.op("add", parts[0], parts[1]), parts[2], output=True)
+    b.product(between, "rank", "rows", type="q8_0", output=True)
+    return b.graph()
+
+
 def _layer() -> Graph:
     """A layer of a dense model for one token: norm, attention, residual add, norm, feed-forward, add."""
     b = Builder("layer", head=64, heads=4, kv_heads=2, kv=64, width=256, inner=512, tokens=1)
@@ -575,6 +595,7 @@ PATTERNS: tuple[Callable[[], Graph], ...] = (
     lambda: _delta_net(9),
     _delta_net_inputs,
     lambda: _delta_net_inputs(is_vector=True),
+    _low_rank,
     _layer,
 )
 """Functions, because a graph is only built when it is needed."""

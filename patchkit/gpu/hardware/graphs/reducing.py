@@ -101,7 +101,7 @@ def _with_simpler_settings(graph: Graph) -> Iterator[Graph]:
         yield graph.changed(rounds=1)
     if graph.steps:
         yield graph.changed(steps=False)
-    if graph.memory == "reused":
+    if graph.memory != "apart":
         yield graph.changed(memory="apart")
 
 

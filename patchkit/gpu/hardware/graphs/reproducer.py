@@ -83,7 +83,8 @@ static ggml_tensor * leaf(ggml_context * ctx, ggml_type type, int64_t a, int64_t
 static tensors build(ggml_context * ctx) {{
     tensors t;
     t.graph = ggml_new_graph(ctx);
-    const auto node = [&](ggml_tensor * one, bool is_output, bool is_idle = false) {{
+    const auto node = [&](const char * name, ggml_tensor * one, bool is_output, bool is_idle = false) {{
+        ggml_set_name(one, name); // backends read some names
         t.all.push_back(one);
         if (is_output) {{
             ggml_set_output(one);
@@ -172,9 +173,9 @@ static std::vector<std::vector<float>> run(ggml_backend_t backend, [[maybe_unuse
             ggml_backend_tensor_alloc(buffer, one, (char *) ggml_backend_buffer_get_base(buffer) + room);
         }}
     }}
-    for (int round = 0; round < {rounds}; ++round) {{
+{scheduler}    for (int round = 0; round < {rounds}; ++round) {{
 {values}
-        if (ggml_backend_graph_compute(backend, t.graph) != GGML_STATUS_SUCCESS) {{
+        if ({compute}, t.graph) != GGML_STATUS_SUCCESS) {{
             std::exit(2);
         }}
     }}
@@ -220,6 +221,17 @@ _TWO_CONTEXTS = """\
     const auto     got = run(first);
     second.join();"""
 
+_SCHEDULER = """\
+    // The scheduler lets the backend reorder the graph, as in llama.cpp.
+    ggml_backend_t both[] = {backend, ggml_backend_init_by_name("CPU", nullptr)};
+    const bool     is_cpu = std::strcmp(ggml_backend_name(backend), "CPU") == 0;
+    const auto     scheduler = ggml_backend_sched_new(both, nullptr, is_cpu ? 1 : 2, 2048, false, false);
+"""
+_COMPUTE = {
+    True: "ggml_backend_sched_graph_compute(scheduler",
+    False: "ggml_backend_graph_compute(backend",
+}
+
 
 def reproducer(graph: Graph, why: str) -> str:
     """The program; ``why`` is a line on what is wrong. Raises ValueError for an invalid extent."""
@@ -232,6 +244,8 @@ def reproducer(graph: Graph, why: str) -> str:
         leaves=", * ".join(one.name for one in leaves),
         body="\n".join(f"    {_built(graph, one)}" for one in graph.tensors),
         rounds=graph.rounds,
+        scheduler=_SCHEDULER if graph.memory == "scheduled" else "",
+        compute=_COMPUTE[graph.memory == "scheduled"],
         got=_TWO_CONTEXTS if graph.contexts > 1 else _ONE_CONTEXT,
         values="\n".join(
             f"        {line}" for n, one in enumerate(leaves) for line in [_value(graph, one, n)]
@@ -263,7 +277,7 @@ def _built(graph: Graph, one: Tensor) -> str:
         made = f"t.{one.name} = leaf(ctx, {_type(one.type)}, {_four(graph, one)});"
         return made + (f" t.compared.push_back(t.{one.name});" if one.leaf == "cache" else "")
     flags = ("true" if one.output else "false") + (", true" if one.idle else "")
-    call = f"ggml_tensor * {one.name} = node({_call(graph, one)}, {flags});"
+    call = f'ggml_tensor * {one.name} = node("{one.name}", {_call(graph, one)}, {flags});'
     if one.op in {"mul_mat", "attention"} and one.i == (1,):
         function = "ggml_mul_mat_set_prec" if one.op == "mul_mat" else "ggml_flash_attn_ext_set_prec"
         call += f" {function}({one.name}, GGML_PREC_F32);"

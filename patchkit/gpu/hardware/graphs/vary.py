@@ -200,6 +200,50 @@ def captured(graph: Graph) -> Graph:
     return graph.changed(captured=True, rounds=max(4, graph.rounds), environment={})
 
 
+OFF = "GGML_PATCHES_OFF"
+"""The variable that turns patches off that have a run-time switch: ids with commas, or ``all``."""
+
+
+def switched_off(graph: Graph, patches: str = "all") -> Graph:
+    """The graph with patches off; with all of them off, the results are upstream's."""
+    return graph.changed(environment={OFF: patches})
+
+
+FORKED = "attn_norm"
+"""Upstream forks where three operations read a tensor with this in its name."""
+_BRANCHES = 3
+_ELEMENTWISE = frozenset({"scale", "mul", "add"})
+
+
+def forked(graph: Graph) -> Graph | None:
+    """The graph with ``GGML_CUDA_GRAPH_OPT=1``: three matmuls of one tensor begin three streams.
+
+    None if it has no such tensor. Other readers read what the tensor is made of. Upstream forks only what the
+    scheduler places and what may be captured. On the emulated GPU work runs as late as possible, so that a
+    missing wait gives wrong results.
+    """
+    for root in graph.operations:
+        readers = [one for one in graph.operations if root.name in one.of]
+        branches, others = readers[:_BRANCHES], readers[_BRANCHES:]
+        joined = {name for one in graph.operations if one.op in _GLUS for name in one.of}
+        if [one.op for one in branches] != ["mul_mat"] * _BRANCHES or root.op not in _ELEMENTWISE:
+            continue
+        if joined.isdisjoint(one.name for one in branches):  # upstream fuses those across streams
+            changed = graph.replaced(*(_renamed_in(one, {root.name: root.of[0]}) for one in others))
+            changed = _renamed(changed, {root.name: FORKED}, without=set())
+            changed = changed.with_tensors(
+                one.model_copy(update={"name": FORKED}) if one.name == root.name else one
+                for one in changed.tensors
+            )
+            environment = {"GGML_CUDA_GRAPH_OPT": "1", "PATCHKIT_EMULATOR_SCHEDULE": "late"}
+            return captured(changed).changed(memory="scheduled", environment=environment)
+    return None
+
+
+def _forked(graph: Graph, _: random.Random) -> Graph | None:
+    return forked(graph)
+
+
 def _captured(graph: Graph, _: random.Random) -> Graph:
     return captured(graph)
 
@@ -209,8 +253,7 @@ def _contexts(graph: Graph, _: random.Random) -> Graph:
 
 
 def _switched_off(graph: Graph, _: random.Random) -> Graph:
-    """All patches that have a run-time switch are off: then the results are upstream's."""
-    return graph.changed(environment={"GGML_PATCHES_OFF": "all"})
+    return switched_off(graph)
 
 
 def _unfused(graph: Graph, _: random.Random) -> Graph:
@@ -499,6 +542,7 @@ VARIATIONS: tuple[Vary, ...] = (
         _steps,
         _contexts,
         _captured,
+        _forked,
         _unfused,
         _switched_off,
     ),
@@ -512,13 +556,9 @@ VARIATIONS: tuple[Vary, ...] = (
 
 
 def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph:
-    return graph.with_tensors(
-        one.model_copy(
-            update={
-                "of": tuple(names.get(each, each) for each in one.of),
-                "over": names.get(one.over, one.over),
-            }
-        )
-        for one in graph.tensors
-        if one.name not in without
-    )
+    return graph.with_tensors(_renamed_in(one, names) for one in graph.tensors if one.name not in without)
+
+
+def _renamed_in(reader: Tensor, names: dict[str, str]) -> Tensor:
+    of = tuple(names.get(each, each) for each in reader.of)
+    return reader.model_copy(update={"of": of, "over": names.get(reader.over, reader.over)})

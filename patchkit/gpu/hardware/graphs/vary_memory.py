@@ -15,8 +15,9 @@ _IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
 _ALIGNED = 32  # floats in 128 bytes, of which an offset is a multiple
 
 
-def _memory(graph: Graph, _: random.Random) -> Graph:
-    return graph.changed(memory="apart" if graph.memory == "reused" else "reused")
+def _memory(graph: Graph, chance: random.Random) -> Graph:
+    others = [one for one in ("apart", "reused", "scheduled") if one != graph.memory]
+    return graph.changed(memory=chance.choice(others))
 
 
 def _in_place(graph: Graph, chance: random.Random) -> Graph | None:

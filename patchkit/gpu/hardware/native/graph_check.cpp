@@ -6,18 +6,19 @@
 // MODULE and CPU are backend libraries, DEVICE the name of a device of the first. The second form computes nothing and
 // prints "ID shape NAME TYPE N,N,N,N" for each node. GRAPHS is a file of lines of "name=value" words:
 //
-//   graph ID seed=N rounds=N memory=apart|reused steps=0/1 compared=0/1 contexts=1/2
+//   graph ID seed=N rounds=N memory=apart|reused|scheduled steps=0/1 compared=0/1 contexts=1/2
 //   leaf NAME is=weight|input|cache|mask|numbers type=TYPE ne=N,N,N,N [seen=causal|padded|window|all] [first=N,...] [step=N] [negative=0/1] [shift=X]
 //   node NAME op=OP of=NAME,... [ne=N,...] [nb=C.D,... at=C.D] [i=N,...] [f=X,...] [output=1] [idle=1] [over=NAME [at=C.D]]
 //   end
 //
 // A stride C.D is C times the source's stride of dimension D, and so is the offset "at" of a view. With memory=apart each
 // tensor has a buffer of its own, of exactly the size that the backend asks for: an access past the end of a tensor is
-// an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. A node with
-// "over" lies in the memory of another tensor with either, "at" bytes (written like a stride, also negative) after its
-// start. Tensors that share memory so have a buffer of their own. With steps=1 each node is computed by a call of its own,
-// as with an eval callback. With compared=0 the CPU computes nothing. The graph has an idle
-// node without computing it, unless a node reads it that is computed.
+// an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With
+// memory=scheduled ggml's scheduler does that, and computes the graph, as in llama.cpp: the backend may then reorder it and
+// compute parts of it in other streams. A node with "over" lies in the memory of another tensor with any of them, "at" bytes
+// (written like a stride, also negative) after its start. Tensors that share memory so have a buffer of their own. With
+// steps=1 each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing. The
+// graph has an idle node without computing it, unless a node reads it that is computed.
 //
 // With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
 // other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
@@ -466,6 +467,8 @@ class running {
         : d(d), backend(backend), of(d), inputs(inputs), lender(lender) {}
 
     ~running() {
+        ggml_backend_sched_free(scheduler);
+        ggml_backend_free(rest);
         ggml_gallocr_free(allocator);
         for (ggml_backend_buffer_t buffer : buffers) {
             ggml_backend_buffer_free(buffer);
@@ -499,20 +502,30 @@ class running {
             }
             own(w.name, kind, shared, w.text("is") == "weight" || w.text("is") == "cache");
         }
-        const bool is_reused = !is_apart && d.graph.text("memory", "apart") == "reused";
+        const std::string memory       = is_apart ? "apart" : d.graph.text("memory", "apart");
+        const bool        is_reused    = memory == "reused";
+        const bool        is_scheduled = memory == "scheduled" && !is_on_cpu();
         for (const words & w : d.nodes) {
             const auto over = of.over.find(w.name);
             if (over != of.over.end() && !is_apart) {
                 const ggml_tensor * owner = of.named.at(over->second.owner);
                 auto *              start = static_cast<char *>(owner->data);
                 check(ggml_backend_tensor_alloc(owner->buffer, of.named.at(w.name), start + over->second.at));
-            } else if (!is_reused || shared.count(w.name) != 0) {
+            } else if (!(is_reused || is_scheduled) || shared.count(w.name) != 0) {
                 own(w.name, kind, shared, false);
             }
         }
         if (is_reused) {
             allocator = ggml_gallocr_new(kind);
             if (!ggml_gallocr_alloc_graph(allocator, of.graph)) {
+                refuse("no memory for graph " + d.graph.name);
+            }
+        }
+        if (is_scheduled) {
+            rest = ggml_backend_init_by_name("CPU", nullptr); // the scheduler wants one, for what a device does not have
+            ggml_backend_t both[] = {backend, rest};
+            scheduler = ggml_backend_sched_new(both, nullptr, 2, size_t(ggml_graph_size(of.graph)), false, false);
+            if (!ggml_backend_sched_alloc_graph(scheduler, of.graph)) {
                 refuse("no memory for graph " + d.graph.name);
             }
         }
@@ -554,6 +567,10 @@ class running {
     }
 
     void evaluate() {
+        if (scheduler != nullptr) {
+            check(ggml_backend_sched_graph_compute(scheduler, of.graph));
+            return;
+        }
         if (d.graph.integer("steps") == 0) {
             check(ggml_backend_graph_compute(backend, of.graph));
             return;
@@ -587,8 +604,14 @@ class running {
     built                              of;
     std::vector<ggml_backend_buffer_t> buffers;
     ggml_gallocr_t                     allocator = nullptr;
+    ggml_backend_sched_t               scheduler = nullptr;
+    ggml_backend_t                     rest      = nullptr;
     int                                inputs;
     const running *                    lender;
+
+    bool is_on_cpu() const {
+        return ggml_backend_dev_type(ggml_backend_get_device(backend)) == GGML_BACKEND_DEVICE_TYPE_CPU;
+    }
 
     bool is_lent(const words & w) const { return lender != nullptr && w.text("is") == "weight"; }
 
@@ -852,7 +875,7 @@ class worker {
 ggml_backend_t another_context(ggml_backend_t device) {
     ggml_backend_t made = ggml_backend_dev_init(ggml_backend_get_device(device), nullptr);
     if (made == nullptr) {
-        refuse("cannot make a second context");
+        refuse("cannot make another context");
     }
     return made;
 }
@@ -1006,6 +1029,7 @@ int main(int argc, char ** argv) {
     if (device == nullptr) {
         refuse(std::string("there is no device ") + argv[3]);
     }
+    ggml_backend_free(another_context(device)); // one that computes nothing
     // The emulated GPU's runtime has it: lines between the launches in its log.
     void *     module = dlopen(argv[1], RTLD_LAZY | RTLD_NOLOAD);
     const auto mark   = module == nullptr ? nullptr : reinterpret_cast<marking>(dlsym(module, "patchkit_recorder_mark"));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -21,11 +22,13 @@ from patchkit.gpu.hardware.graphs.running import (
     read_shapes,
     run_graphs,
 )
+from patchkit.gpu.hardware.graphs.vary import OFF, switched_off
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine, Sides, check_device
 from patchkit.prove.gates.graphs.judging import Claims, Difference, compare
 from patchkit.prove.gates.operations import Runs
 from patchkit.prove.gates.sanitize import LineMap, read_findings
+from patchkit.prove.gates.used import uses_in
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
 
@@ -54,7 +57,10 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Both sides of a candidate, ready to compute graphs; ``folder`` gets the files of each run."""
+    """Both sides of a candidate, ready to compute graphs; ``folder`` gets the files of each run.
+
+    ``not_off``: patches whose code ran in a program that turns them off, and how often.
+    """
 
     subject: Subject
     machine: Machine
@@ -62,6 +68,7 @@ class Comparison:
     claims: Claims
     folder: Path
     stop: threading.Event
+    not_off: Counter[str] = field(default_factory=Counter)
 
     def outcomes(self, graphs: Sequence[Graph], name: str) -> list[Outcome]:
         """Compute and judge graphs; ``name`` names the files.
@@ -74,6 +81,28 @@ class Comparison:
         for n in with_findings:
             found[n] = self.findings(graphs[n], f"{name}-finding-{n}")
         return [self._outcome(graph, theirs[n], ours[n], found.get(n, {})) for n, graph in enumerate(graphs)]
+
+    def switched_off(self, done: Sequence[Outcome], patches: str, name: str) -> list[Outcome]:
+        """Graphs that both sides have computed, with these ``patches`` off, or ``all``.
+
+        The results of the first round must be those that the baseline had. The checks are off, no graph is
+        captured, and the CPU only computes graphs whose bits differ. ``name`` names the files. Raises as
+        :meth:`outcomes`.
+        """
+        graphs = [switched_off(one.graph.changed(captured=False, rounds=1), patches) for one in done]
+        ours = self._side("candidate", graphs, name, is_compared=False)
+        found = [
+            Outcome(graph=graph, before=_first_round(one.before), after=after)
+            for graph, one, after in zip(graphs, done, ours, strict=True)
+        ]
+        again = [
+            n
+            for n, one in enumerate(found)
+            if differing(one.before, one.after) or (one.before.has_ended and not one.after.has_ended)
+        ]
+        for n, outcome in zip(again, self.outcomes([graphs[n] for n in again], f"{name}-again"), strict=True):
+            found[n] = outcome
+        return found
 
     def _computed(
         self, graphs: Sequence[Graph], name: str, runs: Runs | None = None
@@ -209,6 +238,7 @@ class Comparison:
                 )
                 if ran is not None:
                     check_device(self.machine, ran.talk(), self.subject.archs, ran.stderr)
+                    self.not_off.update(used_although_off(graphs[left[0]], ran.talk()))
                 ended = next((n for n, one in enumerate(results) if not one.has_ended), len(left))
                 if ran is not None and ended < len(left):
                     raise ToolchainError(
@@ -217,3 +247,13 @@ class Comparison:
                 done.update(zip(left[: ended + 1], results[: ended + 1], strict=True))
                 left = left[ended + 1 :]
         return [done[n] for n in range(len(graphs))]
+
+
+def used_although_off(graph: Graph, stderr: str) -> dict[str, int]:
+    """How often a program used each patch that the environment of its graphs turns off."""
+    off = graph.environment.get(OFF, "").split(",")
+    return {patch: runs for patch, runs in uses_in(stderr).items() if runs and {patch, "all"} & {*off}}
+
+
+def _first_round(computed: Computed) -> Computed:
+    return replace(computed, results=tuple(one for one in computed.results if one.round == 0))

@@ -44,6 +44,8 @@ class GraphsEvidence(DeviceEvidence):
 
     ``stored`` counts the graphs of the corpus, ``patterns`` the unchanged patterns, ``random`` the random
     graphs of ``seed`` that ran in ``seconds``; ``skipped`` are graphs that ggml or a backend does not accept.
+    ``switched_off`` are runs of stored graphs and patterns with ``GGML_PATCHES_OFF``; ``not_off`` are patches
+    whose code ran in a program that turns them off, and how often.
     ``equal`` graphs had equal bits in every result. ``differ`` are kernels whose results need not be
     upstream's bits; ``without_claim`` are patches that claim nothing. ``own_kernels`` are kernels that only
     the candidate launched, with the number of graphs that launched them. ``upstream`` are graphs in which
@@ -57,6 +59,8 @@ class GraphsEvidence(DeviceEvidence):
     stored: Count
     patterns: Count
     random: Count
+    switched_off: Count
+    not_off: dict[str, Count]
     skipped: Count
     equal: Count
     seconds: MeasuredNumber
@@ -70,7 +74,7 @@ class GraphsEvidence(DeviceEvidence):
     @property
     def ran(self) -> int:
         """Graphs that both sides computed."""
-        return self.stored + self.patterns + self.random
+        return self.stored + self.patterns + self.switched_off + self.random
 
     @property
     def outcome(self) -> str:
@@ -83,6 +87,7 @@ class GraphsEvidence(DeviceEvidence):
             ("stored", self.stored),
             ("patterns", self.patterns),
             (f"random, seed {self.seed}", self.random),
+            ("stored or of models, with patches off", self.switched_off),
             ("not accepted by ggml or a backend", self.skipped),
             ("equal to the bit", self.equal),
             ("upstream itself is wrong", len(self.upstream)),
@@ -102,6 +107,13 @@ class GraphsEvidence(DeviceEvidence):
                 columns=columns("kernel", "graphs #"),
                 rows=tuple(Row(cells=(name, str(count))) for name, count in self.own_kernels.items()),
                 is_detail=True,
+            )
+        if self.not_off:
+            yield Table(
+                name="graphs-not-off",
+                caption="Patches whose code ran although GGML_PATCHES_OFF turns them off",
+                columns=columns("patch", "uses #"),
+                rows=tuple(Row(cells=(name, str(count))) for name, count in self.not_off.items()),
             )
         yield Table(
             name="graphs-failed",

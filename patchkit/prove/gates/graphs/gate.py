@@ -14,6 +14,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.files import write_whole
 from patchkit.base.text import counted
+from patchkit.carry.series.switches import switches_of
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.hardware.graphs.description import Graph, read_graph, write_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
@@ -50,7 +51,7 @@ class GraphsGate:
     """``stored`` run first, then ``patterns``, then random variations of them for ``budget_s`` seconds.
 
     Two contexts in two threads compute each pattern at the same time. Then each pattern is captured as a HIP
-    graph, and replayed with other inputs.
+    graph, and replayed with other inputs. Stored graphs and patterns also run with patches off.
 
     ``seed``: of the random graphs; by default derived from the candidate's tree, so that another candidate
     gets other graphs and the same one the same. ``limit``: at most so many random graphs.
@@ -102,21 +103,28 @@ class GraphsGate:
         )
         begun = time.monotonic()
         seed = int(subject.candidate_tree[:7], 16) if self.seed is None else self.seed
-        parts: dict[str, list[Outcome]] = {"stored": [], "patterns": [], "random": []}
+        parts: dict[str, list[Outcome]] = {"stored": [], "patterns": [], "off": [], "random": []}
         found_s: list[tuple[Outcome, float]] = []
+
+        def note(part: str, outcomes: Sequence[Outcome]) -> None:
+            parts[part] += outcomes
+            found_s.extend((one, time.monotonic() - begun) for one in outcomes if one.difference)
 
         def compute(part: str, graphs: Sequence[Graph]) -> None:
             for start in range(0, len(graphs), _BATCH):
-                some = graphs[start : start + _BATCH]
-                outcomes = comparison.outcomes(some, f"{part}-{len(parts[part])}")
-                parts[part] += outcomes
-                found_s.extend((one, time.monotonic() - begun) for one in outcomes if one.difference)
+                note(part, comparison.outcomes(graphs[start : start + _BATCH], f"{part}-{len(parts[part])}"))
 
         subject.reporter.step(f"{counted(len(self.stored), 'stored graph')} on {self.machine.label}")
         compute("stored", self.stored)
         subject.reporter.step(f"{counted(len(self.patterns), 'graph')} of models on {self.machine.label}")
         compute("patterns", [in_two_contexts(one) for one in self.patterns])
         compute("patterns", [captured(one) for one in self.patterns])
+        for off in _switched_off(subject):
+            subject.reporter.step(f"the same graphs with patches off on {self.machine.label}: {off}")
+            done = [one for one in parts["stored"] + parts["patterns"] if _may_be_off(one.graph)]
+            for start in range(0, len(done), _BATCH):
+                some, name = done[start : start + _BATCH], f"off-{len(parts['off'])}"
+                note("off", comparison.switched_off(some, off, name))
         subject.reporter.step(f"random graphs on {self.machine.label}, seed {seed}, {self.budget_s:g} s")
         random_begun = time.monotonic()
         graphs = random_graphs(tuple(self.patterns), seed)
@@ -208,6 +216,8 @@ class GraphsGate:
             stored=_count_run(parts["stored"]),
             patterns=_count_run(parts["patterns"]),
             random=_count_run(parts["random"]),
+            switched_off=_count_run(parts["off"]),
+            not_off=dict(sorted(comparison.not_off.items())),
             skipped=len(every) - len(ran),
             equal=sum(_is_equal(one) for one in ran),
             seconds=round(seconds, 1),
@@ -218,6 +228,23 @@ class GraphsGate:
             limits=GraphsLimits(factor=FACTOR, rounding=ROUNDING),
             failed=failed,
         )
+
+
+def _switched_off(subject: Subject) -> Iterator[str]:
+    """Which patches are off in two further runs: all, and those that no other patch requires.
+
+    Without what it requires, a patch may do nothing although its own switch does not turn it off.
+    """
+    switches = switches_of([part.patch for part in subject.patches])
+    if switches is not None:
+        required = {name for each in switches.all for name in each.requires}
+        yield "all"
+        yield ",".join(each.patch for each in switches.all if each.patch not in required)
+
+
+def _may_be_off(graph: Graph) -> bool:
+    """Whether a graph also runs with patches off: those in two contexts or with variables do not."""
+    return graph.contexts == 1 and not graph.environment
 
 
 def _count_run(outcomes: Sequence[Outcome]) -> int:
@@ -259,6 +286,13 @@ def _problems(evidence: GraphsEvidence) -> Iterator[PatchkitError]:
             code="NOTHING_LAUNCHED",
             why=f"{evidence.skipped} graphs are not accepted by ggml or a backend",
         )
+    for patch, runs in evidence.not_off.items():
+        yield GateError(
+            f"GGML_PATCHES_OFF does not turn '{patch}' off: its code ran {counted(runs, 'time')}",
+            code="PATCH_NOT_OFF",
+            why="a user who turns it off to find the cause of a wrong result would look elsewhere",
+            hint=f"see the conditions of its edits: patchkit show {patch}",
+        )
     for one in evidence.failed:
         kernels = (
             [f"kernels that upstream does not launch here: {', '.join(one.kernels)}"] if one.kernels else []
@@ -285,8 +319,9 @@ def _not_run(machine: Machine, subject: Subject, evidence: GraphsEvidence) -> It
 
 def _lines(evidence: GraphsEvidence) -> Iterator[str]:
     yield (
-        f"{evidence.stored} stored, {evidence.patterns} of models, {evidence.random} random (seed "
-        f"{evidence.seed}, {evidence.seconds:g} s); {evidence.skipped} not accepted by ggml or a backend"
+        f"{evidence.stored} stored, {evidence.patterns} of models, {evidence.switched_off} of both with "
+        f"patches off, {evidence.random} random (seed {evidence.seed}, {evidence.seconds:g} s); "
+        f"{evidence.skipped} not accepted by ggml or a backend"
     )
     if evidence.own_kernels:
         yield f"kernels of the candidate's own that ran: {', '.join(evidence.own_kernels)}"

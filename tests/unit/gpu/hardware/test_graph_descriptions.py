@@ -23,7 +23,7 @@ from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.usable import is_usable
-from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, with_positions
+from patchkit.gpu.hardware.graphs.vary import FORKED, VARIATIONS, forked, random_graphs, with_positions
 from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
 from patchkit.gpu.hardware.graphs.vary_nodes import Vary
 from patchkit.prove.gates.graphs.gate import stored_graphs
@@ -106,6 +106,15 @@ def test_a_rope_over_other_extents_has_as_many_positions() -> None:
     changed = with_positions(swapped)
     ropes = [one for one in changed.nodes if one.op == "rope"]
     assert [changed.named[one.of[1]].ne for one in ropes] == [("heads",), ("kv_heads",)]
+
+
+def test_a_graph_is_forked_after_a_tensor_that_three_operations_read() -> None:
+    patterns = {one.name: one for one in pattern_graphs()}
+    graph = forked(patterns["layer"])
+    assert graph is not None
+    assert [one.op for one in graph.operations if FORKED in one.of] == ["mul_mat"] * 3
+    assert (graph.memory, graph.captured) == ("scheduled", True)  # else upstream does not fork
+    assert forked(patterns["add-norm"]) is None
 
 
 def _routed(*, used: int, runs: tuple[tuple[int, int], ...] = (), experts: int = 4) -> Graph:
@@ -331,5 +340,5 @@ def test_a_node_that_is_not_computed_is_so_for_the_driver_and_in_the_program() -
     lines = driver_lines(graph, "g0").splitlines()
     assert [line.split()[1] for line in lines if "idle=1" in line.split()] == ["z"]
     program = reproducer(graph, "wrong")
-    assert "y = node(ggml_silu(ctx, t.x), true);" in program
+    assert 'y = node("y", ggml_silu(ctx, t.x), true);' in program
     assert "z = node(ggml_relu(ctx, t.x), false, true);" in program

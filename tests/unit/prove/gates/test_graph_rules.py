@@ -9,8 +9,10 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.graphs.description import Graph, Tensor
 from patchkit.gpu.hardware.graphs.running import Computed, Result, run_graphs
+from patchkit.gpu.hardware.graphs.vary import switched_off
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
+from patchkit.prove.gates.graphs.comparing import used_although_off
 from patchkit.prove.gates.graphs.gate import GraphsGate
 from patchkit.prove.gates.graphs.judging import Claims, Difference, allowed_distance, compare
 from patchkit.prove.gates.registry import find_entry, load
@@ -79,6 +81,14 @@ def test_the_error_of_few_values_may_scatter() -> None:
     many = Result(name="y", round=0, hash="a", values=1_000_000)
     assert allowed_distance(_graph("q6_K"), few)[0] == 6 * 2.0**-14
     assert allowed_distance(_graph("q6_K"), many)[0] == pytest.approx(1.01 * 2.0**-14)
+
+
+def test_a_patch_that_runs_although_it_is_off_is_one_whose_switch_does_nothing() -> None:
+    stderr = "patch fuse-glu-q8-1 0\npatch fuse-norm-q8-1 2\npatch rope-block-size 3\n"
+    assert used_although_off(switched_off(_graph()), stderr) == {"fuse-norm-q8-1": 2, "rope-block-size": 3}
+    some = switched_off(_graph(), "fuse-glu-q8-1,rope-block-size")
+    assert used_although_off(some, stderr) == {"rope-block-size": 3}
+    assert not used_although_off(_graph(), stderr)
 
 
 def test_a_machine_without_the_emulated_gpu_runs_nothing() -> None:

@@ -241,6 +241,11 @@ hipError_t allocate(void ** pointer, size_t size, hipMemoryType type, unsigned f
                                                 std::to_string(the_device().memory_bytes - used) + " are left of " +
                                                 std::to_string(the_device().memory_bytes));
     }
+    static const uint64_t largest = number_of_setting("PATCHKIT_EMULATOR_LARGEST");
+    if (largest != 0 && size > largest && type == hipMemoryTypeDevice) {
+        return refused(hipErrorOutOfMemory, std::to_string(size) + " bytes requested, but PATCHKIT_EMULATOR_LARGEST is " +
+                                                std::to_string(largest));
+    }
     void * block = map_block(size);
     if (block == MAP_FAILED) {
         return hipErrorOutOfMemory;

@@ -7,6 +7,7 @@
 //   PATCHKIT_EMULATOR_THREADS       threads that run blocks; default: one per core
 //   PATCHKIT_EMULATOR_LIMIT         instructions per wave before its kernel counts as endless
 //   PATCHKIT_EMULATOR_BLOCKS        maximum number of blocks to run per launch, including the first and the last
+//   PATCHKIT_EMULATOR_LARGEST       bytes of the largest piece of device memory that can be allocated
 //   PATCHKIT_EMULATOR_REPEATS       if set, launches that repeat an earlier one do not run, see repeats.hpp
 //   PATCHKIT_EMULATOR_COUNT         if set, executions of each instruction are counted
 //   PATCHKIT_EMULATOR_REPORT        file for a JSON report, written at the end
