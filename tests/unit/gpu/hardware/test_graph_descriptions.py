@@ -341,4 +341,4 @@ def test_a_node_that_is_not_computed_is_so_for_the_driver_and_in_the_program() -
     assert [line.split()[1] for line in lines if "idle=1" in line.split()] == ["z"]
     program = reproducer(graph, "wrong")
     assert 'y = node("y", ggml_silu(ctx, t.x), true);' in program
-    assert "z = node(ggml_relu(ctx, t.x), false, true);" in program
+    assert 'z = node("z", ggml_relu(ctx, t.x), false, true);' in program
