@@ -38,7 +38,8 @@ def test_decode_leaves_wmma_at_the_branch_that_the_patch_changed(explain: Callab
     assert lines[0] == "D=80 gqa=4 kv=4096 tokens=1 f16 on gfx1151, candidate/gfx1151/b6900"
     assert lines[3] == "WMMA before the patches, TILE after"
     assert lines[4].startswith("  the selection differs from ggml/src/ggml-cuda/fattn.cu:")
-    assert "false, by !((cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151) && Q->ne[1] == 1)" in text
+    is_target = "cc == GGML_CUDA_CC_OFFSET_AMD + 0x1151 && ggml_cuda_patches().fattn_decode_tile.use()"
+    assert f"false, by !(({is_target})" in text
     assert "return BEST_FATTN_KERNEL_WMMA_F16" in text
     assert "return BEST_FATTN_KERNEL_TILE" in text
 
