@@ -233,10 +233,16 @@ def _line(graph: Graph, one: Tensor) -> str:
     return " ".join(words)
 
 
-def _stride(graph: Graph, text: str) -> str:
+def stride_of(graph: Graph, text: str) -> tuple[int, str]:
+    """How many times the source's stride of which dimension; offsets may be negative. Raises ValueError."""
     times, _, dimension = text.rpartition(".")
-    sign = "-" if times.startswith("-") else ""
-    return f"{sign}{graph.number(times.removeprefix('-'))}.{dimension}"
+    sign = -1 if times.startswith("-") else 1
+    return sign * graph.number(times.removeprefix("-")), dimension
+
+
+def _stride(graph: Graph, text: str) -> str:
+    times, dimension = stride_of(graph, text)
+    return f"{times}.{dimension}"
 
 
 _MOST_NUMBERS = 1 << 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patchkit.gpu.hardware.graphs.description import Graph, Tensor, first_numbers
+from patchkit.gpu.hardware.graphs.description import Graph, Tensor, first_numbers, stride_of
 
 # Expressions by operation: {a}, {b} ... are what it reads, {i0} and {f0} its parameters.
 _CALLS: Mapping[str, str] = {
@@ -290,9 +290,8 @@ def _built(graph: Graph, one: Tensor) -> str:
 
 
 def _stride(graph: Graph, text: str, of: str) -> str:
-    times, _, dimension = text.rpartition(".")
-    sign = "-" if times.startswith("-") else ""
-    return f"{sign}{graph.number(times.removeprefix('-'))} * {of}->nb[{dimension}]"
+    times, dimension = stride_of(graph, text)
+    return f"{times} * {of}->nb[{dimension}]"
 
 
 def _call(graph: Graph, one: Tensor) -> str:

@@ -12,7 +12,15 @@ from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import extents_of, four
 from patchkit.gpu.hardware.graphs.usable import MOST_NODES, VISION, is_usable
 from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
-from patchkit.gpu.hardware.graphs.vary_nodes import NODE_VARIATIONS, Vary, inserted, new_name, place
+from patchkit.gpu.hardware.graphs.vary_nodes import (
+    NODE_VARIATIONS,
+    Vary,
+    inserted,
+    inserted_before,
+    new_name,
+    place,
+    with_another_op,
+)
 
 # Both sides of every limit of ggml-cuda's kernel selection (8 for mat-vec, 16 columns per tile, 64 and 128
 # rows or experts), and odd sizes that leave a tail.
@@ -143,8 +151,7 @@ def _between(graph: Graph, chance: random.Random) -> Graph | None:
         if one.name == reader.name or (is_later and chance.random() < _HALF):
             of = tuple(new.name if name == read else name for name in one.of)
             changed = changed.replaced(one.model_copy(update={"of": of}))
-    at = place(graph, reader.name)
-    return changed.with_tensors((*changed.tensors[:at], new, *changed.tensors[at:]))
+    return inserted_before(changed, reader.name, new)
 
 
 def _strides(graph: Graph, chance: random.Random) -> Graph | None:
@@ -474,10 +481,7 @@ _ARITHMETIC = ("add", "sub", "mul")
 
 def _arithmetic(graph: Graph, chance: random.Random) -> Graph | None:
     """A sum becomes a product or a difference, a product a sum or a difference."""
-    nodes = [one for one in graph.nodes if one.op in _ARITHMETIC]
-    if not nodes:
-        return None
-    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_ARITHMETIC)}))
+    return with_another_op(graph, _ARITHMETIC, chance)
 
 
 def _same_for_all(graph: Graph, chance: random.Random) -> Graph | None:
@@ -509,8 +513,7 @@ def _joined_tokens(graph: Graph, _: random.Random) -> Graph | None:
             rows.model_copy(update={"ne": (1,)}),
             store.model_copy(update={"of": (cache.name, joined.name, rows.name)}),
         )
-        at = place(changed, store.name)
-        changed = changed.with_tensors((*changed.tensors[:at], joined, *changed.tensors[at:]))
+        changed = inserted_before(changed, store.name, joined)
     return with_positions(changed)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
@@ -37,6 +37,20 @@ def inserted(graph: Graph, after: str, *new: Tensor) -> Graph:
     """The graph with tensors after another one."""
     at = place(graph, after) + 1
     return graph.with_tensors((*graph.tensors[:at], *new, *graph.tensors[at:]))
+
+
+def inserted_before(graph: Graph, before: str, *new: Tensor) -> Graph:
+    """The graph with tensors before another one."""
+    at = place(graph, before)
+    return graph.with_tensors((*graph.tensors[:at], *new, *graph.tensors[at:]))
+
+
+def with_another_op(graph: Graph, ops: Sequence[str], chance: random.Random) -> Graph | None:
+    """One node with one of these operations gets another of them."""
+    nodes = [one for one in graph.nodes if one.op in ops]
+    if not nodes:
+        return None
+    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(ops)}))
 
 
 def _reading(nodes: Iterable[Tensor], read: str, instead: str) -> list[Tensor]:
@@ -155,10 +169,7 @@ def _operands(graph: Graph, chance: random.Random) -> Graph | None:
 
 
 def _unary(graph: Graph, chance: random.Random) -> Graph | None:
-    nodes = [one for one in graph.nodes if one.op in _UNARY]
-    if not nodes:
-        return None
-    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_UNARY)}))
+    return with_another_op(graph, _UNARY, chance)
 
 
 def _factors(graph: Graph, chance: random.Random) -> Graph | None:
@@ -212,8 +223,7 @@ def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
     )
     if chance.random() < _HALF:
         return inserted(changed, read, view)
-    at = place(changed, reader.name)
-    return changed.with_tensors((*changed.tensors[:at], view, *changed.tensors[at:]))
+    return inserted_before(changed, reader.name, view)
 
 
 def _computed(graph: Graph, chance: random.Random) -> Graph | None:
@@ -342,8 +352,7 @@ def _part(graph: Graph, chance: random.Random) -> Graph | None:
     changed = graph.replaced(
         reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
     )
-    at = place(changed, reader.name)
-    return changed.with_tensors((*changed.tensors[:at], view, *changed.tensors[at:]))
+    return inserted_before(changed, reader.name, view)
 
 
 def _begins(graph: Graph, chance: random.Random) -> Graph | None:
@@ -368,10 +377,7 @@ def _rows(graph: Graph, chance: random.Random) -> Graph | None:
 
 def _norm_kind(graph: Graph, chance: random.Random) -> Graph | None:
     """Another kind of norm: RMS, L2, or with the mean."""
-    nodes = [one for one in graph.nodes if one.op in _NORMS]
-    if not nodes:
-        return None
-    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(_NORMS)}))
+    return with_another_op(graph, _NORMS, chance)
 
 
 def _halved(graph: Graph, chance: random.Random) -> Graph | None:
@@ -395,20 +401,18 @@ def _halved(graph: Graph, chance: random.Random) -> Graph | None:
     rows = row.model_copy(update={"name": f"{name}n", "ne": (2,)})
     view = Tensor(name=name, op="view", of=taken.of[:1], ne=half, nb=("1.1", "1.2", "1.3"), at="0.0")
     changed = graph.replaced(taken.model_copy(update={"of": (name, rows.name)}))
-    at = place(changed, taken.name)
-    return changed.with_tensors((rows, *changed.tensors[:at], view, *changed.tensors[at:]))
+    return inserted_before(changed.with_tensors((rows, *changed.tensors)), taken.name, view)
 
 
 def _turned(graph: Graph, chance: random.Random) -> Graph | None:
-    """The values of a matrix lie in the other order: column behind column."""
+    """A matrix is stored column by column, and transposed."""
     nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) == 2]  # noqa: PLR2004 - a matrix
     if not nodes:
         return None
     one = chance.choice(nodes)
     other = one.model_copy(update={"name": new_name(graph), "ne": one.ne[::-1], "output": False})
     changed = graph.replaced(Tensor(name=one.name, op="transpose", of=(other.name,), output=one.output))
-    at = place(changed, one.name)
-    return changed.with_tensors((*changed.tensors[:at], other, *changed.tensors[at:]))
+    return inserted_before(changed, one.name, other)
 
 
 def _late(graph: Graph, chance: random.Random) -> Graph | None:
@@ -463,9 +467,7 @@ def _added_rows(graph: Graph, chance: random.Random) -> Graph | None:
         for n in range(2)
     ]
     changed = graph.replaced(total.model_copy(update={"of": tuple(one.name for one in views)}))
-    at = place(changed, total.name)
-    new = (experts, shares, made, *views)
-    return changed.with_tensors((*changed.tensors[:at], *new, *changed.tensors[at:]))
+    return inserted_before(changed, total.name, experts, shares, made, *views)
 
 
 NODE_VARIATIONS: tuple[Vary, ...] = (
