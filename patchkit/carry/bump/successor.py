@@ -62,7 +62,7 @@ def find_losses(
     patches = {patch.id: patch for patch in series.patches}
     if not any(has_switch(patches[name]) for name in kept):  # the switches have no effect of their own
         unneeded = (patch.id for patch in series.patches if patch.switches is not None)
-        proven |= dict.fromkeys(unneeded, "no patch that is left has a run-time switch")
+        proven |= dict.fromkeys(unneeded, "no applied patch has a run-time switch")
     found: list[Loss] = []
     for name in dict.fromkeys([*patches_before, *dropped]):
         state = known[name].patch_class if name in known else None

@@ -16,16 +16,16 @@
 // an access outside of any allocation. With memory=reused ggml's allocator places what the graph computes. With
 // memory=scheduled ggml's scheduler does that, and computes the graph, as in llama.cpp: the backend may then reorder it and
 // compute parts of it in other streams. A node with "over" lies in the memory of another tensor with any of them, "at" bytes
-// (written like a stride, also negative) after its start. Tensors that share memory so have a buffer of their own. With
-// steps=1 each node is computed by a call of its own, as with an eval callback. With compared=0 the CPU computes nothing. The
-// graph has an idle node without computing it, unless a node reads it that is computed.
+// (written like a stride, may be negative) after its start; both then have one buffer. With steps=1 each node is computed by a
+// call of its own, as with an eval callback. With compared=0 the CPU computes nothing. A node with "idle" is in the graph and
+// is only computed if a computed node reads it.
 //
 // With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
 // other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
 // one have names with "/2", and are compared with those of the second one alone.
 //
-// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or on the CPU the results are others
-// when each tensor has memory of its own, with other bytes in it), "ID unsupported NAME" (the device does
+// Prints for each graph "ID invalid" (ggml or the CPU backend does not accept it, or its results on the CPU change
+// if each tensor has a buffer of its own with other bytes in it), "ID unsupported NAME" (the device does
 // not have the operation), or lines "ID result NAME round=N hash=H [nmse=X worst=Y finite=0/1]" for each output and cache, and "ID done
 // findings=N" (to stderr "ID begins"): lines of the findings so far if checks of the emulated GPU run, else 0. nmse is the squared error over
 // the sum of squares of the CPU's values; worst is the largest error of a value over the root mean square of those.
@@ -335,7 +335,7 @@ struct built {
             named[w.name] = one;
             made.push_back(one);
             if (!w.text("over").empty()) {
-                lay(w, one);
+                place_over(w, one);
             }
             if (w.integer("output") != 0) {
                 ggml_set_output(one);
@@ -356,7 +356,7 @@ struct built {
     built & operator=(const built &) = delete;
 
   private:
-    void lay(const words & w, const ggml_tensor * one) {
+    void place_over(const words & w, const ggml_tensor * one) {
         const std::string other = w.text("over");
         location          here{other, w.text("at").empty() ? 0 : int64_t(stride(w.text("at"), named.at(other)))};
         if (const auto found = over.find(other); found != over.end()) {
@@ -758,7 +758,7 @@ reference compute_reference(const description & d, ggml_backend_t cpu) {
             return write_all(to, "u", 1) && write_all(to, missing.data(), missing.size());
         }
         if (all != on_cpu(d, cpu, true, missing)) {
-            return false; // reads what no node wrote, or what one wrote over
+            return false; // reads what no node wrote, or what another node has overwritten
         }
         bool is_written = write_all(to, "r", 1);
         for (const auto & one : all) {
