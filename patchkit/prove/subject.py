@@ -138,16 +138,27 @@ class Subject:
     @property
     def changed_files(self) -> tuple[str, ...]:
         """All files that a patch changes or adds, sorted."""
-        return tuple(sorted({path for patch in self.patches for path in (*patch.touched, *patch.new_files)}))
+        return _files_of(self.patches)
+
+    @property
+    def computing_files(self) -> tuple[str, ...]:
+        """The changed files whose changes could alter a result; all changed files if none could.
+
+        Files that only the patch with the run-time switches changes are not among them: every program runs
+        that code when it starts, and no operation depends on it.
+        """
+        return (
+            _files_of([part for part in self.patches if part.patch.switches is None]) or self.changed_files
+        )
 
     @property
     def backend_files(self) -> tuple[str, ...]:
-        """The changed files that a backend is built from; all changed files if none is."""
+        """Those of :attr:`computing_files` that a backend is built from; all of them if none is."""
         folders = upstream_of(self.baseline).folders.backends
         found = [
-            path for path in self.changed_files if path.partition("/")[0] in folders or _is_of_build(path)
+            path for path in self.computing_files if path.partition("/")[0] in folders or _is_of_build(path)
         ]
-        return tuple(found) or self.changed_files
+        return tuple(found) or self.computing_files
 
     def patches_of(self, path: str, line: int | None = None) -> tuple[str, ...]:
         """The patch that a line comes from, or the nearest one in the file; else all that change the file."""
@@ -157,6 +168,10 @@ class Subject:
             if near:
                 return (min(near)[1],)
         return tuple(patch.id for patch in self.patches if path in patch.touched or path in patch.new_files)
+
+
+def _files_of(parts: Sequence[PatchPart]) -> tuple[str, ...]:
+    return tuple(sorted({path for part in parts for path in (*part.touched, *part.new_files)}))
 
 
 def _is_of_build(path: str) -> bool:

@@ -383,7 +383,7 @@ class LogitsGate:
             return Chosen(run=(), left=())
         if self.groups is not None:
             return Chosen(run=self.groups, left=())
-        return choose(subject.changed_files, is_sample=self.is_sample)
+        return choose(subject.computing_files, is_sample=self.is_sample)
 
     def _runs(self, subject: Subject, chosen: Chosen) -> Iterator[tuple[str, Path, Scene]]:
         if self.model is not None:

@@ -297,7 +297,7 @@ class WidthGate:
             return GateResult.ended_by(self.name, error)
 
     def _run(self, subject: Subject, sides: Sides) -> GateResult:
-        chosen = self.chosen or choose(subject.changed_files, is_sample=self.is_sample)
+        chosen = self.chosen or choose(subject.computing_files, is_sample=self.is_sample)
         unknown = [one.model for one in chosen.models if not knows(subject.baseline, one.model)]
         small = [one.model for one in chosen.models if one.model not in unknown]
         tasks = [
