@@ -49,7 +49,7 @@ from patchkit.base.source import SourceText
 from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.graphs.description import Graph, read_graph
+from patchkit.gpu.hardware.graphs.description import Compared, Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, differing, run_graphs
 from patchkit.gpu.hardware.graphs.usable import is_usable
@@ -250,7 +250,7 @@ def table(
         driver = build_driver(DRIVER, sides.after, subject.candidate, subject.cache_root, subject.reporter)
 
         def run(
-            number: int, graphs: Sequence[Graph], *, is_compared: bool = True
+            number: int, graphs: Sequence[Graph], *, compared: Compared = "results"
         ) -> tuple[list[Computed], str]:
             """The results of a mutant, and what its programs printed to stderr."""
             place = RunContext(
@@ -272,7 +272,7 @@ def table(
                     timeout_s=_TIMEOUT_S,
                     place=place,
                     variables={SWITCH: str(number), **checks},
-                    is_compared=is_compared,
+                    compared=compared,
                 )
                 computed.update(zip(group, found, strict=True))
                 error = (place.folder / f"{name}.err").read_text("utf-8", "replace")
@@ -286,7 +286,7 @@ def table(
             outcomes: Counter[str] = Counter()
             left = [one for one in graphs if not (one.captured or one.environment)]
             while left:
-                computed, said = run(REACH, left, is_compared=False)
+                computed, said = run(REACH, left, compared="nothing")
                 for number, by in _reached(said, left):
                     reached.setdefault(number, by)
                 ended = next((n for n, one in enumerate(computed) if not one.has_ended), len(left))

@@ -48,7 +48,7 @@ from patchkit.gpu.emulated.log import parse_recording
 from patchkit.gpu.hardware.attention import gate_cases, run_attention
 from patchkit.gpu.hardware.backend_ops import Part, make_stage, parse_rows, parts_of, run_part
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.graphs.description import Graph
+from patchkit.gpu.hardware.graphs.description import Compared, Graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, LOG, Computed, differing, run_graphs
 from patchkit.gpu.hardware.graphs.vary import random_graphs
@@ -183,8 +183,8 @@ class Bench:
 
         Raises ToolchainError if the candidate has other bits where it may not: then no mutant can be judged.
         """
-        before = self._computed("baseline", graphs, is_compared=False)
-        after = self._computed("unchanged", graphs, is_compared=False)
+        before = self._computed("baseline", graphs, compared="nothing")
+        after = self._computed("unchanged", graphs, compared="nothing")
         claims = claims_of(self.subject.patches)
         kept: Counter[str] = Counter()
         for graph, old, new in zip(graphs, before, after, strict=True):
@@ -202,7 +202,7 @@ class Bench:
         graphs: Sequence[Graph],
         runs: Runs | None = None,
         *,
-        is_compared: bool = True,
+        compared: Compared = "results",
     ) -> list[Computed]:
         """Results of graphs; a graph in which the program ends does not end those after it."""
         is_before = which == "baseline"
@@ -221,7 +221,7 @@ class Bench:
                 timeout_s=_TIMEOUT_S * (10 if which != "mutant" else 1),
                 place=self._place(which),
                 variables=_LIMITED if runs is None else {**runs.variables(name), **_LIMITED},
-                is_compared=is_compared,
+                compared=compared,
             )
             ended = next((n for n, one in enumerate(results) if not one.has_ended), len(results))
             if ran is not None and ended < len(results):
@@ -244,7 +244,7 @@ class Bench:
         if runs is not None:
             shutil.rmtree(runs.looked, ignore_errors=True)
         try:
-            after = self._computed("mutant", graphs, runs, is_compared=False)
+            after = self._computed("mutant", graphs, runs, compared="nothing")
         except PatchkitError as error:
             return f"graphs: {error.code}"
         claims = claims_of(self.subject.patches)
@@ -362,7 +362,7 @@ class Bench:
         known = Runs(folder=self.folder / "known")
         graphs = [one.what for one in inputs if isinstance(one.what, Graph)]
         if graphs:
-            self._computed("unchanged", graphs, known, is_compared=False)
+            self._computed("unchanged", graphs, known, compared="nothing")
         for one in inputs:
             if not isinstance(one.what, Graph):
                 self._failed_case(one.what, known.variables("test-candidate"))

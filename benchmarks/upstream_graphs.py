@@ -6,14 +6,19 @@
 Random graphs run on the emulated GPU with upstream's code alone. A graph counts if a result is further from
 the CPU's than rounding to f16, or of activations to 8 bits, explains (as the gate allows), or if the
 program ends in it while the CPU computes it. FOLDER gets a description and a program for each, and a line for
-each in ``found.txt``. The candidate is only needed because both sides are built from it.
+each in ``found.txt`` with its cause: an operation that is far from the CPU's although it gets the CPU's
+values; fused operations, or others at the same time; or rounding that later operations amplify. With
+``--again`` only the causes of descriptions of an earlier run are looked for. The candidate is only needed
+because both sides are built from it.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -22,19 +27,29 @@ from pathlib import Path
 from emulated_candidate import emulated_candidate
 
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.graphs.description import Graph, write_graph
+from patchkit.gpu.hardware.graphs.description import Compared, Graph, read_graph, write_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import Shapes, reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
-from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, read_shapes, run_graphs
+from patchkit.gpu.hardware.graphs.running import (
+    DRIVER,
+    Computed,
+    Result,
+    by_environment,
+    differing,
+    read_shapes,
+    run_graphs,
+)
 from patchkit.gpu.hardware.graphs.vary import random_graphs
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
-from patchkit.prove.gates.graphs.judging import allowed_distance
+from patchkit.prove.gates.graphs.judging import allowed_distance, rounding_error, rounding_of
 from patchkit.prove.gates.sides import sides_on
 from patchkit.toolchain.sides import BuiltSide
 
 _TIMEOUT_S = 900.0
+_ENDS = "the program ends"
+_SAYS_WHY = re.compile(r"\.cuh?:\d+:|fault|error", re.IGNORECASE)
 _BATCH = 16
 _REDUCING_S = 240.0
 # Both backends round: distances of matmuls reach four times the bound for one (seed 11).
@@ -50,7 +65,7 @@ class Upstream:
     place: RunContext
     device: str
 
-    def computed(self, graphs: Sequence[Graph]) -> list[Computed]:
+    def computed(self, graphs: Sequence[Graph], compared: Compared = "results") -> list[Computed]:
         """The results of graphs; one in which the program ends costs only itself."""
         done: dict[int, Computed] = {}
         for group in by_environment(graphs):
@@ -64,6 +79,7 @@ class Upstream:
                     name="upstream",
                     timeout_s=_TIMEOUT_S,
                     place=self.place,
+                    compared=compared,
                 )
                 ended = next((n for n, one in enumerate(some) if not one.has_ended), len(left))
                 done.update(zip(left[: ended + 1], some[: ended + 1], strict=True))
@@ -74,6 +90,23 @@ class Upstream:
         """What is wrong with each graph; empty for nothing, or if ggml or the CPU does not accept it."""
         return [_fault(*pair) for pair in zip(graphs, self.computed(graphs), strict=True)]
 
+    def cause(self, graph: Graph, fault: str) -> str:
+        """Where a graph's fault comes from."""
+        if fault == _ENDS:
+            self.computed([graph])
+            lines = (self.place.folder / "upstream.err").read_text("utf-8", "replace").splitlines()
+            return next((line for line in reversed(lines) if _SAYS_WHY.search(line)), "no message").strip()
+        plain = graph.changed(memory="apart", steps=True, contexts=1, captured=False, environment={})
+        one_by_one = self.computed([plain])[0]
+        if differing(one_by_one, self.computed([graph])[0]) and not _fault(plain, one_by_one):
+            return "operations that are fused, or run at the same time"
+        far = dict.fromkeys(
+            graph.named[one.name].op
+            for one in self.computed([graph.changed(memory="apart")], "each node")[0].results
+            if _is_far(one, rounding_error(graph, graph.named[one.name]))
+        )
+        return f"{', '.join(far)} alone" if far else "rounding that later operations amplify"
+
     def shapes(self, graph: Graph) -> Shapes:
         """Type and extents of each node."""
         return read_shapes(self.driver, self.side, graph, place=self.place)
@@ -81,15 +114,19 @@ class Upstream:
 
 def _fault(graph: Graph, computed: Computed) -> str:
     if not computed.has_ended:
-        return "the program ends"
+        return _ENDS
     for one in computed.results:
-        explained = allowed_distance(graph, replace(one, nmse=0.0, worst=0.0))
-        nmse, worst = _BOTH_ROUND * explained[0], _BOTH_ROUND**0.5 * explained[1]
         if not one.is_finite:
             return f"{one.name} is not finite"
-        if not (one.nmse <= nmse and one.worst <= worst):
-            return f"{one.name} has NMSE {one.nmse:.1e}; {nmse:.1e} is explained"
+        if _is_far(one, rounding_of(graph)):
+            return f"{one.name} has NMSE {one.nmse:.1e}; rounding explains {10 * rounding_of(graph) ** 2:.1e}"
     return ""
+
+
+def _is_far(one: Result, rounding: float) -> bool:
+    explained = allowed_distance(rounding, replace(one, nmse=0.0, worst=0.0))
+    nmse, worst = _BOTH_ROUND * explained[0], _BOTH_ROUND**0.5 * explained[1]
+    return not (one.is_finite and one.nmse <= nmse and one.worst <= worst)
 
 
 def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
@@ -116,12 +153,30 @@ def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
             (out / f"{name}.json").write_text(write_graph(smallest), "utf-8")
             (out / f"{name}.cpp").write_text(reproducer(smallest, fault), "utf-8")
             ops = " ".join(one.op for one in smallest.nodes)
-            line = f"{name}: {graph.name}, {graph.about}: {fault}; reduced to: {ops}"
+            cause = upstream.cause(smallest, upstream.faults([smallest])[0])
+            line = f"{name}: {graph.name}, {graph.about}: {fault}; reduced to: {ops}; cause: {cause}"
             with (out / "found.txt").open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
             print(line, flush=True)
         count += len(some)
         print(f"{count} graphs", flush=True)
+
+
+def explain(upstream: Upstream, folders: Sequence[Path], out: Path) -> None:
+    """Look for the cause of each description in folders, and count causes."""
+    causes: Counter[str] = Counter()
+    for path in sorted(found for folder in folders for found in folder.rglob("*.json")):
+        graph = read_graph(path.read_bytes(), str(path))
+        fault = upstream.faults([graph])[0]
+        cause = upstream.cause(graph, fault) if fault else "no fault here"
+        causes[cause] += 1
+        ops = " ".join(one.op for one in graph.nodes)
+        line = f"{path.parent.name}/{path.stem}: {graph.name}: {fault or 'no fault'}; {ops}; cause: {cause}"
+        with (out / "explained.txt").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+        print(line, flush=True)
+    for cause, count in causes.most_common():
+        print(f"{count:5} {cause}")
 
 
 def main() -> None:
@@ -133,6 +188,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=120, help="time for random graphs")
     parser.add_argument("--seed", type=int, default=1, help="of the random graphs")
     parser.add_argument("--out", type=Path, required=True, help="a folder for what is found")
+    parser.add_argument("--again", type=Path, nargs="+", default=[], help="folders of an earlier run")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     machine = Machine(backend="hip", emulates=options.arch)
@@ -144,7 +200,10 @@ def main() -> None:
             place=RunContext(folder=options.out / "runs", reporter=subject.reporter, stop=threading.Event()),
             device=machine.device,
         )
-        search(upstream, options.seed, options.minutes, options.out)
+        if options.again:
+            explain(upstream, options.again, options.out)
+        else:
+            search(upstream, options.seed, options.minutes, options.out)
 
 
 if __name__ == "__main__":

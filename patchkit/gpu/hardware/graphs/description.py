@@ -199,13 +199,19 @@ def write_graph(graph: Graph) -> str:
     return "\n".join(["{", *lines, ' "tensors": [', ",\n".join(tensors), " ]", "}", ""])
 
 
-def driver_lines(graph: Graph, identity: str, *, is_compared: bool = True) -> str:
-    """The graph for the driver, under the name ``identity``; ``is_compared``: with the CPU's results.
+Compared = Literal["nothing", "results", "each node"]
+"""What the driver compares with the CPU: nothing, outputs and caches, or each node, computed from the CPU's
+values by a call of its own (the distance that the operation itself adds)."""
+_COMPARED: tuple[Compared, ...] = ("nothing", "results", "each node")
+
+
+def driver_lines(graph: Graph, identity: str, *, compared: Compared = "results") -> str:
+    """The graph for the driver, under the name ``identity``.
 
     Raises ValueError for an invalid extent.
     """
     settings = f"seed={graph.seed} rounds={graph.rounds} memory={graph.memory} steps={graph.steps:d}"
-    settings += f" compared={is_compared:d} contexts={graph.contexts}"
+    settings += f" compared={_COMPARED.index(compared)} contexts={graph.contexts}"
     head = f"graph {identity} {settings}"
     return "\n".join([head, *(_line(graph, one) for one in graph.tensors), "end", ""])
 

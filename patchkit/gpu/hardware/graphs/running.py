@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.log import parse_recording
-from patchkit.gpu.hardware.graphs.description import Graph, driver_lines
+from patchkit.gpu.hardware.graphs.description import Compared, Graph, driver_lines
 from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.sides import BuiltSide
 
@@ -81,9 +81,9 @@ def run_graphs(  # noqa: PLR0913 - what runs, where, and how
     timeout_s: float,
     place: RunContext,
     variables: Mapping[str, str] | None = None,
-    is_compared: bool = True,
+    compared: Compared = "results",
 ) -> tuple[ProgramRun | None, tuple[Computed, ...]]:
-    """Compute graphs that can share a process, in order; ``is_compared``: with the CPU's results, too.
+    """Compute graphs that can share a process, in order.
 
     A graph in which the program crashes counts as not ended, and so do those after it (the run is then None).
 
@@ -95,7 +95,7 @@ def run_graphs(  # noqa: PLR0913 - what runs, where, and how
     with disk_errors(place.folder, "writing graphs"):
         place.folder.mkdir(parents=True, exist_ok=True)
         file.write_text(
-            "".join(driver_lines(one, f"g{n}", is_compared=is_compared) for n, one in enumerate(graphs)),
+            "".join(driver_lines(one, f"g{n}", compared=compared) for n, one in enumerate(graphs)),
             "utf-8",
         )
         log.write_bytes(b"")

@@ -17,8 +17,9 @@
 // memory=scheduled ggml's scheduler does that, and computes the graph, as in llama.cpp: the backend may then reorder it and
 // compute parts of it in other streams. A node with "over" lies in the memory of another tensor with any of them, "at" bytes
 // (written like a stride, may be negative) after its start; both then have one buffer. With steps=1 each node is computed by a
-// call of its own, as with an eval callback. With compared=0 the CPU computes nothing. A node with "idle" is in the graph and
-// is only computed if a computed node reads it.
+// call of its own, as with an eval callback. With compared=0 the CPU computes nothing. With compared=2 each node is computed
+// from the CPU's values by a call of its own, and each has a result: the distance that the operation itself adds. A node with
+// "idle" is in the graph and is only computed if a computed node reads it.
 //
 // With contexts=2 a second backend context of the device computes the graph at the same time in another thread, with
 // other inputs and the same weights in memory. In each round the two threads exchange the contexts. Results of the second
@@ -576,12 +577,22 @@ class running {
             return;
         }
         for (int i = 0; i < ggml_graph_n_nodes(of.graph); ++i) {
-            ggml_context * ctx  = ggml_init({ggml_graph_overhead_custom(2, false), nullptr, true});
-            ggml_cgraph *  part = ggml_new_graph_custom(ctx, 2, false);
-            ggml_graph_add_node(part, ggml_graph_node(of.graph, i));
-            ggml_graph_nodes(part)[1] = nullptr; // past the last node
-            check(ggml_backend_graph_compute(backend, part));
-            ggml_free(ctx);
+            evaluate_alone(ggml_graph_node(of.graph, i));
+        }
+    }
+
+    // Computes each node by a call of its own, and gives `then` its bytes; what that returns takes their place, unless it is
+    // empty.
+    template <typename callback> void evaluate_each(callback && then) {
+        for (int i = 0; i < ggml_graph_n_nodes(of.graph); ++i) {
+            ggml_tensor * one = ggml_graph_node(of.graph, i);
+            evaluate_alone(one);
+            std::vector<uint8_t> bytes(ggml_nbytes(one));
+            ggml_backend_tensor_get(one, bytes.data(), 0, bytes.size());
+            const std::vector<uint8_t> next = then(one, bytes);
+            if (!next.empty()) {
+                ggml_backend_tensor_set(one, next.data(), 0, next.size());
+            }
         }
     }
 
@@ -608,6 +619,15 @@ class running {
     ggml_backend_t                     rest      = nullptr;
     int                                inputs;
     const running *                    lender;
+
+    void evaluate_alone(ggml_tensor * one) {
+        ggml_context * ctx  = ggml_init({ggml_graph_overhead_custom(2, false), nullptr, true});
+        ggml_cgraph *  part = ggml_new_graph_custom(ctx, 2, false);
+        ggml_graph_add_node(part, one);
+        ggml_graph_nodes(part)[1] = nullptr; // past the last node
+        check(ggml_backend_graph_compute(backend, part));
+        ggml_free(ctx);
+    }
 
     bool is_on_cpu() const {
         return ggml_backend_dev_type(ggml_backend_get_device(backend)) == GGML_BACKEND_DEVICE_TYPE_CPU;
@@ -720,6 +740,10 @@ struct reference {
     rounds      right;
 };
 
+bool compares_each_node(const description & d) {
+    return d.graph.integer("compared", 1) == 2;
+}
+
 // The results of every round on the CPU, one after the other; empty if a node, `missing`, is not supported.
 // `is_apart`: each tensor has memory of its own, with other bytes in it at first.
 std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t cpu, bool is_apart, std::string & missing) {
@@ -732,6 +756,14 @@ std::vector<std::vector<uint8_t>> on_cpu(const description & d, ggml_backend_t c
     of.fill(is_apart ? 0x55 : 0);
     std::vector<std::vector<uint8_t>> all;
     for (int round = 0; round < int(d.graph.integer("rounds", 1)); ++round) {
+        if (compares_each_node(d)) {
+            of.set(round);
+            of.evaluate_each([&](const ggml_tensor *, std::vector<uint8_t> & bytes) {
+                all.push_back(std::move(bytes));
+                return std::vector<uint8_t>();
+            });
+            continue;
+        }
         of.compute(round);
         for (auto & [name, bytes] : of.results()) {
             all.push_back(std::move(bytes));
@@ -753,7 +785,7 @@ reference compute_reference(const description & d, ggml_backend_t cpu) {
     }
     made.is_valid = in_child(bytes, [&](int to) {
         std::string missing;
-        const auto  all = on_cpu(d, cpu, false, missing);
+        const auto  all = on_cpu(d, cpu, compares_each_node(d), missing);
         if (!missing.empty()) {
             return write_all(to, "u", 1) && write_all(to, missing.data(), missing.size());
         }
@@ -929,20 +961,38 @@ struct another {
     }
 };
 
+void print_distance(const ggml_tensor * one, const std::vector<uint8_t> & got, const std::vector<uint8_t> & right) {
+    const distance from = compare(unpacked(one, got), unpacked(one, right));
+    std::printf(" nmse=%.4g worst=%.4g finite=%d values=%" PRId64 "\n", from.nmse, from.worst, int(from.is_finite),
+                ggml_nelements(one));
+}
+
+void print_result(const char * id, const std::string & name, size_t round, const std::vector<uint8_t> & bytes) {
+    std::printf("%s result %s round=%zu hash=%016" PRIx64, id, name.c_str(), round, hash_of(bytes.data(), bytes.size()));
+}
+
 void print_results(const char * id, const char * mark, const running & of, size_t round,
                    const std::vector<std::vector<uint8_t>> & right) {
     const auto got = of.results();
     for (size_t i = 0; i < got.size(); ++i) {
-        std::printf("%s result %s%s round=%zu hash=%016" PRIx64, id, got[i].first.c_str(), mark, round,
-                    hash_of(got[i].second.data(), got[i].second.size()));
+        print_result(id, got[i].first + mark, round, got[i].second);
         if (right.empty()) {
             std::printf("\n");
-            continue;
+        } else {
+            print_distance(of.tensor(got[i].first), got[i].second, right[i]);
         }
-        const ggml_tensor * one  = of.tensor(got[i].first);
-        const distance      from = compare(unpacked(one, got[i].second), unpacked(one, right[i]));
-        std::printf(" nmse=%.4g worst=%.4g finite=%d values=%" PRId64 "\n", from.nmse, from.worst, int(from.is_finite),
-                    ggml_nelements(one));
+    }
+}
+
+void run_each(const description & d, running & on_device, const rounds & right) {
+    for (size_t round = 0; round < right.size(); ++round) {
+        on_device.set(int(round));
+        size_t next = 0;
+        on_device.evaluate_each([&](const ggml_tensor * one, const std::vector<uint8_t> & bytes) {
+            print_result(d.graph.name.c_str(), one->name, round, bytes);
+            print_distance(one, bytes, right[round][next]);
+            return right[round][next++];
+        });
     }
 }
 
@@ -964,7 +1014,13 @@ void run(const description & d, ggml_backend_t device, const reference & right, 
         mark(id);
     }
     std::fprintf(stderr, "%s begins\n", id);
-    on_device.allocate();
+    on_device.allocate(compares_each_node(d));
+    if (compares_each_node(d)) {
+        run_each(d, on_device, right.right);
+        std::printf("%s done findings=%d\n", id, findings());
+        std::fflush(stdout);
+        return;
+    }
     const bool               is_compared = !right.right.empty() && !right.right[0].empty();
     std::unique_ptr<another> other;
     if (d.graph.integer("contexts", 1) > 1) {

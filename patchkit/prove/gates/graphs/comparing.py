@@ -12,7 +12,7 @@ from pathlib import Path
 from patchkit.base.errors import ToolchainError
 from patchkit.gpu.emulated.findings import Finding
 from patchkit.gpu.hardware.driver_build import build_driver
-from patchkit.gpu.hardware.graphs.description import Graph
+from patchkit.gpu.hardware.graphs.description import Compared, Graph
 from patchkit.gpu.hardware.graphs.reducing import Shapes
 from patchkit.gpu.hardware.graphs.running import (
     DRIVER,
@@ -90,7 +90,7 @@ class Comparison:
         :meth:`outcomes`.
         """
         graphs = [switched_off(one.graph.changed(captured=False, rounds=1), patches) for one in done]
-        ours = self._side("candidate", graphs, name, is_compared=False)
+        ours = self._side("candidate", graphs, name, compared="nothing")
         found = [
             Outcome(graph=graph, before=_first_round(one.before), after=after)
             for graph, one, after in zip(graphs, done, ours, strict=True)
@@ -112,8 +112,8 @@ class Comparison:
         The CPU takes longer than the emulated GPU, so it computes only graphs whose bits differ.
         """
         theirs, ours = self._both(
-            lambda: self._side("baseline", graphs, name, is_compared=False),
-            lambda: self._side("candidate", graphs, name, runs, is_compared=False),
+            lambda: self._side("baseline", graphs, name, compared="nothing"),
+            lambda: self._side("candidate", graphs, name, runs, compared="nothing"),
         )
         again = [
             n
@@ -122,11 +122,11 @@ class Comparison:
         ]
         some = [graphs[n] for n in again]
         if some:
-            compared = self._both(
+            both = self._both(
                 lambda: self._side("baseline", some, f"{name}-compared"),
                 lambda: self._side("candidate", some, f"{name}-compared"),
             )
-            for n, before, after in zip(again, *compared, strict=True):
+            for n, before, after in zip(again, *both, strict=True):
                 theirs[n], ours[n] = before, replace(after, has_findings=ours[n].has_findings)
         return theirs, ours
 
@@ -211,7 +211,7 @@ class Comparison:
         name: str,
         runs: Runs | None = None,
         *,
-        is_compared: bool = True,
+        compared: Compared = "results",
     ) -> list[Computed]:
         """The results of one side; with ``runs`` its checks are on. A crash only costs its own graph."""
         is_ours = which == "candidate"
@@ -234,7 +234,7 @@ class Comparison:
                     timeout_s=_TIMEOUT_S,
                     place=place,
                     variables={} if runs is None else runs.variables(run_name),
-                    is_compared=is_compared,
+                    compared=compared,
                 )
                 if ran is not None:
                     check_device(self.machine, ran.talk(), self.subject.archs, ran.stderr)

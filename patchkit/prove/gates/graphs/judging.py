@@ -86,20 +86,24 @@ class Difference:
         return f"{where}: {distance}; allowed are {nmse:.1e} and {worst:.1e}"
 
 
-def allowed_distance(graph: Graph, before: Result) -> tuple[float, float]:
-    """The largest NMSE and error of one value: a factor of the baseline's, at least the rounding errors.
+def allowed_distance(rounding: float, before: Result) -> tuple[float, float]:
+    """The largest NMSE and error of one value: a factor of the baseline's, at least the ``rounding`` error.
 
     The NMSE of a result with few values may scatter.
     """
     scatter = 1.0 + _SCATTER * 2.0 / math.sqrt(before.values) if before.values else 1.0
-    rounding = sum(_rounding(graph, one) ** 2 for one in graph.operations)
     return (
-        scatter * max(FACTOR * before.nmse, rounding),
-        max(FACTOR * before.worst, _LARGEST_VALUE * math.sqrt(rounding)),
+        scatter * max(FACTOR * before.nmse, rounding**2),
+        max(FACTOR * before.worst, _LARGEST_VALUE * rounding),
     )
 
 
-def _rounding(graph: Graph, node: Tensor) -> float:
+def rounding_of(graph: Graph) -> float:
+    """The relative rounding error of all operations of a graph together."""
+    return math.hypot(*(rounding_error(graph, one) for one in graph.operations))
+
+
+def rounding_error(graph: Graph, node: Tensor) -> float:
     """The relative rounding error of an operation."""
     if not node.op.startswith("mul_mat"):
         return ROUNDING["f16"]
@@ -128,7 +132,7 @@ def _judged(graph: Graph, before: Result, after: Result, *, is_exact: bool) -> D
         return None
     if not after.is_finite:
         return Difference(kind="not finite", before=before, after=after)
-    allowed = allowed_distance(graph, before)
+    allowed = allowed_distance(rounding_of(graph), before)
     is_far = not (after.nmse <= allowed[0] and after.worst <= allowed[1])
     if is_far or is_exact:
         return Difference(kind="far" if is_far else "bits", before=before, after=after, allowed=allowed)

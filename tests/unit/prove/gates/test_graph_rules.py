@@ -14,7 +14,7 @@ from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.comparing import used_although_off
 from patchkit.prove.gates.graphs.gate import GraphsGate
-from patchkit.prove.gates.graphs.judging import Claims, Difference, allowed_distance, compare
+from patchkit.prove.gates.graphs.judging import Claims, Difference, allowed_distance, compare, rounding_of
 from patchkit.prove.gates.registry import find_entry, load
 from patchkit.toolchain.sides import BuiltSide
 
@@ -69,18 +69,18 @@ def test_what_counts_as_a_difference(
 
 def test_the_bound_depends_on_the_type_of_weights_and_on_the_baseline() -> None:
     nearest = Result(name="y", round=0, hash="a")
-    assert allowed_distance(_graph("f16"), nearest) == (2.0**-22, 8 * 2.0**-11)
-    assert allowed_distance(_graph("bf16"), nearest) == (2.0**-18, 8 * 2.0**-9)
-    assert allowed_distance(_graph("q6_K"), nearest) == (2.0**-14, 8 * 2.0**-7)
+    assert allowed_distance(rounding_of(_graph("f16")), nearest) == (2.0**-22, 8 * 2.0**-11)
+    assert allowed_distance(rounding_of(_graph("bf16")), nearest) == (2.0**-18, 8 * 2.0**-9)
+    assert allowed_distance(rounding_of(_graph("q6_K")), nearest) == (2.0**-14, 8 * 2.0**-7)
     further = Result(name="y", round=0, hash="a", nmse=1e-3, worst=0.5)
-    assert allowed_distance(_graph("q6_K"), further) == (3e-3, 1.5)
+    assert allowed_distance(rounding_of(_graph("q6_K")), further) == (3e-3, 1.5)
 
 
 def test_the_error_of_few_values_may_scatter() -> None:
     few = Result(name="y", round=0, hash="a", values=4)
     many = Result(name="y", round=0, hash="a", values=1_000_000)
-    assert allowed_distance(_graph("q6_K"), few)[0] == 6 * 2.0**-14
-    assert allowed_distance(_graph("q6_K"), many)[0] == pytest.approx(1.01 * 2.0**-14)
+    assert allowed_distance(rounding_of(_graph("q6_K")), few)[0] == 6 * 2.0**-14
+    assert allowed_distance(rounding_of(_graph("q6_K")), many)[0] == pytest.approx(1.01 * 2.0**-14)
 
 
 def test_a_patch_that_runs_although_it_is_off_is_one_whose_switch_does_nothing() -> None:
