@@ -147,9 +147,7 @@ class Subject:
         Files that only the patch with the run-time switches changes are not among them: every program runs
         that code when it starts, and no operation depends on it.
         """
-        return (
-            _files_of([part for part in self.patches if part.patch.switches is None]) or self.changed_files
-        )
+        return _files_of([part for part in self.patches if part.patch.switches is None]) or self.changed_files
 
     @property
     def backend_files(self) -> tuple[str, ...]:
