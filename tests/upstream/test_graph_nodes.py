@@ -1,4 +1,4 @@
-"""The driver of gate ``graphs`` compares each node, computed from the CPU's values, on upstream's own code."""
+"""The driver of gate ``graphs`` compares each node, computed from the CPU's values, on upstream's code."""
 
 from __future__ import annotations
 
