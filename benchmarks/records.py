@@ -281,10 +281,12 @@ def _wmma_others() -> str:
 
 
 def _timing_errors() -> str:
-    """The errors in arch_profiles/timing, which gate speed and tune use."""
+    """The errors in arch_profiles/timing, which gate speed, tune and model use."""
     rows = []
     for path in sorted((ROOT / "arch_profiles" / "timing").glob("*.toml")):
-        for error in tomllib.loads(path.read_text("utf-8")).get("error", []):
+        timing = tomllib.loads(path.read_text("utf-8"))
+        whole = [error | {"kind": f"whole model: {error['kind']}"} for error in timing.get("rate_error", [])]
+        for error in [*timing.get("error", []), *whole]:
             sizes = error.get("head_sizes")
             rows.append(
                 [

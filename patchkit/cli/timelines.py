@@ -10,6 +10,7 @@ from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import UsageError
 from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.modelled.batches import BatchTest, record_batches
+from patchkit.gpu.modelled.machine import Machine
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
 from patchkit.gpu.modelled.roofline import peaks_of
@@ -92,9 +93,12 @@ def _prompt(tokens: int, depth: int) -> Iterator[BatchTest]:
         yield BatchTest(name="pp.last", depth=depth + (tokens // size - 1) * size, tokens=size)
 
 
-def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> Iterator[str]:
+def timeline_lines(
+    machine: Machine, model: str, tests: Mapping[str, Mapping[str, Timeline]]
+) -> Iterator[str]:
     """Yield, for each test and side, the kernels with the most time above their roofline."""
     yield f"{model}: kernels that llama.cpp's host code launches (modelled, not measured)"
+    yield machine.box
     for test, sides in tests.items():
         for side, timeline in sides.items():
             yield ""
@@ -114,6 +118,7 @@ def timeline_lines(model: str, tests: Mapping[str, Mapping[str, Timeline]]) -> I
                     f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{note}"
                 )
             yield from _rest(merged[_SHOWN:])
+            yield f"  {machine.rate_error_text(timeline.kind)}"
         yield from _compared(sides)
 
 

@@ -35,8 +35,8 @@ from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.hardware.bench.plots import draw_scatter
 from patchkit.gpu.modelled.against import Release
 from patchkit.gpu.modelled.compare import Comparison, compare
-from patchkit.gpu.modelled.machine import in_words
-from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured
+from patchkit.gpu.modelled.machine import Machine, in_words
+from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured, ratio_error
 from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
 from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
 from patchkit.gpu.modelled.recording import Recorder, Timed
@@ -147,6 +147,13 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     help="Tokens to generate (0 to skip).",
 )
 @click.option(
+    "--power",
+    type=click.IntRange(min=1, max=1000),
+    metavar="WATTS",
+    help="Model the clock of a machine that sustains this power, for example 100 for a warm one "
+    "(default: a cool machine without a limit).",
+)
+@click.option(
     "--upstream",
     metavar="PIN",
     shell_complete=pins,
@@ -213,7 +220,7 @@ def command(
         return
     tree = Kernels(upstream=upstream, onto=make_onto(onto, repo, upstream=upstream))
     profile, compiler = prepare(settings, arch)
-    timings = Timings.of(settings.workspace(), profile, compiler)
+    timings = Timings.of(settings.workspace(), profile, compiler, watts=options["power"])
     if against is not None:
         if tree != Kernels() or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
             raise UsageError(
@@ -246,14 +253,26 @@ def command(
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
         tests, measured = _tests(timings, network, tree, options)
-        settings.show(
-            {"arch": arch, "model": network.name, "tests": tests, "measured": measured},
-            _models(tests, network, measured),
-        )
+        document = {
+            "arch": arch,
+            "watts": options["power"],
+            "model": network.name,
+            "tests": tests,
+            "errors": {
+                test: timings.machine.rate_error(kind)
+                for test, times in tests.items()
+                for kind in {time.kind for time in times.values()}
+            },
+            "measured": measured,
+        }
+        settings.show(document, _models(timings.machine, tests, network, measured))
         return
     case = _case(options)
     sides = _sides(timings, case, tree, repeated=options["repeated"])
-    settings.show({"arch": arch, "repeated": options["repeated"], **sides}, _operation(sides, case))
+    settings.show(
+        {"arch": arch, "watts": options["power"], "repeated": options["repeated"], **sides},
+        _operation(timings.machine, sides, case),
+    )
 
 
 def _timeline(
@@ -282,8 +301,8 @@ def _timeline(
     if of["plot"] is not None:
         picture = draw_timelines(name, tests).encode("utf-8")
         write_output(of["plot"], picture, "writing the picture")
-    document = {"arch": profile.arch, "model": name, "timeline": tests}
-    settings.show(document, timeline_lines(name, tests))
+    document = {"arch": profile.arch, "watts": of["power"], "model": name, "timeline": tests}
+    settings.show(document, timeline_lines(timings.machine, name, tests))
 
 
 # Options that are allowed with a program of the user's own.
@@ -454,9 +473,13 @@ def _tests(
 
 
 def _models(
-    tests: dict[str, dict[str, ModelTime]], network: ModelShape, measured: dict[str, list[MeasuredComparison]]
+    machine: Machine,
+    tests: dict[str, dict[str, ModelTime]],
+    network: ModelShape,
+    measured: dict[str, list[MeasuredComparison]],
 ) -> Iterator[str]:
     yield f"{network.name} (modelled, not measured; {network.source})"
+    yield machine.box
     yield f"{'test':<18} {'side':<10} {'t/s':>9} {'attention':>9} {'BLAS':>6}  largest shares of the time"
     for test, times in tests.items():
         for side, time in times.items():
@@ -465,19 +488,31 @@ def _models(
             shares = f"{time.attention:>9.1%} {time.of_library:>6.0%}"
             yield f"{test:<18} {side:<10} {time.rate:>9.1f} {shares}  {largest}"
             yield from (f"  no kernel for {missing}" for missing in time.missing)
-        yield from _gains({side: time.rate for side, time in times.items()})
+        for kind in dict.fromkeys(time.kind for time in times.values()):
+            yield f"  {machine.rate_error_text(kind)}"
+        after = times.get("candidate")
+        yield from _gains(
+            {side: time.rate for side, time in times.items()},
+            {side: ratio_error(machine, time, after) for side, time in times.items() if after is not None},
+        )
         yield from (line for one in measured[test] for line in one.lines())
 
 
-def _gains(rates: Mapping[str, float]) -> Iterator[str]:
+def _gains(rates: Mapping[str, float], errors: Mapping[str, float | None]) -> Iterator[str]:
+    """Yield how much faster the candidate is than each other side, with the error of that ratio."""
     after = rates.get("candidate")
     for name, before in rates.items() if after is not None else ():
         if after is not None and name != "candidate":
-            yield f"the candidate is {after / before:.3f} times as fast as {name} (modelled)"
+            error = errors.get(name)
+            yield (
+                f"the candidate is {after / before:.3f} times as fast as {name} (modelled, "
+                + (f"±{error * after / before:.2f})" if error is not None else "its error is unknown)")
+            )
 
 
-def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[str]:
+def _operation(machine: Machine, sides: dict[str, OperationTime | None], case: Timed) -> Iterator[str]:
     yield f"{case} (modelled, not measured)"
+    yield machine.box
     times = {}
     for name, time in sides.items():
         if time is None:
@@ -495,8 +530,14 @@ def _operation(sides: dict[str, OperationTime | None], case: Timed) -> Iterator[
             )
             yield f"  {'':>35} {shares}"
         if not time.products:
-            times[name] = time.us
-    yield from _gains({name: 1 / us for name, us in times.items()})
+            times[name] = time
+    after = times.get("candidate")
+    errors = {
+        name: machine.ratio_error(time.kind, after.kind, head_size_of(case))
+        for name, time in times.items()
+        if after is not None
+    }
+    yield from _gains({name: 1 / time.us for name, time in times.items()}, errors)
 
 
 def _error(time: OperationTime) -> str:

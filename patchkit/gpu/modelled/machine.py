@@ -6,7 +6,8 @@ import hashlib
 import lzma
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -32,6 +33,7 @@ _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 # Instructions of waves to simulate per launch; 3 to 10 million of them take a second (2026-11-23).
 MOST_INSTRUCTIONS = 12_000_000
 
+_CENTRED = 0.1  # of a bias: less is not worth a word
 # Figures for work that is not simulated instruction by instruction.
 _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
@@ -201,6 +203,42 @@ def in_words(kind: str, *head_sizes: int | None) -> str:
     return f"{kind}, head size {sizes}" if sizes else kind
 
 
+TestKind = Literal["text", "prompt", "prompt with BLAS", "prompt of an MoE model"]
+"""Kind of a test of llama-bench: text is token generation; with BLAS if matmuls go to such a library."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RateError(TomlTable):
+    """Error of modelled tokens per second of whole models against ``points`` published speeds.
+
+    ``median`` and ``p90`` (90th percentile) are absolute errors relative to the published speed. ``bias`` is
+    the median of modelled over published: above 1, the model is too fast.
+    """
+
+    kind: TestKind
+    points: Annotated[int, Field(gt=0)]
+    median: Annotated[float, Field(ge=0)]
+    p90: Annotated[float, Field(ge=0)]
+    bias: Annotated[float, Field(gt=0)]
+    source: Annotated[str, Field(min_length=3, description="Which speeds")]
+
+    def __str__(self) -> str:
+        too = "" if abs(self.bias - 1) <= _CENTRED else f", mostly too {'fast' if self.bias > 1 else 'slow'}"
+        return (
+            f"error of such tests ({self.kind}) against {self.points} published speeds: median "
+            f"{self.median:.0%}, 90th percentile {self.p90:.0%}{too}"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sustained(TomlTable):
+    """The part of a cool GPU's clock that matmuls sustain at a power of ``watts`` (0 to 1)."""
+
+    watts: Annotated[int, Field(gt=0)]
+    share: Annotated[float, Field(gt=0, le=1)]
+    source: Annotated[str, Field(min_length=3)]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch(TomlTable):
     """A fork with different mul_mat_q blocks in place of upstream's 128-row blocks.
@@ -223,16 +261,73 @@ class TimingFile(TomlTable):
     note: Annotated[str, Field(min_length=10)]
     figures: TimingFigures
     error: Several[ModelError] = ()
+    rate_error: Annotated[
+        Several[RateError], Field(description="Errors of whole models, one per kind of test")
+    ] = ()
+    sustained: Annotated[
+        Several[Sustained], Field(description="Clocks under a power limit, sorted by watts")
+    ] = ()
     branch: Several[Branch] = ()
     where: NotInFile[Location] = NOWHERE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """A GPU whose time is modelled: resources from its profile, their speed from its timing file."""
+    """A GPU whose time is modelled: resources from its profile, their speed from its timing file.
+
+    ``watts``: the power that the GPU sustains; None for a cool one without a limit, as the figures are for.
+    """
 
     device: EmulatedDevice
     file: TimingFile
+    watts: int | None = None
+
+    def at_power(self, watts: int) -> Machine:
+        """The same GPU at a power limit, for example of a warm machine.
+
+        Raises TIMING_UNKNOWN: no clock of this GPU is published for so few watts.
+        """
+        known = self.file.sustained
+        if not known or watts < known[0].watts:
+            least = f"below {known[0].watts} W" if known else "under a power limit"
+            raise ConfigError(
+                f"no clock of {self.device.arch} is known at {watts} W",
+                code="TIMING_UNKNOWN",
+                where=self.file.where,
+                why=f"the timing file has no published clock {least}",
+                hint=f"--power {known[0].watts} or more" if known else "leave out --power",
+            )
+        return replace(self, watts=watts)
+
+    @property
+    def sustained(self) -> float:
+        """Part of the cool clock that remains while the units compute: interpolated between known powers."""
+        if self.watts is None:
+            return 1.0
+        known = self.file.sustained
+        for low, high in pairwise(known):
+            if self.watts <= high.watts:
+                part = (self.watts - low.watts) / (high.watts - low.watts)
+                return low.share + part * (high.share - low.share)
+        return known[-1].share
+
+    @property
+    def box(self) -> str:
+        """The machine that times are modelled for, in words."""
+        if self.watts is not None:
+            return f"clock of a machine at {self.watts} W: matmuls have {self.sustained:.0%} of a cool one's"
+        return "clock of a cool machine without a power limit" + (
+            "; --power 100 models a warm one" if self.file.sustained else ""
+        )
+
+    def rate_error(self, kind: TestKind) -> RateError | None:
+        """The known error of tests of a kind; None if unknown."""
+        return next((one for one in self.file.rate_error if one.kind == kind), None)
+
+    def rate_error_text(self, kind: TestKind) -> str:
+        """The error of tests of a kind in words."""
+        known = self.rate_error(kind)
+        return str(known) if known is not None else f"the error of such tests ({kind}) is unknown"
 
     @property
     def cache_bytes(self) -> float:
@@ -256,6 +351,7 @@ class Machine:
         stated = {
             name: value for name, value in self.file.figures.values().items() if name not in _NOT_PLAYED
         }
+        stated["sustained"] = self.sustained
         return "".join(f"{name} {value:g}\n" for name, value in {**of_device, **stated}.items())
 
     def config_of(self, source: str) -> Branch | None:
@@ -311,6 +407,13 @@ def load_machine(profiles: Path, device: EmulatedDevice) -> Machine:
             code="PROFILE_BAD",
             where=document.locate(("arch",)),
             hint=f"write: arch = '{device.arch}'",
+        )
+    if any(low.watts >= high.watts for low, high in pairwise(file.sustained)):
+        raise ConfigError(
+            "timing file: [[sustained]] is not sorted by watts",
+            code="CONFIG_VALUE",
+            where=document.locate(("sustained", 0)),
+            hint="sort the tables by watts, and give each power once",
         )
     for place, one in enumerate(file.error):
         for other in file.error[:place]:

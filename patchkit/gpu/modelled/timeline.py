@@ -24,7 +24,7 @@ from patchkit.gpu.modelled.batches import (
     SeenTensor,
     Started,
 )
-from patchkit.gpu.modelled.machine import Kind, Machine, Played, play
+from patchkit.gpu.modelled.machine import Kind, Machine, Played, TestKind, play
 from patchkit.gpu.modelled.operation import (
     READS_MODEL,
     TimedKernel,
@@ -103,6 +103,15 @@ class Timeline:
     test: BatchTest
     lines: tuple[Line, ...]
     library_us: float
+
+    @property
+    def kind(self) -> TestKind:
+        """The kind of test that the batch is of."""
+        if self.test.tokens == 1:
+            return "text"
+        if any("exps" in line.what for line in self.lines):
+            return "prompt of an MoE model"
+        return "prompt with BLAS" if self.library_us > 0 else "prompt"
 
     @property
     def us(self) -> float:

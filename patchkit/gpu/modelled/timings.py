@@ -28,15 +28,19 @@ class Timings:
     compiler: Compiler
 
     @classmethod
-    def of(cls, workspace: Workspace, profile: GpuProfile, compiler: Compiler) -> Self:
-        """For the GPU of a profile.
+    def of(
+        cls, workspace: Workspace, profile: GpuProfile, compiler: Compiler, watts: int | None = None
+    ) -> Self:
+        """For the GPU of a profile; ``watts`` as :meth:`patchkit.gpu.modelled.machine.Machine.at_power`.
 
         Raises:
-            TIMING_UNKNOWN, ConfigError, ErrorGroup: its timing file is missing or invalid.
+            TIMING_UNKNOWN: its timing file is missing, or has no clock for so few watts.
+            ConfigError, ErrorGroup: its timing file is invalid.
             The errors of :func:`patchkit.gpu.emulated.emulator.emulated_gpu`.
         """
         device = device_of(profile, guess_units=True)
         machine = load_machine(workspace.series.profiles, device)
+        machine = machine if watts is None else machine.at_power(watts)
         compiler = as_measured(compiler)
         return cls(
             workspace=workspace, machine=machine, gpu=emulated_gpu(device, compiler), compiler=compiler

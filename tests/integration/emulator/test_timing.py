@@ -30,7 +30,7 @@ def machine(checkout: Path, device) -> Machine:
 def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
     """``timed(name)`` is the modelled time of one of the kernels; ``cold``: with nothing in a cache."""
 
-    def run(name: str, *, cold: float = 0.0, working: float = 1.0) -> KernelTime:
+    def run(name: str, *, cold: float = 0.0, working: float = 1.0, at: Machine = machine) -> KernelTime:
         folder = tmp_path / name
         if not folder.exists():
             folder.mkdir()
@@ -43,7 +43,7 @@ def timed(compile_program, emulate, compiler, machine, tmp_path: Path):
             done = emulate(compile_program("timed_kernels", "-O3"), name, **recorded)
             assert (done.returncode, done.stderr) == (0, "")
         (trace,) = folder.glob("*.trace")
-        (found,) = play(machine, [Played(trace=trace, cold=cold, working=working)], compiler)
+        (found,) = play(at, [Played(trace=trace, cold=cold, working=working)], compiler)
         return found
 
     return run
@@ -56,6 +56,14 @@ def test_matrix_instructions_come_at_the_published_rate(timed, kernel):
     rate = _WAVES * _TURNS * 8 * _MACS_OF_WMMA / found.us / 1e6
     assert 24.0 < rate < 27.8
     assert found.busy.wmma > 0.9
+
+
+def test_under_a_power_limit_matmuls_get_slower_and_reading_memory_hardly_does(timed, machine):
+    limited = machine.at_power(80)
+    cool, warm = timed("wmma_f16"), timed("wmma_f16", at=limited)
+    assert warm.us / cool.us == pytest.approx(1 / limited.sustained, rel=0.03)
+    read, read_warm = timed("rows_beside", cold=1.0), timed("rows_beside", cold=1.0, at=limited)
+    assert read_warm.us / read.us < 1.06
 
 
 def test_loads_from_lds_beside_them_cost_what_was_published(timed):

@@ -22,6 +22,7 @@ struct machine {
     // Shader clock in MHz: the maximum, and its reduction while all SIMDs execute only VALU, WMMA or LDS instructions,
     // or all time is spent on DRAM (because of heat).
     double clock_mhz = 0, clock_less_valu = 0, clock_less_wmma = 0, clock_less_lds = 0, clock_less_dram = 0;
+    double sustained = 1;        // part of that clock that remains under a power limit while the units compute
 
     // Cycles that an instruction occupies its unit of a SIMD.
     double valu = 0, dual = 0, dot = 0, quarter = 0, double_float = 0, transcendental = 0, wmma = 0, wmma_int4 = 0,

@@ -112,3 +112,14 @@ def test_the_table_of_errors_counts_what_machines_measured(
     assert len(points) == 4  # two tests of upstream's build, which was measured twice
     assert len(refused) == 6
     assert all("not an upstream tree" in one.why for one in refused)
+
+
+def test_what_kind_of_test_a_batch_is(played: Machine) -> None:
+    time = time_of(played, 1e5)
+    assert time.kind == "prompt"
+    assert replace(time, batch=Batch(tokens=1, depth=0)).kind == "text"
+    called = replace(time.parts[0].time, products=("hipblasGemmEx 4096x512x4096",))
+    library = replace(time.parts[0], time=called)
+    assert replace(time, parts=(library,)).kind == "prompt with BLAS"
+    expert = replace(time.parts[0], case=replace(time.parts[0].case, experts=8, used=2))
+    assert replace(time, parts=(expert,)).kind == "prompt of an MoE model"

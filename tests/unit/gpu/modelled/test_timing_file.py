@@ -47,6 +47,42 @@ def test_errors_of_a_kind_are_told_by_the_head_sizes_they_were_measured_with(loa
     assert str(machine.error_of("mmq")) == "mmq"
 
 
+def test_a_power_limit_scales_the_clock_between_published_powers(load) -> None:
+    machine = load()
+    assert machine.sustained == 1
+    assert "sustained 1\n" in machine.text()
+    shares = [machine.at_power(watts).sustained for watts in (80, 87, 95, 111, 120)]
+    assert shares == sorted(shares)
+    assert shares[0] == 0.74
+    assert 0.74 < shares[1] < shares[2] < 1
+    assert shares[3] == shares[4], "nobody published more"
+    assert "95 W" in machine.at_power(95).box
+
+
+def test_a_power_that_no_clock_is_published_for_is_refused(load, checkout: Path) -> None:
+    with refused("TIMING_UNKNOWN", match="at 60 W") as found:
+        load().at_power(60)
+    assert found.value.hint == "--power 80 or more"
+    other = load_machine(
+        checkout / "arch_profiles", device_of(load_profile(checkout / "arch_profiles", "gfx1100"))
+    )
+    with refused("TIMING_UNKNOWN", match="gfx1100"):
+        other.at_power(100)
+
+
+def test_powers_out_of_order_are_refused(load) -> None:
+    with refused("CONFIG_VALUE", match="not sorted"):
+        load("\n[[sustained]]\nwatts = 90\nshare = 0.9\nsource = 'nobody'\n")
+
+
+def test_errors_of_whole_models_are_told_by_kind(load) -> None:
+    machine = load()
+    assert "mostly too fast" in machine.rate_error_text("prompt of an MoE model")
+    assert "too" not in machine.rate_error_text("text")
+    other = load(without='kind = "text"', instead='kind = "prompt"')
+    assert other.rate_error_text("text") == "the error of such tests (text) is unknown"
+
+
 @pytest.mark.parametrize("sizes", [([64], [128, 64]), ([], [128]), ([64], []), ([], [])])
 def test_two_errors_of_the_same_kernels_are_refused(load, sizes) -> None:
     more = "".join(_ERROR.format(sizes=each) for each in sizes)
