@@ -23,7 +23,6 @@ MODELLED = (
     *("mul-mat-wmma-prefill", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store", "fuse-add-rms-norm"),
     "rope-block-size",
     *("fuse-delta-net-inputs", "fuse-glu-q8-1", "fuse-gate-up-q8-1", "fuse-fattn-combine-q8-1"),
-    *("mmvq-prefetch", "fattn-vec-skip-masked"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -106,8 +105,6 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "fuse-glu-q8-1": build >= 11549,
         "fuse-gate-up-q8-1": build >= 11549,
         "fuse-fattn-combine-q8-1": build >= 11549,
-        "mmvq-prefetch": build >= 11549,
-        "fattn-vec-skip-masked": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}
 

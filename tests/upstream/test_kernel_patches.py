@@ -492,25 +492,7 @@ PATCHES = (
         },
         is_replayed=True,
     ),
-    KernelPatch(
-        name="fattn-vec-skip-masked",
-        needs=("fattn-vec-heads-first", "mmvq-prefetch"),
-        has_upstreams_launches=True,
-        device_rules={
-            "fattn-vec.cuh": [
-                Rule("hides-what-is-seen", "== -INFINITY", "<= 0.0f", ("attention-256",)),
-                Rule("other-step", "k_VKQ_max = last;", "k_VKQ_max = begin;", ("attention-200-size-256",)),
-            ],
-            "mmvq.cu": [
-                Rule(
-                    "gate-left-out",
-                    "if (use_gate) {\n            for (int block",
-                    "if (false) {\n            for (int block",
-                    ("gate-q4_0",),
-                )
-            ],
-        },
-    ),
+    KernelPatch(name="fattn-vec-heads-first", has_upstreams_launches=True),
 )
 
 
@@ -619,14 +601,6 @@ def test_a_rule_of_device_code_that_is_left_out_is_noticed(
     wrong = scene_trees.without_device_rule(patch, file, rule)
     after, before = (scene_trees.run(tree, patch.name, scene, is_checked=False) for tree in (wrong, None))
     assert after.scenes != before.scenes
-
-
-@pytest.mark.hours
-@pytest.mark.parametrize("scene", ["sum-q4_0", "sum-experts", "gate-q4_0", "gate-biased", "gate-experts"])
-def test_upstream_fuses_what_the_loops_of_hidden_rows_are_for(scene_trees: SceneTrees, scene: str) -> None:
-    launched = scene_trees.run(None, "fattn-vec-skip-masked", scene, is_checked=False).launched
-    assert launched["mul_mat_vec_q"]
-    assert not [kernel for kernel in launched if kernel.startswith(("k_bin", "add_id", "swiglu", "unary"))]
 
 
 @pytest.mark.hours

@@ -32,8 +32,7 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"fuse-glu-q8-1", DELTA_NET_GATES},
     {"fuse-fattn-combine-q8-1", QUANTIZED_GATES},
     {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
-    {"fattn-vec-skip-masked", DECODE_MATMULS},
-    {"fattn-vec-skip-masked", DECODE_ATTENTION},
+    {"fattn-vec-heads-first", DECODE_ATTENTION},
 };
 
 bool is_named(const std::string & name, int argc, char ** argv) {

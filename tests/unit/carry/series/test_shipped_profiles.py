@@ -52,8 +52,6 @@ UNSETTLED = (
     "fuse-glu-q8-1",
     "fuse-gate-up-q8-1",
     "fuse-fattn-combine-q8-1",
-    "mmvq-prefetch",
-    "fattn-vec-skip-masked",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}

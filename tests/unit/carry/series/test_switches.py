@@ -27,7 +27,7 @@ def test_patches_chosen_by_host_code_have_a_switch_and_those_in_kernels_do_not(p
     assert has_switch(patches["mmq-batch-limits"])
     assert has_switch(patches["fuse-norm-q8-1"])
     assert not has_switch(patches["mmq-tile-config"])  # a pair: the host and the kernel must agree
-    assert not has_switch(patches["mmvq-prefetch"])  # in the kernel only
+    assert not has_switch(patches["fattn-vec-heads-first"])  # in the kernel only
     assert not has_switch(patches["wmma-tile-params"])  # has a macro that kernels read
     assert not has_switch(patches["patch-switches"])
 
