@@ -96,7 +96,6 @@ class KernelPatch:
     spared: Mapping[str, int] = field(default_factory=dict)
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)  # of host code, by file
     together: Sequence[tuple[str, str]] = ()  # rules that protect a scene together, and the scene
-    device_rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)  # each is compiled
     is_replayed: bool = False  # as HIP graphs
     not_captured: int = 0  # scenes that wait for the host
     stale: frozenset[str] = frozenset()  # upstream replays these although other nodes are to be computed
@@ -208,14 +207,6 @@ class SceneTrees:
             for name, rules in patch.rules.items()
         }
         return overlay_tree(tree, changed, "left-out", below=".")
-
-    def without_device_rule(self, patch: KernelPatch, name: str, rule: Rule) -> Path:
-        """The same, in which a rule of device code does not hold."""
-        tree = self.tree(patch)
-        text = (tree / KERNELS / name).read_text("utf-8")
-        assert text.count(rule.text) == 1
-        changed = {f"{KERNELS}/{name}": text.replace(rule.text, rule.without).encode()}
-        return overlay_tree(tree, changed, rule.name, below=".")
 
 
 def compile_with_ggml(program: Path, side: BuiltSide, tree: Path, folder: Path) -> Path:

@@ -584,25 +584,6 @@ def test_rules_that_protect_a_scene_together_are_noticed_together(
     assert run(LEFT_OUT=rules).scenes != run().scenes
 
 
-@pytest.mark.parametrize(
-    ("patch", "file", "rule", "scene"),
-    _rows(
-        lambda patch: (
-            (file, rule, scene)
-            for file, rules in patch.device_rules.items()
-            for rule in rules
-            for scene in rule.scenes
-        )
-    ),
-)
-def test_a_rule_of_device_code_that_is_left_out_is_noticed(
-    scene_trees: SceneTrees, patch: KernelPatch, file: str, rule: Rule, scene: str
-) -> None:
-    wrong = scene_trees.without_device_rule(patch, file, rule)
-    after, before = (scene_trees.run(tree, patch.name, scene, is_checked=False) for tree in (wrong, None))
-    assert after.scenes != before.scenes
-
-
 @pytest.mark.hours
 @pytest.mark.parametrize(("scene", "launches"), [("product-f16", 0), ("product-q4_k", 1)])
 def test_a_blas_type_that_is_asked_for_is_used_where_upstream_would_use_it(
