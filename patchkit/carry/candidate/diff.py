@@ -11,7 +11,10 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.candidate.widened import widen
+from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.export import format_patches
 from patchkit.carry.upstream.repository import Repository
 
@@ -107,23 +110,35 @@ class ExportedPatches:
 
 
 def run_export(
-    workspace: Workspace, *, archs: Sequence[str], upstream: PinWanted, directory: Path
+    workspace: Workspace,
+    *,
+    archs: Sequence[str],
+    upstream: PinWanted,
+    directory: Path,
+    is_widened: bool = False,
 ) -> ExportedPatches:
     """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
 
+    ``is_widened``: with the guards of :mod:`patchkit.carry.candidate.widened`.
+
     Raises:
+        The errors of :func:`patchkit.carry.candidate.widened.widen`.
         CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate to export.
         PLACE_UNUSABLE: patchkit reads from this folder, or it cannot be replaced.
         GitError: the folder contains files that patchkit did not write.
         CacheError: the disk reported an error.
     """
     repository, candidate = find_candidate(workspace, archs, upstream)
-    kept = workspace.series.folders
-    files = format_patches(repository, candidate.base, candidate.tip, directory, kept=kept)
+    kept, tip = workspace.series.folders, candidate.tip
+    if is_widened:
+        series = load_series(workspace.series.patches)
+        profiles = {arch: load_profile(workspace.series.profiles, arch) for arch in candidate.archs}
+        tip = widen(repository, candidate, series, profiles)
+    files = format_patches(repository, candidate.base, tip, directory, kept=kept)
     return ExportedPatches(
         branch=candidate.branch,
         base=candidate.base,
-        tip=candidate.tip,
+        tip=tip,
         directory=directory,
         files=files,
     )

@@ -174,6 +174,7 @@ class GuardMacros(TomlTable):
     ``family``: if the patch is enabled for one GPU of this family, its code is compiled for all of them. Only
     for code that does not depend on registers or LDS, which differ within a family. ``generic``: what to do
     in a device pass for no particular GPU (gfx11-generic, SPIR-V), where the host's exact id does not match.
+    ``neutral``: the code has nothing that only AMD GPUs have: ``export --also nvidia`` may widen the guard.
     """
 
     macros: Annotated[Several[_Macro], Field(min_length=1)]
@@ -181,6 +182,7 @@ class GuardMacros(TomlTable):
     generic: Annotated[
         Literal["error"] | None, Field(description="error: insert #error next to each edit of a pair")
     ] = None
+    neutral: bool = False
     where: NotInFile[Location] = field(default=NOWHERE, compare=False)
 
 

@@ -12,18 +12,37 @@ from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, Settings, verb
 
 
-@verb("export", example=("patchkit export --arch gfx1151 patches-gfx1151",))
+@verb(
+    "export",
+    example=(
+        "patchkit export --arch gfx1151 patches-gfx1151",
+        "patchkit export --arch gfx1151 --also nvidia patches-nvidia",
+    ),
+)
 @candidate_options
+@click.option(
+    "--also",
+    type=click.Choice(["nvidia"]),
+    help="Widen the guards: the patches are then active on NVIDIA GPUs, too, to test and measure them there. "
+    "No gate checks that. Only for patches without AMD-only code ([guard] neutral).",
+)
 @click.argument("directory", type=FOLDER, metavar="DIR")
-def command(settings: Settings, choice: CandidateChoice, directory: Path) -> None:
+def command(settings: Settings, choice: CandidateChoice, also: str | None, directory: Path) -> None:
     """Write the patches into DIR, one file each, for git am.
 
     DIR must be new, empty, or hold an unchanged earlier export. The files are the same bytes on every run.
     """
     workspace = settings.workspace()
     chosen = choice.choose(workspace)
-    written = run_export(workspace, archs=chosen.archs, upstream=chosen.upstream, directory=directory)
-    lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}"]
+    written = run_export(
+        workspace,
+        archs=chosen.archs,
+        upstream=chosen.upstream,
+        directory=directory,
+        is_widened=also is not None,
+    )
+    wider = ", also active on NVIDIA GPUs (not checked by any gate)" if also else ""
+    lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}{wider}"]
     lines += [f"  {path.name}" for path in written.files]
     pattern = f"{shlex.quote(str(written.directory))}/*.patch"
     lines += [
