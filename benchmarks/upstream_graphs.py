@@ -119,7 +119,7 @@ def _fault(graph: Graph, computed: Computed) -> str:
         if not one.is_finite:
             return f"{one.name} is not finite"
         if _is_far(one, rounding_of(graph)):
-            return f"{one.name} has NMSE {one.nmse:.1e}; rounding explains {10 * rounding_of(graph) ** 2:.1e}"
+            return f"{one.name} has NMSE {one.nmse:.1e}; rounding of this size: {rounding_of(graph) ** 2:.1e}"
     return ""
 
 

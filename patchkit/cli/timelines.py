@@ -118,7 +118,7 @@ def timeline_lines(
                     f"{line.count:>6.0f}  {line.limit:<18} {line.kernel}, {line.what}{note}"
                 )
             yield from _rest(merged[_SHOWN:])
-            yield f"  {machine.rate_error_text(timeline.kind)}"
+            yield f"  {machine.rate_error_text(timeline.kind, is_timeline=True)}"
         yield from _compared(sides)
 
 
@@ -131,4 +131,5 @@ def _compared(sides: Mapping[str, Timeline]) -> Iterator[str]:
     after = sides.get("candidate")
     before = sides.get("upstream")
     if before is not None and after is not None:
-        yield f"the candidate is {after.rate / before.rate:.3f} times as fast as upstream (modelled)"
+        faster = after.rate / before.rate
+        yield f"the candidate is {faster:.3f} times as fast as upstream (modelled, its error is unknown)"

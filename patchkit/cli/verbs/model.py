@@ -30,7 +30,6 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_lines
 from patchkit.gpu.api import ProgramTime
 from patchkit.gpu.emulated.cases import Case
-from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.hardware.bench.plots import draw_scatter
 from patchkit.gpu.modelled.against import Release
@@ -38,7 +37,13 @@ from patchkit.gpu.modelled.compare import Comparison, compare
 from patchkit.gpu.modelled.machine import Machine, in_words
 from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured, ratio_error
 from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
-from patchkit.gpu.modelled.operation import OperationTime, attention_case, head_size_of, matrix_case
+from patchkit.gpu.modelled.operation import (
+    OperationTime,
+    attention_case,
+    head_size_of,
+    is_moe,
+    matrix_case,
+)
 from patchkit.gpu.modelled.recording import Recorder, Timed
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
 from patchkit.gpu.modelled.timeline_picture import draw_timelines
@@ -533,7 +538,7 @@ def _operation(machine: Machine, sides: dict[str, OperationTime | None], case: T
             times[name] = time
     after = times.get("candidate")
     errors = {
-        name: machine.ratio_error(time.kind, after.kind, head_size_of(case))
+        name: None if is_moe(case) else machine.ratio_error(time.kind, after.kind, head_size_of(case))
         for name, time in times.items()
         if after is not None
     }
@@ -541,7 +546,7 @@ def _operation(machine: Machine, sides: dict[str, OperationTime | None], case: T
 
 
 def _error(time: OperationTime) -> str:
-    if isinstance(time.case, OperationCase) and time.case.experts > 1:
+    if is_moe(time.case):
         return "; its error is unknown: no MoE matmul was compared with a published time"
     known = time.error
     if known is None:

@@ -33,7 +33,7 @@ _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 # Instructions of waves to simulate per launch; 3 to 10 million of them take a second (2026-11-23).
 MOST_INSTRUCTIONS = 12_000_000
 
-_CENTRED = 0.1  # of a bias: less is not worth a word
+_CENTRED = 0.1  # a bias of at most this is not reported
 # Figures for work that is not simulated instruction by instruction.
 _NOT_PLAYED = frozenset({"blas_tflops", "blas_tflops_deep"})
 
@@ -212,7 +212,8 @@ class RateError(TomlTable):
     """Error of modelled tokens per second of whole models against ``points`` published speeds.
 
     ``median`` and ``p90`` (90th percentile) are absolute errors relative to the published speed. ``bias`` is
-    the median of modelled over published: above 1, the model is too fast.
+    the median of modelled over published: above 1, the model is too fast. ``timeline``: only for times of
+    timelines, which count more than matmuls and attention.
     """
 
     kind: TestKind
@@ -221,6 +222,7 @@ class RateError(TomlTable):
     p90: Annotated[float, Field(ge=0)]
     bias: Annotated[float, Field(gt=0)]
     source: Annotated[str, Field(min_length=3, description="Which speeds")]
+    timeline: bool = False
 
     def __str__(self) -> str:
         too = "" if abs(self.bias - 1) <= _CENTRED else f", mostly too {'fast' if self.bias > 1 else 'slow'}"
@@ -320,13 +322,14 @@ class Machine:
             "; --power 100 models a warm one" if self.file.sustained else ""
         )
 
-    def rate_error(self, kind: TestKind) -> RateError | None:
+    def rate_error(self, kind: TestKind, *, is_timeline: bool = False) -> RateError | None:
         """The known error of tests of a kind; None if unknown."""
-        return next((one for one in self.file.rate_error if one.kind == kind), None)
+        known = (one for one in self.file.rate_error if one.kind == kind)
+        return next((one for one in known if is_timeline or not one.timeline), None)
 
-    def rate_error_text(self, kind: TestKind) -> str:
+    def rate_error_text(self, kind: TestKind, *, is_timeline: bool = False) -> str:
         """The error of tests of a kind in words."""
-        known = self.rate_error(kind)
+        known = self.rate_error(kind, is_timeline=is_timeline)
         return str(known) if known is not None else f"the error of such tests ({kind}) is unknown"
 
     @property

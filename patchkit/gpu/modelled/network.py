@@ -10,7 +10,13 @@ from typing import ClassVar
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.modelled.machine import TestKind
-from patchkit.gpu.modelled.operation import OperationTime, attention_case, matrix_case, type_name
+from patchkit.gpu.modelled.operation import (
+    OperationTime,
+    attention_case,
+    is_moe,
+    matrix_case,
+    type_name,
+)
 from patchkit.gpu.modelled.recording import Timed
 from patchkit.gpu.modelled.shape import Layer, ModelShape, Weight
 
@@ -86,8 +92,7 @@ class ModelTime:
         """The kind of test that the batch is of."""
         if self.batch.tokens == 1:
             return "text"
-        cases = (part.case for part in self.parts)
-        if any(isinstance(case, OperationCase) and case.experts > 1 for case in cases):
+        if any(is_moe(part.case) for part in self.parts):
             return "prompt of an MoE model"
         return "prompt with BLAS" if self.of_library > 0 else "prompt"
 

@@ -197,6 +197,11 @@ def head_size_of(case: Timed) -> int | None:
     return case.head_size if isinstance(case, Case) else None
 
 
+def is_moe(case: Timed) -> bool:
+    """Whether it is a matmul of an MoE model's experts."""
+    return isinstance(case, OperationCase) and case.experts > 1
+
+
 def time_operation(
     machine: Machine, case: Timed, recorder: Recorder, *, repeated: bool
 ) -> OperationTime | None:

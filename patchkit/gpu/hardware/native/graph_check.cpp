@@ -581,7 +581,7 @@ class running {
         }
     }
 
-    // Computes each node by a call of its own, and gives `then` its bytes; what that returns takes their place, unless it is
+    // Computes each node by a call of its own, calls `then` with its bytes, and overwrites them with the result unless that is
     // empty.
     template <typename callback> void evaluate_each(callback && then) {
         for (int i = 0; i < ggml_graph_n_nodes(of.graph); ++i) {

@@ -77,7 +77,9 @@ def test_powers_out_of_order_are_refused(load) -> None:
 
 def test_errors_of_whole_models_are_told_by_kind(load) -> None:
     machine = load()
-    assert "mostly too fast" in machine.rate_error_text("prompt of an MoE model")
+    moe = "prompt of an MoE model"
+    assert "mostly too fast" in machine.rate_error_text(moe, is_timeline=True)
+    assert machine.rate_error_text(moe) == f"the error of such tests ({moe}) is unknown"
     assert "too" not in machine.rate_error_text("text")
     other = load(without='kind = "text"', instead='kind = "prompt"')
     assert other.rate_error_text("text") == "the error of such tests (text) is unknown"
