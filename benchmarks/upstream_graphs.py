@@ -96,13 +96,29 @@ class Upstream:
             self.computed([graph])
             lines = (self.place.folder / "upstream.err").read_text("utf-8", "replace").splitlines()
             return next((line for line in reversed(lines) if _SAYS_WHY.search(line)), "no message").strip()
-        plain = graph.changed(memory="apart", steps=True, contexts=1, captured=False, environment={})
-        one_by_one = self.computed([plain])[0]
-        if differing(one_by_one, self.computed([graph])[0]) and not _fault(plain, one_by_one):
-            return "operations that are fused, or run at the same time"
+        done = self.computed([graph])[0]
+        simpler: dict[str, dict[str, object]] = {
+            "in two contexts at the same time": {"contexts": 1},
+            "in a captured graph": {"captured": False},
+            "placed by ggml": {"memory": "apart"},
+            "in other streams or by other variables": {"environment": {}},
+            "fused, or several in one call": {"steps": True},
+        }
+        for words, change in simpler.items():
+            changed = graph.changed(**change)
+            if changed == graph:
+                continue
+            other = self.computed([changed])[0]
+            if not other.results:
+                return f"not known: without operations {words} there is no result"
+            if differing(other, done) and not _fault(changed, other):
+                return f"operations that are {words}"
+        alone = self.computed([graph.changed(memory="apart")], "each node")[0]
+        if not alone.has_ended or not alone.results:
+            return "not known: the nodes cannot be computed one by one"
         far = dict.fromkeys(
             graph.named[one.name].op
-            for one in self.computed([graph.changed(memory="apart")], "each node")[0].results
+            for one in alone.results
             if _is_far(one, rounding_error(graph, graph.named[one.name]))
         )
         return f"{', '.join(far)} alone" if far else "rounding that later operations amplify"
@@ -153,7 +169,8 @@ def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
             (out / f"{name}.json").write_text(write_graph(smallest), "utf-8")
             (out / f"{name}.cpp").write_text(reproducer(smallest, fault), "utf-8")
             ops = " ".join(one.op for one in smallest.nodes)
-            cause = upstream.cause(smallest, upstream.faults([smallest])[0])
+            again = upstream.faults([smallest])[0]
+            cause = upstream.cause(smallest, again) if again else "not known: it does not come again"
             line = f"{name}: {graph.name}, {graph.about}: {fault}; reduced to: {ops}; cause: {cause}"
             with (out / "found.txt").open("a", encoding="utf-8") as file:
                 file.write(line + "\n")
@@ -165,7 +182,10 @@ def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
 def explain(upstream: Upstream, folders: Sequence[Path], out: Path) -> None:
     """Look for the cause of each description in folders, and count causes."""
     causes: Counter[str] = Counter()
-    for path in sorted(found for folder in folders for found in folder.rglob("*.json")):
+    paths = sorted(found for folder in folders for found in folder.rglob("*.json"))
+    if not paths:
+        raise SystemExit(f"no description in {', '.join(map(str, folders))}")
+    for path in paths:
         graph = read_graph(path.read_bytes(), str(path))
         fault = upstream.faults([graph])[0]
         cause = upstream.cause(graph, fault) if fault else "no fault here"

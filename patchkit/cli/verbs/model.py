@@ -227,12 +227,7 @@ def command(
     profile, compiler = prepare(settings, arch)
     timings = Timings.of(settings.workspace(), profile, compiler, watts=options["power"])
     if against is not None:
-        if tree != Kernels() or any(options[name] is not None for name in ("kind", "head_size", "tokens")):
-            raise UsageError(
-                "--against cannot be combined with options that select an operation",
-                code="USAGE_SYNTAX",
-                hint=f"patchkit model --arch {arch} --against FILE",
-            )
+        _refuse_with_against(tree, options)
         if plot is not None:
             check_output(plot, "preparing the picture")
         workspace = settings.workspace()
@@ -264,9 +259,8 @@ def command(
             "model": network.name,
             "tests": tests,
             "errors": {
-                test: timings.machine.rate_error(kind)
+                test: {side: timings.machine.rate_error(time.kind) for side, time in times.items()}
                 for test, times in tests.items()
-                for kind in {time.kind for time in times.values()}
             },
             "measured": measured,
         }
@@ -278,6 +272,23 @@ def command(
         {"arch": arch, "watts": options["power"], "repeated": options["repeated"], **sides},
         _operation(timings.machine, sides, case),
     )
+
+
+def _refuse_with_against(tree: Kernels, of: Mapping[str, Any]) -> None:
+    hint = f"patchkit model --arch {click.get_current_context().params['arch']} --against FILE"
+    if tree != Kernels() or any(of[name] is not None for name in ("kind", "head_size", "tokens")):
+        raise UsageError(
+            "--against cannot be combined with options that select an operation",
+            code="USAGE_SYNTAX",
+            hint=hint,
+        )
+    if of["power"] is not None:
+        raise UsageError(
+            "--against cannot be combined with --power",
+            code="USAGE_SYNTAX",
+            why="the errors of the timing file are those of a machine without a power limit",
+            hint=hint,
+        )
 
 
 def _timeline(
@@ -306,7 +317,20 @@ def _timeline(
     if of["plot"] is not None:
         picture = draw_timelines(name, tests).encode("utf-8")
         write_output(of["plot"], picture, "writing the picture")
-    document = {"arch": profile.arch, "watts": of["power"], "model": name, "timeline": tests}
+    errors = {
+        test: {
+            side: timings.machine.rate_error(timeline.kind, is_timeline=True)
+            for side, timeline in sides.items()
+        }
+        for test, sides in tests.items()
+    }
+    document = {
+        "arch": profile.arch,
+        "watts": of["power"],
+        "model": name,
+        "timeline": tests,
+        "errors": errors,
+    }
     settings.show(document, timeline_lines(timings.machine, name, tests))
 
 
@@ -511,7 +535,11 @@ def _gains(rates: Mapping[str, float], errors: Mapping[str, float | None]) -> It
             error = errors.get(name)
             yield (
                 f"the candidate is {after / before:.3f} times as fast as {name} (modelled, "
-                + (f"±{error * after / before:.2f})" if error is not None else "its error is unknown)")
+                + (
+                    f"±{error * after / before:.2f})"
+                    if error is not None and error < 1
+                    else "its error is unknown)"
+                )
             )
 
 
@@ -538,11 +566,17 @@ def _operation(machine: Machine, sides: dict[str, OperationTime | None], case: T
             times[name] = time
     after = times.get("candidate")
     errors = {
-        name: None if is_moe(case) else machine.ratio_error(time.kind, after.kind, head_size_of(case))
-        for name, time in times.items()
-        if after is not None
+        name: _error_of_ratio(machine, time, after) for name, time in times.items() if after is not None
     }
     yield from _gains({name: 1 / time.us for name, time in times.items()}, errors)
+
+
+def _error_of_ratio(machine: Machine, before: OperationTime, after: OperationTime) -> float | None:
+    if (before.kernels, before.products) == (after.kernels, after.products):
+        return 0.0
+    if is_moe(after.case):
+        return None
+    return machine.ratio_error(before.kind, after.kind, head_size_of(after.case))
 
 
 def _error(time: OperationTime) -> str:

@@ -203,7 +203,9 @@ def in_words(kind: str, *head_sizes: int | None) -> str:
     return f"{kind}, head size {sizes}" if sizes else kind
 
 
-TestKind = Literal["text", "prompt", "prompt with BLAS", "prompt of an MoE model"]
+TestKind = Literal[
+    "text", "text of several sequences", "prompt", "prompt with BLAS", "prompt of an MoE model"
+]
 """Kind of a test of llama-bench: text is token generation; with BLAS if matmuls go to such a library."""
 
 
@@ -225,7 +227,11 @@ class RateError(TomlTable):
     timeline: bool = False
 
     def __str__(self) -> str:
-        too = "" if abs(self.bias - 1) <= _CENTRED else f", mostly too {'fast' if self.bias > 1 else 'slow'}"
+        too = (
+            ""
+            if round(abs(self.bias - 1), 3) <= _CENTRED
+            else f", mostly too {'fast' if self.bias > 1 else 'slow'}"
+        )
         return (
             f"error of such tests ({self.kind}) against {self.points} published speeds: median "
             f"{self.median:.0%}, 90th percentile {self.p90:.0%}{too}"
@@ -319,13 +325,15 @@ class Machine:
         if self.watts is not None:
             return f"clock of a machine at {self.watts} W: matmuls have {self.sustained:.0%} of a cool one's"
         return "clock of a cool machine without a power limit" + (
-            "; --power 100 models a warm one" if self.file.sustained else ""
+            "; --power models a warm one" if self.file.sustained else ""
         )
 
     def rate_error(self, kind: TestKind, *, is_timeline: bool = False) -> RateError | None:
         """The known error of tests of a kind; None if unknown."""
-        known = (one for one in self.file.rate_error if one.kind == kind)
-        return next((one for one in known if is_timeline or not one.timeline), None)
+        known = [
+            one for one in self.file.rate_error if one.kind == kind and (is_timeline or not one.timeline)
+        ]
+        return max(known, key=lambda one: one.timeline, default=None)
 
     def rate_error_text(self, kind: TestKind, *, is_timeline: bool = False) -> str:
         """The error of tests of a kind in words."""
@@ -411,13 +419,23 @@ def load_machine(profiles: Path, device: EmulatedDevice) -> Machine:
             where=document.locate(("arch",)),
             hint=f"write: arch = '{device.arch}'",
         )
-    if any(low.watts >= high.watts for low, high in pairwise(file.sustained)):
-        raise ConfigError(
-            "timing file: [[sustained]] is not sorted by watts",
-            code="CONFIG_VALUE",
-            where=document.locate(("sustained", 0)),
-            hint="sort the tables by watts, and give each power once",
-        )
+    for place, (low, high) in enumerate(pairwise(file.sustained), start=1):
+        if low.watts >= high.watts or low.share > high.share:
+            raise ConfigError(
+                f"timing file: [[sustained]] of {high.watts} W is not sorted by watts, or has a lower share",
+                code="CONFIG_VALUE",
+                where=document.locate(("sustained", place)),
+                why="with more power the clock is not lower",
+                hint="sort the tables by watts, and give each power once",
+            )
+    for place, rate in enumerate(file.rate_error):
+        if any((rate.kind, rate.timeline) == (one.kind, one.timeline) for one in file.rate_error[:place]):
+            raise ConfigError(
+                f"timing file: two [[rate_error]] of '{rate.kind}'",
+                code="CONFIG_VALUE",
+                where=document.locate(("rate_error", place)),
+                hint="remove one",
+            )
     for place, one in enumerate(file.error):
         for other in file.error[:place]:
             if one.overlaps(other):

@@ -140,17 +140,19 @@ def ratio_error(machine: Machine, before: ModelTime, after: ModelTime) -> float 
 
     None if it is unknown, as for MoE matmuls: none was compared with a published time.
 
-    Errors of operations that are the same on both sides cancel out. So this is the largest error of the
-    kernels whose time differs; 0 for equal models.
+    Errors of operations that are the same on both sides cancel out. So these are the errors of the operations
+    whose time differs, each by its share of the time; 0 for equal models.
     """
-    known = {part.case: part.time for part in before.parts}
-    worst: float | None = 0.0
+    known = {part.case: part for part in before.parts}
+    if before.missing or after.missing or known.keys() != {part.case for part in after.parts}:
+        return None
+    total = 0.0
     for part in after.parts:
-        was = known.get(part.case)
-        if was is None or math.isclose(was.us, part.time.us, rel_tol=1e-6):
+        was = known[part.case]
+        if math.isclose(was.us, part.us, rel_tol=1e-6):
             continue
-        error = machine.ratio_error(was.kind, part.time.kind, head_size_of(part.case))
+        error = machine.ratio_error(was.time.kind, part.time.kind, head_size_of(part.case))
         if error is None or is_moe(part.case):
             return None
-        worst = max(worst or 0.0, error)
-    return worst
+        total += error * max(was.us / before.us, part.us / after.us)
+    return total

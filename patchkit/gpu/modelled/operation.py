@@ -181,7 +181,7 @@ def library_us(call: str, machine: Machine) -> float:
     m, n, k = (int(size) for size in found.groups())
     figures = machine.file.figures
     rate = figures.blas_tflops_deep if k >= _DEEP else figures.blas_tflops
-    computing = 2 * m * n * k / (rate.value * 1e6)
+    computing = 2 * m * n * k / (rate.value * 1e6 * machine.sustained)
     moving = _BYTES_OF_HALF * (m * n + n * k + m * k) / (figures.dram_gb_s.value * 1e3)
     return max(computing, moving) + machine.launch_us
 

@@ -108,7 +108,7 @@ class Timeline:
     def kind(self) -> TestKind:
         """The kind of test that the batch is of."""
         if self.test.tokens == 1:
-            return "text"
+            return "text" if self.test.sequences == 1 else "text of several sequences"
         if any("exps" in line.what for line in self.lines):
             return "prompt of an MoE model"
         return "prompt with BLAS" if self.library_us > 0 else "prompt"

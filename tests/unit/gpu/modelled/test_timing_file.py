@@ -75,13 +75,23 @@ def test_powers_out_of_order_are_refused(load) -> None:
         load("\n[[sustained]]\nwatts = 90\nshare = 0.9\nsource = 'nobody'\n")
 
 
+def test_two_errors_of_one_kind_of_test_are_refused(load) -> None:
+    with refused("CONFIG_VALUE", match="two .* of 'prompt'"):
+        load(without='kind = "text"', instead='kind = "prompt"')
+
+
+def test_a_clock_that_falls_with_the_power_is_refused(load) -> None:
+    with refused("CONFIG_VALUE", match="lower share"):
+        load("\n[[sustained]]\nwatts = 130\nshare = 0.9\nsource = 'nobody'\n")
+
+
 def test_errors_of_whole_models_are_told_by_kind(load) -> None:
     machine = load()
     moe = "prompt of an MoE model"
     assert "mostly too fast" in machine.rate_error_text(moe, is_timeline=True)
     assert machine.rate_error_text(moe) == f"the error of such tests ({moe}) is unknown"
     assert "too" not in machine.rate_error_text("text")
-    other = load(without='kind = "text"', instead='kind = "prompt"')
+    other = load(without='kind = "text"', instead='kind = "text of several sequences"')
     assert other.rate_error_text("text") == "the error of such tests (text) is unknown"
 
 
