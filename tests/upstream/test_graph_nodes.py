@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,12 @@ def upstream(subject: Subject) -> Iterator[BuiltSide]:
 
 
 def _results(
-    subject: Subject, side: BuiltSide, graph: Graph, folder: Path, compared: Compared
+    subject: Subject,
+    side: BuiltSide,
+    graph: Graph,
+    folder: Path,
+    compared: Compared,
+    device: str = MACHINE.device,
 ) -> dict[str, Result]:
     driver = build_driver(DRIVER, side, subject.baseline, subject.cache_root, NullReporter())
     place = RunContext(folder=folder, reporter=NullReporter(), stop=threading.Event())
@@ -51,7 +57,7 @@ def _results(
         driver,
         side,
         [graph],
-        device=MACHINE.device,
+        device=device,
         name="upstream",
         timeout_s=600,
         place=place,
@@ -97,6 +103,53 @@ def test_rounding_that_a_later_operation_amplifies_is_no_nodes_own(
     assert list(found) == ["b", "c", "d", "e", "f"]
     assert all(one.nmse < FAR for one in found.values())
     assert _results(subject, upstream, graph, tmp_path, "results")["f"].nmse > FAR
+
+
+MASKED = {"name": "m", "leaf": "mask", "type": "f32", "ne": [64, 4]}
+INPUT = {"name": "a", "leaf": "input", "ne": [256, 8]}
+ON_CPU = {
+    "overlapping-rows": (
+        INPUT,
+        {"name": "b", "op": "scale", "of": ["a"], "f": [2.0, 0.0]},
+        {
+            "name": "v",
+            "op": "view",
+            "of": ["b"],
+            "ne": [256, 4],
+            "nb": ["128.0", "1.2", "1.3"],
+            "output": True,
+        },
+    ),
+    "rows-with-gaps": (
+        INPUT,
+        {"name": "b", "op": "scale", "of": ["a"], "f": [2.0, 0.0]},
+        {"name": "v", "op": "view", "of": ["b"], "ne": [64, 8], "nb": ["1.1", "1.2", "1.3"]},
+        {"name": "c", "op": "silu_inplace", "of": ["v"], "output": True},
+    ),
+    "integers": (
+        {"name": "n", "leaf": "numbers", "type": "i64", "ne": [8]},
+        {"name": "k", "op": "cont", "of": ["n"], "output": True},
+    ),
+    "hidden-values": (MASKED, {"name": "b", "op": "cont", "of": ["m"], "output": True}),
+    "idle": (
+        INPUT,
+        {"name": "b", "op": "silu", "of": ["a"], "idle": True},
+        {"name": "c", "op": "scale", "of": ["a"], "f": [2.0, 0.0], "output": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("compared", ["results", "each node"])
+@pytest.mark.parametrize("name", ON_CPU)
+def test_the_cpu_is_not_far_from_itself(
+    subject: Subject, upstream: BuiltSide, tmp_path: Path, name: str, compared: Compared
+) -> None:
+    itself = replace(upstream, module=upstream.cpu)
+    found = _results(subject, itself, _graph(*ON_CPU[name]), tmp_path, compared, device="CPU")
+    assert found
+    assert {(one.nmse, one.worst, one.is_finite) for one in found.values()} == {(0.0, 0.0, True)}
+    left_out = {"v", "b"} if name == "idle" else {"v"}
+    assert compared == "results" or found.keys().isdisjoint(left_out)
 
 
 def test_files_of_the_switches_choose_no_cases(subject: Subject) -> None:
