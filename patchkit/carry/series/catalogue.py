@@ -170,7 +170,30 @@ def _with_measured(patches: list[Patch], folder: Path) -> list[Patch]:
     return [replace(each, claims=(*each.claims, *claims.get(each.id, ()))) for each in patches]
 
 
+def _check_switches(series: Series) -> Iterator[ConfigError]:
+    """The switches' patch prints and counts: the gates choose their cases without its files."""
+    found = [patch for patch in series.patches if patch.switches is not None]
+    for other in found[1:]:
+        yield ConfigError(
+            f"two patches have [switches]: '{found[0].id}' and '{other.id}'",
+            code="PATCH_BAD",
+            where=[found[0].where, other.where],
+            hint="keep one; it adds the run-time switches of all patches",
+        )
+    for patch in found:
+        for edit in patch.edits:
+            if edit.side != "host":
+                yield ConfigError(
+                    f"an edit of '{patch.id}' is not of host code, but the patch has [switches]",
+                    code="PATCH_BAD",
+                    where=edit.where,
+                    why="gates choose their cases without the switches' files, so these must not compute",
+                    hint="move the edit to a patch of its own",
+                )
+
+
 def _check(series: Series) -> Iterator[ConfigError]:
+    yield from _check_switches(series)
     seen: dict[str | int, Patch] = {}
     for patch in series.patches:
         for key in (patch.id, patch.number):

@@ -402,7 +402,10 @@ class Expires(TomlTable):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SwitchHeader(TomlTable):
-    """``[switches]``: the patch adds the run-time switches of the others, declared in the file ``header``."""
+    """``[switches]``: the patch adds the run-time switches of the others, declared in the file ``header``.
+
+    Its edits are of host code and compute nothing: gates choose their cases without its files.
+    """
 
     header: _Path
 

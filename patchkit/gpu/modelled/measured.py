@@ -42,7 +42,8 @@ class MeasuredComparison:
         if self.ratio is None or self.modelled_ratio is None or self.error is None:
             return False
         low, _, high = self.ratio
-        return high < self.modelled_ratio / (1 + self.error) or low > self.modelled_ratio / (1 - self.error)
+        highest = self.modelled_ratio / (1 - self.error) if self.error < 1 else math.inf
+        return high < self.modelled_ratio / (1 + self.error) or low > highest
 
     def lines(self) -> Iterator[str]:
         """The comparison as text."""

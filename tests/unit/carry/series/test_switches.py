@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from patchkit.base.errors import ErrorGroup
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.templates import PatchRenderer
 from patchkit.carry.series.catalogue import load_series
@@ -161,3 +162,32 @@ def test_a_count_that_cannot_be_written_is_reported(program, tmp_path):
     done = _run(program, GGML_PATCHES_COUNT=str(tmp_path / "no" / "such"))
     assert f"GGML_PATCHES_COUNT: cannot write {tmp_path}/no/such" in done.stderr
     assert done.returncode == 0
+
+
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A copy of the shipped series' patches."""
+    shutil.copytree(ROOT / "patches", tmp_path / "patches")
+    return tmp_path / "patches"
+
+
+def _problems(folder: Path) -> list[str]:
+    with pytest.raises(ErrorGroup) as caught:
+        load_series(folder)
+    assert {error.code for error in caught.value.errors} == {"PATCH_BAD"}
+    return [error.message for error in caught.value.errors]
+
+
+def test_two_patches_with_switches_are_refused(copied: Path) -> None:
+    other = copied / "0020-moe-sum-coalesce" / "patch.toml"
+    other.write_text(other.read_text() + '\n[switches]\nheader = "ggml/src/ggml-cuda/others.cuh"\n')
+    assert "two patches have [switches]: 'patch-switches' and 'moe-sum-coalesce'" in _problems(copied)
+
+
+def test_device_code_in_the_switches_patch_is_refused(copied: Path) -> None:
+    own = copied / "0000-patch-switches" / "patch.toml"
+    before, inserted, after = own.read_text().partition('verb = "insert_after"\nside = "host"')
+    own.write_text(before + inserted.replace("host", "device") + after)
+    assert _problems(copied) == [
+        "an edit of 'patch-switches' is not of host code, but the patch has [switches]"
+    ]
