@@ -14,7 +14,7 @@ from patchkit.prove.build import Machine
 from patchkit.prove.gates.base import DeviceSetup, Gate
 from patchkit.prove.gates.emulated import choose_emulated, emulated_on
 from patchkit.prove.gates.registry import cpu_names, entries, gate_names, load
-from patchkit.prove.verify.reuse import Reusing, model_identity
+from patchkit.prove.verify.reuse import Reusing, checks_identity, model_identity
 from patchkit.toolchain.parts import BackendName
 
 
@@ -101,6 +101,7 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
         if machine.is_emulated or machine.is_cpu:
             settings += ", all cases" if full else ", a sample of the cases"
+        settings += f", checks {checks_identity()}"
         on = emulated_on(machine)
         gates += [
             Reusing(

@@ -7,11 +7,13 @@ not undo a failure on hardware.
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from patchkit.base.digests import key_of, sha256
 from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.gpu.hardware.runner import Job, Runner
@@ -23,6 +25,7 @@ from patchkit.toolchain.hip import toolchain_identity
 
 _FORMAT = 3  # of Identity; a new number makes earlier evidence unusable
 _PATIENCE_S = 30.0
+_OF_CHECKS = frozenset({".py", ".cpp", ".hpp", ".json", ".toml"})
 # Codes of what a machine may lack to emulate a GPU: a supported CPU, LLVM's disassembler.
 _CANNOT_EMULATE = frozenset({"EMULATOR_CPU_UNKNOWN", "DISASSEMBLER_MISSING"})
 
@@ -141,6 +144,15 @@ def machine_facts(runner: Runner) -> str:
     tag = f"facts-{dt.datetime.now(dt.UTC):%Y%m%d%H%M%S%f}"  # unique, so that no earlier answer is reused
     job = Job(argv=("sh", "-c", _FACTS), tag=tag, timeout_s=_PATIENCE_S)
     return runner.run(job).stdout.decode("utf-8", "replace").strip()
+
+
+@functools.cache
+def checks_identity() -> str:
+    """A digest of the gates and of the drivers and graphs they run: after an update they run again."""
+    root = Path(__file__).parents[2]
+    folders = (root / "prove" / "gates", root / "gpu" / "hardware")
+    files = sorted(path for folder in folders for path in folder.rglob("*") if path.suffix in _OF_CHECKS)
+    return key_of({path.relative_to(root).as_posix(): sha256(path.read_bytes()) for path in files})[:16]
 
 
 def model_identity(model: Path | None) -> str:
