@@ -172,11 +172,15 @@ def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
             again = upstream.faults([smallest])[0]
             cause = upstream.cause(smallest, again) if again else "not known: it does not come again"
             line = f"{name}: {graph.name}, {graph.about}: {fault}; reduced to: {ops}; cause: {cause}"
-            with (out / "found.txt").open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-            print(line, flush=True)
+            _report(line, out / "found.txt")
         count += len(some)
         print(f"{count} graphs", flush=True)
+
+
+def _report(line: str, path: Path) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    print(line, flush=True)
 
 
 def explain(upstream: Upstream, folders: Sequence[Path], out: Path) -> None:
@@ -192,9 +196,7 @@ def explain(upstream: Upstream, folders: Sequence[Path], out: Path) -> None:
         causes[cause] += 1
         ops = " ".join(one.op for one in graph.nodes)
         line = f"{path.parent.name}/{path.stem}: {graph.name}: {fault or 'no fault'}; {ops}; cause: {cause}"
-        with (out / "explained.txt").open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-        print(line, flush=True)
+        _report(line, out / "explained.txt")
     for cause, count in causes.most_common():
         print(f"{count:5} {cause}")
 

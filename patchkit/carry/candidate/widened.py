@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from patchkit.base.errors import Location, UsageError
+from patchkit.base.errors import UsageError
 from patchkit.carry.candidate.record import Candidate, CandidateCommit
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
@@ -85,7 +85,7 @@ def _refuse_others(candidate: Candidate, patches: Mapping[str, Patch]) -> None:
         raise UsageError(
             f"guards of {candidate.branch} cannot be widened: some of its patches are for AMD GPUs only",
             code="USAGE_OPTION",
-            where=[patches[name].where for name in others if patches[name].where != Location(path="")],
+            where=[patches[name].where for name in others],
             why=f"not declared with [guard] neutral: {', '.join(others)}",
             hint="run patchkit apply again with these options added: "
             + " ".join(f"--without {name}" for name in others),

@@ -34,7 +34,7 @@ from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.hardware.bench.plots import draw_scatter
 from patchkit.gpu.modelled.against import Release
 from patchkit.gpu.modelled.compare import Comparison, compare
-from patchkit.gpu.modelled.machine import Machine, in_words
+from patchkit.gpu.modelled.machine import Machine, RateError, in_words
 from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured, ratio_error
 from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
 from patchkit.gpu.modelled.operation import (
@@ -46,6 +46,7 @@ from patchkit.gpu.modelled.operation import (
 )
 from patchkit.gpu.modelled.recording import Recorder, Timed
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
+from patchkit.gpu.modelled.timeline import Timeline
 from patchkit.gpu.modelled.timeline_picture import draw_timelines
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.machine import Source
@@ -258,10 +259,7 @@ def command(
             "watts": options["power"],
             "model": network.name,
             "tests": tests,
-            "errors": {
-                test: {side: timings.machine.rate_error(time.kind) for side, time in times.items()}
-                for test, times in tests.items()
-            },
+            "errors": _rate_errors(timings.machine, tests),
             "measured": measured,
         }
         settings.show(document, _models(timings.machine, tests, network, measured))
@@ -317,21 +315,24 @@ def _timeline(
     if of["plot"] is not None:
         picture = draw_timelines(name, tests).encode("utf-8")
         write_output(of["plot"], picture, "writing the picture")
-    errors = {
-        test: {
-            side: timings.machine.rate_error(timeline.kind, is_timeline=True)
-            for side, timeline in sides.items()
-        }
-        for test, sides in tests.items()
-    }
     document = {
         "arch": profile.arch,
         "watts": of["power"],
         "model": name,
         "timeline": tests,
-        "errors": errors,
+        "errors": _rate_errors(timings.machine, tests, is_timeline=True),
     }
     settings.show(document, timeline_lines(timings.machine, name, tests))
+
+
+def _rate_errors(
+    machine: Machine, tests: Mapping[str, Mapping[str, ModelTime | Timeline]], *, is_timeline: bool = False
+) -> dict[str, dict[str, RateError | None]]:
+    """The known error of each test's tokens per second, by side."""
+    return {
+        test: {side: machine.rate_error(time.kind, is_timeline=is_timeline) for side, time in times.items()}
+        for test, times in tests.items()
+    }
 
 
 # Options that are allowed with a program of the user's own.

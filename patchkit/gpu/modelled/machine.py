@@ -209,6 +209,15 @@ TestKind = Literal[
 """Kind of a test of llama-bench: text is token generation; with BLAS if matmuls go to such a library."""
 
 
+def kind_of_test(tokens: int, *, sequences: int = 1, has_experts: bool, uses_blas: bool) -> TestKind:
+    """The kind of a test with ``tokens`` tokens per sequence in a batch."""
+    if tokens == 1:
+        return "text" if sequences == 1 else "text of several sequences"
+    if has_experts:
+        return "prompt of an MoE model"
+    return "prompt with BLAS" if uses_blas else "prompt"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateError(TomlTable):
     """Error of modelled tokens per second of whole models against ``points`` published speeds.

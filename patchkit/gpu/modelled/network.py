@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.operations import OperationCase
-from patchkit.gpu.modelled.machine import TestKind
+from patchkit.gpu.modelled.machine import TestKind, kind_of_test
 from patchkit.gpu.modelled.operation import (
     OperationTime,
     attention_case,
@@ -90,11 +90,11 @@ class ModelTime:
     @property
     def kind(self) -> TestKind:
         """The kind of test that the batch is of."""
-        if self.batch.tokens == 1:
-            return "text"
-        if any(is_moe(part.case) for part in self.parts):
-            return "prompt of an MoE model"
-        return "prompt with BLAS" if self.of_library > 0 else "prompt"
+        return kind_of_test(
+            self.batch.tokens,
+            has_experts=any(is_moe(part.case) for part in self.parts),
+            uses_blas=self.of_library > 0,
+        )
 
     @property
     def slowest(self) -> list[Part]:

@@ -24,7 +24,7 @@ from patchkit.gpu.modelled.batches import (
     SeenTensor,
     Started,
 )
-from patchkit.gpu.modelled.machine import Kind, Machine, Played, TestKind, play
+from patchkit.gpu.modelled.machine import Kind, Machine, Played, TestKind, kind_of_test, play
 from patchkit.gpu.modelled.operation import (
     READS_MODEL,
     TimedKernel,
@@ -107,11 +107,12 @@ class Timeline:
     @property
     def kind(self) -> TestKind:
         """The kind of test that the batch is of."""
-        if self.test.tokens == 1:
-            return "text" if self.test.sequences == 1 else "text of several sequences"
-        if any("exps" in line.what for line in self.lines):
-            return "prompt of an MoE model"
-        return "prompt with BLAS" if self.library_us > 0 else "prompt"
+        return kind_of_test(
+            self.test.tokens,
+            sequences=self.test.sequences,
+            has_experts=any("exps" in line.what for line in self.lines),
+            uses_blas=self.library_us > 0,
+        )
 
     @property
     def us(self) -> float:
