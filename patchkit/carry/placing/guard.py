@@ -171,13 +171,13 @@ def _stream(
             continue
         lines |= {branch.directive.span.start for branch in group.branches} | {group.endif.span.start}
         dropped += generated.dropped(group)
-    items: list[tuple[Span, tuple[bytes, ...]]] = []
-    for line in scopes.directives:
-        if line.span.start not in lines:
-            items.append((line.span, (b"#" + line.condition,)))  # noqa: PERF401 - the element type differs below
+    items: list[tuple[Span, tuple[bytes, ...]]] = [
+        (line.span, (b"#" + line.condition,)) for line in scopes.directives if line.span.start not in lines
+    ]
     items += [(token.span, tuple(aliases.get(token.text, (token.text,)))) for token in scopes.code]
-    for span, texts in sorted(items):
-        if any(drop.contains(span) for drop in dropped):
+    items.sort(key=lambda item: item[0].start)
+    for span, texts in items:
+        if dropped and any(drop.contains(span) for drop in dropped):
             continue
         if texts[0].startswith(b"#define ") and texts[0].split(b" ")[1] in aliases:
             continue

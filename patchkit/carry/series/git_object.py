@@ -9,8 +9,9 @@ import re
 
 def object_id(kind: str, data: bytes) -> str:
     """The id of a git object. SHA-1 is needed because git uses it; nothing else relies on its security."""
-    head = f"{kind} {len(data)}\0".encode()
-    return hashlib.sha1(head + data, usedforsecurity=False).hexdigest()
+    digest = hashlib.sha1(f"{kind} {len(data)}\0".encode(), usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
 
 
 _COMMITTER = re.compile(
