@@ -71,7 +71,7 @@ class Checked:
 
 
 def compare_series(
-    amendment: Amendment,
+    changed: Workspace,
     pipeline: Pipeline,
     named: Sequence[str],
     site: Site | None,
@@ -79,8 +79,8 @@ def compare_series(
 ) -> Checked:
     """Place the series before and after the change, at a site and for each result that has a named patch.
 
-    ``translate`` turns a request for the old series into one for the
-    new series. Raises PatchkitError if a request is not possible.
+    ``changed`` is the workspace of the changed copy. ``translate`` turns a request for the old series into
+    one for the new series. Raises PatchkitError if a request is not possible.
     """
     workspace, lock = pipeline.workspace, pipeline.lock
     requests: list[Request] = []
@@ -101,7 +101,7 @@ def compare_series(
         name = f"{lock.pin(request.upstream).name} {'+'.join(request.archs)}"
         workspace.reporter.step(f"placing the series at {name}, {number} of {len(requests)}")
         before = make_plan(request, _quiet(workspace), pipeline.cache, lock)
-        after = make_plan(translate(request), _quiet(amendment.stage.workspace), pipeline.cache, lock)
+        after = make_plan(translate(request), _quiet(changed), pipeline.cache, lock)
         found.append(Compared(request=request, before=before, after=after))
     return Checked(compared=tuple(found), unchecked=tuple(unchecked))
 

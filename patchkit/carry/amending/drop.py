@@ -71,7 +71,7 @@ def run_drop(names: tuple[str, ...], workspace: Workspace, *, dry_run: bool) -> 
                     shutil.rmtree(amendment.series.patches / folder)
             profiles = [path for name in names for path in remove_from_profiles(amendment.series, name)]
             faults = [fault for name in names for fault in rename_faults(amendment.series, name, None)]
-            checked = compare_series(amendment, pipeline, names, site, without)
+            checked = compare_series(amendment.stage.workspace, pipeline, names, site, without)
             quoted = ", ".join(names)
             raise_all(
                 broken_errors(

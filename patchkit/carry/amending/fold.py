@@ -343,7 +343,7 @@ def _fold(
         required = rename_requirements(series, others, second.id, first.id)
         faults = rename_faults(series, second.id, first.id)
         profiles = remove_from_profiles(series, second.id)
-        checked: Checked = compare_series(amendment, pipeline, pair.names, site, translate)
+        checked: Checked = compare_series(amendment.stage.workspace, pipeline, pair.names, site, translate)
         require_equal(
             checked,
             f"folding '{second.id}' into '{first.id}'",

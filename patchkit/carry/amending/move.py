@@ -76,7 +76,7 @@ def run_move(name: str, other: str, workspace: Workspace, *, before: bool, dry_r
         site = site_of((name, other), pipeline) or site_of((name,), pipeline)
         with open_amendment(pipeline) as amendment:
             _rename(amendment.series, folders)
-            checked = compare_series(amendment, pipeline, renamed, site)
+            checked = compare_series(amendment.stage.workspace, pipeline, renamed, site)
             hint = "leave the order as it is, or combine the two: patchkit series fold"
             require_equal(checked, way, hint)
             lock = renew_lock(amendment, pipeline, renamed, is_same)

@@ -241,7 +241,7 @@ def _write(
     name = f"the new version of '{patch.id}'"
     with open_amendment(pipeline) as amendment:
         amendment.stage.put(revision)
-        checked = compare_series(amendment, pipeline, [patch.id], ground.site)
+        checked = compare_series(amendment.stage.workspace, pipeline, [patch.id], ground.site)
         broken = broken_errors(
             checked,
             name,

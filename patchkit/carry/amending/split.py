@@ -88,7 +88,7 @@ def run_split(
         with open_amendment(pipeline) as amendment:
             _write(amendment.series, patch, texts, moved, folder, title or new.replace("-", " "), folders)
             profiles = copy_in_profiles(amendment.series, name, new)
-            checked = compare_series(amendment, pipeline, [name], site, translate)
+            checked = compare_series(amendment.stage.workspace, pipeline, [name], site, translate)
             require_equal(
                 checked,
                 f"splitting '{name}'",

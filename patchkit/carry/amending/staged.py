@@ -34,39 +34,51 @@ class Amendment:
         return self.stage.series
 
     def publish(self, series: SeriesDir, *, profiles_first: bool = False) -> None:
-        """Put the files of the copy in the place of those of ``series``, from which it was made.
+        """Put the copy in the place of ``series``, from which it was made; see :func:`publish_series`."""
+        publish_series(self.series, self.before, series, profiles_first=profiles_first)
 
-        The folder ``patches`` changes as a whole, with the lock in it; a process that is killed leaves the
-        old one or the new one. The profiles are written after that or, with ``profiles_first``, before:
-        a line for a patch that the series does not have has no effect, so lines are added before and removed
-        after.
 
-        Raises PATCH_CHANGED if the series changed meanwhile, CacheError; the series is then as it was.
-        """
-        after = read_series(self.series)
-        changed = {path for path in {*self.before, *after} if self.before.get(path) != after.get(path)}
-        if not changed:
-            return
-        real = series.patches.resolve()
-        with (
-            locked(series.lock.resolve(), creates=False, doing=_DOING, elsewhere=_ELSEWHERE),
-            working_folder(real.parent, f".{real.name}-amended-", _DOING) as folder,
-        ):
-            _refuse_changes(series, self.before)
-            new = folder / real.name
-            with disk_errors(real, _DOING):
-                shutil.copytree(real, new, symlinks=True)
-                for path in sorted(changed):
-                    if path.startswith("patches/"):
-                        _write(new / path.removeprefix("patches/"), after.get(path))
-                profiles = sorted(path for path in changed if not path.startswith("patches/"))
-                try:
-                    _write_profiles(series, after, profiles if profiles_first else ())
-                    exchange_folders(new, real)
-                except BaseException:
-                    _write_profiles(series, self.before, profiles if profiles_first else ())
-                    raise
-            _write_profiles(series, after, () if profiles_first else profiles)
+def publish_series(
+    copy: SeriesDir, before: Mapping[str, bytes], series: SeriesDir, *, profiles_first: bool = False
+) -> None:
+    """Put the files of a copy in the place of those of ``series``, from which it was made.
+
+    The folder ``patches`` changes as a whole, with the lock in it; a process that is killed leaves the old
+    one or the new one. The profiles are written after that or, with ``profiles_first``, before: a line for a
+    patch that the series does not have has no effect, so lines are added before and removed after.
+
+    Args:
+        copy: the changed copy.
+        before: the files of the copy as it was made, from :func:`read_series`.
+        series: the series in use.
+        profiles_first: write the profiles before the patches.
+
+    Raises PATCH_CHANGED if the series changed meanwhile, CacheError; the series is then as it was.
+    """
+    after = read_series(copy)
+    changed = {path for path in {*before, *after} if before.get(path) != after.get(path)}
+    if not changed:
+        return
+    real = series.patches.resolve()
+    with (
+        locked(series.lock.resolve(), creates=False, doing=_DOING, elsewhere=_ELSEWHERE),
+        working_folder(real.parent, f".{real.name}-amended-", _DOING) as folder,
+    ):
+        _refuse_changes(series, before)
+        new = folder / real.name
+        with disk_errors(real, _DOING):
+            shutil.copytree(real, new, symlinks=True)
+            for path in sorted(changed):
+                if path.startswith("patches/"):
+                    _write(new / path.removeprefix("patches/"), after.get(path))
+            profiles = sorted(path for path in changed if not path.startswith("patches/"))
+            try:
+                _write_profiles(series, after, profiles if profiles_first else ())
+                exchange_folders(new, real)
+            except BaseException:
+                _write_profiles(series, before, profiles if profiles_first else ())
+                raise
+        _write_profiles(series, after, () if profiles_first else profiles)
 
 
 @contextmanager
