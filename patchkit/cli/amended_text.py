@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from patchkit.base.text import counted
+from patchkit.carry.amending.absorb import Absorbed
 from patchkit.carry.amending.drop import Dropped
 from patchkit.carry.amending.fold import Folded
 from patchkit.carry.amending.move import Moved
@@ -41,6 +42,35 @@ def replaced_lines(done: Replaced) -> Iterator[str]:
     yield from lock_lines(done.renewed, done.stale, done.unchecked)
     if not done.written:
         yield "nothing was written: --dry-run"
+
+
+def absorbed_lines(done: Absorbed) -> Iterator[str]:
+    """Describe what the commits of a branch became."""
+    yield f"{done.tip[:12]} on {done.base}: {counted(len(done.patches), 'commit')}"
+    width = max(len(each.patch) for each in done.patches)
+    for each in done.patches:
+        counts = (("changed", each.changed), ("added", each.added), ("removed", each.removed))
+        words = [f"{len(names)} {word}" for word, names in counts if names]
+        about = {
+            "same": "unchanged",
+            "new": "new patch",
+            "replaced": "new version",
+            "combined": f"combined with {_names(each.combined)}",
+        }[each.state]
+        yield f"  {each.patch:<{width}}  {about}{': ' if words else ''}{', '.join(words)}"
+    if done.dropped:
+        yield f"dropped: {_names(done.dropped)}"
+    if done.missing:
+        names = _names(done.missing)
+        yield f"not on the branch, and unchanged: {names} (--drop removes them from the series)"
+    if done.moved:
+        yield f"renumbered: {counted(len(done.moved), 'folder')}"
+    yield from (f"  {line}" for warning in done.warnings for line in warning.split("\n"))
+    if not done.is_changed:
+        yield "the series has all of this already; nothing was written"
+        return
+    yield from lock_lines((), done.stale, ())
+    yield from _dry(done.written)
 
 
 def broken_lines(done: Replaced) -> Iterator[str]:

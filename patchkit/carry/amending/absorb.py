@@ -1,0 +1,523 @@
+"""``patchkit absorb``: take a branch of the series back that was edited with git."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from patchkit.base.errors import AnchorError, InterruptNote, Location, PatchkitError, UsageError
+from patchkit.base.files import disk_errors
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import PLAIN, refuse_installed
+from patchkit.base.workspace import Workspace
+from patchkit.carry.amending.check import broken_errors, compare_series, raise_all
+from patchkit.carry.amending.fold import run_fold
+from patchkit.carry.amending.ground import Site
+from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
+from patchkit.carry.amending.staged import publish_series, read_series
+from patchkit.carry.amending.uses import remove_from_profiles, rename_faults, require_not_required
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request, load_decision
+from patchkit.carry.candidate.plan import make_plan
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.candidate.staging import copied_series
+from patchkit.carry.importing.run import ImportRequest, run_import
+from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
+from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.upstream.cache import open_cache
+from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit
+from patchkit.carry.upstream.pin import find_pinned, obtain
+
+State = Literal["same", "replaced", "new", "combined"]
+
+_DOING = "writing the series"
+_ASIDE = "aside"
+# Names in the git folder while a command of git is not finished.
+_UNFINISHED = {
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase or git am",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "MERGE_HEAD": "a merge",
+}
+# Anywhere in the message, because git joins the messages of commits that it squashes.
+_ID = re.compile(r"^Patchkit-Id: (\S+)$", re.MULTILINE)
+_PROFILE = re.compile(r"^Patchkit-Profile: (\S+)", re.MULTILINE)
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsorbRequest:
+    """What to take back: the commits of ``revision`` in ``repo`` after the build ``upstream``.
+
+    ``upstream`` None: the newest pin that the revision is based on. ``drop``: remove patches that have no
+    commit there.
+    """
+
+    revision: str = "HEAD"
+    repo: Path | None = None
+    upstream: PinWanted = None
+    drop: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AbsorbedPatch:
+    """A commit of the branch and the patch that it became. ``combined``: patches that are now part of it."""
+
+    json_keys: ClassVar = "patch commit subject state combined changed added removed kept"
+
+    patch: str
+    commit: str
+    subject: str
+    state: State
+    combined: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absorbed:
+    """The result. ``missing``: patches without a commit, which stay in the series; ``dropped``: removed ones.
+
+    ``moved``: new folders by old ones, for another order. ``stale``: results of the lock to record again.
+    """
+
+    json_keys: ClassVar = "base tip patches dropped missing moved lock_stale=stale warnings written"
+
+    base: str
+    tip: str
+    patches: tuple[AbsorbedPatch, ...]
+    dropped: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    moved: Mapping[str, str]
+    stale: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    written: bool = True
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the series is another one now."""
+        return bool(self.dropped or self.moved) or any(each.state != "same" for each in self.patches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _BranchCommit:
+    sha: str
+    subject: str
+    ids: tuple[str, ...]
+    profiles: tuple[str, ...]
+
+    @property
+    def where(self) -> Location:
+        return Location(path=self.sha)
+
+
+def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
+    """Give the patches of the series the content of the commits of a branch that ``apply`` made.
+
+    A commit belongs to the patch in its trailer ``Patchkit-Id``; one without is a new patch, and one with
+    several combines them. All of it happens in a copy of the series, which replaces the series only if its
+    result on the build is exactly the tree of the branch.
+
+    Raises:
+        AMEND_REFUSED: the branch has no commits, merges, an unknown or repeated id, or a changed commit of
+            a patch with a guard.
+        AMEND_BREAKS: the patches do not give the tree of the branch.
+        PatchkitError: from the clone, and as :func:`run_replace`, :func:`run_fold` and :func:`run_import`.
+
+    After any exception the series is unchanged.
+    """
+    refuse_installed(workspace.series)
+    clone = open_clone(request.repo or Path.cwd(), workspace.reporter)
+    _refuse_unfinished(request, clone)
+    tip = read_commit(clone, request.revision)
+    cache = open_cache(workspace.cache_root)
+    lock = load_lock(workspace.series.lock)
+    pin, base = _base(request, clone, tip, workspace, lock)
+    commits = _commits(clone, base, tip)
+    _check_ids(commits, workspace)
+    with (
+        InterruptNote("the series is unchanged"),
+        copied_series(workspace.series, cache, "absorb-", "copying the series") as copy,
+    ):
+        before = read_series(copy)
+        work = _Work(
+            clone=clone,
+            pin=pin,
+            lock=lock,
+            archs=_archs(commits),
+            commits=commits,
+            whole=workspace,
+            staged=replace(workspace, series=copy),
+            quiet=replace(workspace, series=copy, reporter=NullReporter()),
+        )
+        done = work.absorb(tip, drop=request.drop)
+        if done.is_changed and not request.dry_run:
+            publish_series(copy, before, workspace.series)
+    return replace(done, written=done.is_changed and not request.dry_run)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Work:
+    """The branch, the series (``whole``), and the copy of it to change, also without messages (``quiet``)."""
+
+    clone: Clone
+    pin: Pin
+    lock: Lock
+    archs: tuple[str, ...]
+    commits: tuple[_BranchCommit, ...]
+    whole: Workspace
+    staged: Workspace
+    quiet: Workspace
+
+    @property
+    def patches(self) -> Path:
+        return self.staged.series.patches
+
+    def absorb(self, tip: Commit, *, drop: bool) -> Absorbed:
+        """Change the copy until it gives the tree of the branch."""
+        known = tuple(name for commit in self.commits for name in commit.ids)
+        old = self.place(known)
+        missing = self._missing(known)
+        dropped = missing if drop else ()
+        self._remove(dropped)
+        for commit in self.commits:
+            for name in commit.ids[1:]:
+                run_fold(commit.ids[0], name, self.quiet, dry_run=False)
+        order = [commit.ids[0] for commit in self.commits if commit.ids]
+        moved = self._order(order)
+        found: list[AbsorbedPatch] = []
+        warnings: list[str] = []
+        with self._aside(() if drop else missing):
+            for number, commit in enumerate(self.commits, 1):
+                self.staged.reporter.step(f"commit {number} of {len(self.commits)}: {commit.subject}")
+                if commit.ids:
+                    found.append(self._take(commit, old, warnings))
+                else:
+                    found.append(self._add(commit, after=found[-1].patch if found else None))
+            self._require_tree([each.patch for each in found], tip)
+        self._require_others({*dropped, *(name for commit in self.commits for name in commit.ids[1:])})
+        named = {*known, *dropped}
+        changed = {
+            *dropped,
+            *(name for each in found if each.state != "same" for name in (each.patch, *each.combined)),
+        }
+        stale = [
+            each.name
+            for each in self.lock.results
+            if ({*each.patches} & named if moved else {*each.patches} & changed)
+        ]
+        return Absorbed(
+            base=self.pin.name,
+            tip=tip.sha,
+            patches=tuple(found),
+            dropped=dropped,
+            missing=() if drop else missing,
+            moved=moved,
+            stale=tuple(stale),
+            warnings=tuple(warnings),
+        )
+
+    def place(self, ids: Sequence[str]) -> tuple[Candidate, str]:
+        """Commits of these patches of the copy on the build, in the cache, and the tree at their end."""
+        request = Request(
+            archs=self.archs, upstream=self.pin, only=tuple(ids), with_=tuple(ids), unlocked=True
+        )
+        cache = open_cache(self.quiet.cache_root)
+        plan = make_plan(request, self.quiet, cache, self.lock)
+        with cache.hold(self.quiet.reporter) as repository:
+            return write_plan(plan, repository, unlocked=True)
+
+    def _missing(self, known: Sequence[str]) -> tuple[str, ...]:
+        """The patches of the series that are applied at the build and have no commit."""
+        request = Request(archs=self.archs, upstream=self.pin, unlocked=True)
+        plan = make_plan(request, self.quiet, open_cache(self.quiet.cache_root), self.lock)
+        return tuple(name for name in plan.ids if name not in known)
+
+    def _remove(self, names: Sequence[str]) -> None:
+        series = load_series(self.patches)
+        require_not_required(series, names)
+        for name in names:
+            with disk_errors(self.patches, _DOING):
+                shutil.rmtree(self.patches / series.require(name).folder)
+            remove_from_profiles(self.staged.series, name)
+            rename_faults(self.staged.series, name, None)
+
+    @contextmanager
+    def _aside(self, names: Sequence[str]) -> Iterator[None]:
+        """The copy without some patches, which are there again when the context ends."""
+        series = load_series(self.patches)
+        folders = [series.require(name).folder for name in names]
+        rules = self.patches / "series.toml"
+        aside = self.staged.series.root / _ASIDE
+        with disk_errors(self.patches, _DOING):
+            kept = rules.read_bytes()
+            aside.mkdir()
+            for folder in folders:
+                (self.patches / folder).rename(aside / folder)
+        for name in names:
+            rename_faults(self.staged.series, name, None)
+        yield
+        with disk_errors(self.patches, _DOING):
+            rules.write_bytes(kept)
+            for folder in folders:
+                (aside / folder).rename(self.patches / folder)
+
+    def _order(self, order: Sequence[str]) -> dict[str, str]:
+        """Renumber patches so that these are in this order; the others keep their predecessors."""
+        series = load_series(self.patches)
+        was = [patch.id for patch in series.patches]
+        places = sorted(was.index(name) for name in order)
+        ids = list(was)
+        for place, name in zip(places, order, strict=True):
+            ids[place] = name
+        return self._renumber(ids)
+
+    def _renumber(self, ids: Sequence[str]) -> dict[str, str]:
+        """Rename folders so that the patches are in this order; numbers change only where they have to."""
+        series = load_series(self.patches)
+        aside = self.staged.series.root / _ASIDE
+        taken = {int(path.name[:4]) for path in aside.iterdir()} if aside.is_dir() else set()
+        folders = {}
+        last = -1
+        for name in ids:
+            patch = series.require(name)
+            last = max(last + 1, patch.number)
+            while last in taken:
+                last += 1
+            folder = f"{last:04d}-{name}"
+            if folder != patch.folder:
+                folders[patch.folder] = folder
+        with disk_errors(self.patches, _DOING):
+            for old in folders:
+                (self.patches / old).rename(self.patches / f".{old}")
+            for old, new in folders.items():
+                (self.patches / f".{old}").rename(self.patches / new)
+        return folders
+
+    def _take(self, commit: _BranchCommit, old: tuple[Candidate, str], warnings: list[str]) -> AbsorbedPatch:
+        """The new version of a patch, or the patch as it is if its commit is."""
+        name, *combined = commit.ids
+        done = AbsorbedPatch(
+            patch=name, commit=commit.sha, subject=commit.subject, state="same", combined=tuple(combined)
+        )
+        if not combined and self._is_unchanged(commit, old[0]):
+            return done
+        patch = load_series(self.patches).require(name)
+        if not patch.is_plain:
+            raise UsageError(
+                f"the commit of '{name}' was changed, and this patch has a guard",
+                code="AMEND_REFUSED",
+                where=(commit.where, patch.where),
+                why="its code on the branch is inside generated #if lines, which cannot be taken back",
+                hint=f"make a diff of upstream's build without guards: patchkit import --replace {name} FILE",
+            )
+        told = self._replace(commit, name)
+        warnings += told.warnings
+        state: State = "combined" if combined else "same" if told.state == "same" else "replaced"
+        return replace(
+            done, state=state, changed=told.changed, added=told.added, removed=told.removed, kept=told.kept
+        )
+
+    def _replace(self, commit: _BranchCommit, name: str) -> Replaced:
+        # Patches after it may not fit before they have their own new versions.
+        request = ReplaceRequest(
+            patch=name, source=commit.sha, repo=self.clone.top, upstream=self.pin, allow_broken=True
+        )
+        try:
+            return run_replace(request, self.quiet)
+        except PatchkitError as error:
+            error.where = (*error.where, commit.where)
+            raise
+
+    def _is_unchanged(self, commit: _BranchCommit, old: Candidate) -> bool:
+        """Whether the trees before and after the commit are those of the patch's own commit."""
+        mine = next((each.commit for each in old.commits if each.id == commit.ids[0]), None)
+        if mine is None:
+            return False
+        cache = open_cache(self.quiet.cache_root).peek(self.quiet.reporter)
+        if cache is None:
+            return False
+        theirs = self.clone.ask("rev-parse", f"{commit.sha}^^{{tree}}", f"{commit.sha}^{{tree}}")
+        return tuple(cache.tree_of(each) for each in (f"{mine}^", mine)) == theirs
+
+    def _add(self, commit: _BranchCommit, *, after: str | None) -> AbsorbedPatch:
+        """Make a patch of a commit, right after another one."""
+        request = ImportRequest(
+            wanted=PatchOptions(guard="none"),
+            source=f"{commit.sha}^..{commit.sha}",
+            repo=self.clone.top,
+            as_build=self.pin.build,
+        )
+        written = run_import(request, self.quiet)
+        name = written.patch.id
+        ids = [patch.id for patch in load_series(self.patches).patches if patch.id != name]
+        ids.insert(ids.index(after) + 1 if after is not None else 0, name)
+        self._renumber(ids)
+        return AbsorbedPatch(
+            patch=name,
+            commit=commit.sha,
+            subject=commit.subject,
+            state="new",
+            added=tuple(written.places),
+        )
+
+    def _require_others(self, gone: Collection[str]) -> None:
+        """Require that no patch has become impossible to place, where the lock has results and at the build.
+
+        A patch without a commit stays in the series, also if its change is now part of another patch.
+        """
+
+        def without(request: Request) -> Request:
+            """The same request for the series without the patches that are gone."""
+            kept = {
+                option: tuple(name for name in getattr(request, option) if name not in gone)
+                for option in ("only", "with_", "without")
+            }
+            return replace(request, only=kept["only"], with_=kept["with_"], without=kept["without"])
+
+        with open_pipeline(replace(self.whole, reporter=NullReporter())) as pipeline:
+            names = [patch.id for patch in load_series(self.whole.series.patches).patches]
+            decision = load_decision(
+                Request(archs=self.archs, upstream=self.pin), pipeline.workspace, self.lock
+            )
+            site = Site(
+                pin=self.pin,
+                base=obtain(self.pin, cache=pipeline.cache, reporter=NullReporter()),
+                decision=decision,
+            )
+            checked = compare_series(self.quiet, pipeline, names, site, without)
+        raise_all(
+            broken_errors(
+                checked,
+                "absorbing the branch",
+                "if its change is part of another commit now, keep both lines Patchkit-Id in that commit's "
+                "message, or remove the patch with --drop",
+            )
+        )
+
+    def _require_tree(self, ids: Sequence[str], tip: Commit) -> None:
+        _, tree = self.place(ids)
+        if tree == tip.tree:
+            return
+        repository = open_cache(self.quiet.cache_root).peek(self.quiet.reporter)
+        names: list[str] = []
+        if repository is not None:
+            git = repository.borrowing(self.clone.objects)
+            out = git.run("diff-tree", "-r", "--name-only", tree, tip.tree)
+            names = out.decode("utf-8", "replace").splitlines()
+        raise AnchorError(
+            f"the patches do not give the tree of {tip.sha[:12]}",
+            code="AMEND_BREAKS",
+            where=[Location(path=name) for name in names[:_SHOWN]],
+            why="on this build some files would differ from those of the branch",
+            hint="please report it with the branch; import --replace takes single commits",
+        )
+
+
+def _refuse_unfinished(request: AbsorbRequest, clone: Clone) -> None:
+    """Raise AMEND_REFUSED if HEAD is in the middle of a rebase, whose later commits are not there yet."""
+    unfinished = [name for name in _UNFINISHED if (clone.git_dir / name).exists()]
+    if unfinished and request.revision == "HEAD":
+        raise UsageError(
+            f"git is in the middle of {_UNFINISHED[unfinished[0]]} in {clone.top}",
+            code="AMEND_REFUSED",
+            where=Location(path=str(clone.git_dir / unfinished[0])),
+            why="HEAD does not have all commits yet",
+            hint=f"finish it (see {clone.command} status), or name the branch to absorb",
+        )
+
+
+def _base(
+    request: AbsorbRequest, clone: Clone, tip: Commit, workspace: Workspace, lock: Lock
+) -> tuple[Pin, str]:
+    """The pin below the branch, and its commit in the clone."""
+    cache = open_cache(workspace.cache_root)
+    pins = [lock.pin(request.upstream)] if request.upstream is not None else list(lock.pins)
+    found: list[tuple[int, Pin, str]] = []
+    for pin in pins:
+        if request.upstream is not None:
+            obtain(pin, cache=cache, reporter=workspace.reporter)
+        repository = cache.peek(workspace.reporter)
+        kept = find_pinned(repository, pin) if repository is not None else None
+        for sha in dict.fromkeys(each for each in (pin.commit, kept) if each is not None):
+            is_below = clone.git.attempt("merge-base", "--is-ancestor", sha, tip.sha).status == 0
+            found += [(clone.count(f"{sha}..{tip.sha}"), pin, sha)] if is_below else []
+    if not found:
+        raise UsageError(
+            f"{request.revision} is not based on a build of the series' lock",
+            code="AMEND_REFUSED",
+            where=Location(path=str(clone.top)),
+            why=f"looked for {', '.join(pin.title for pin in pins)}",
+            hint="fetch the branch that patchkit apply makes, with the commands that it prints",
+        )
+    _, pin, sha = min(found, key=lambda one: one[0])
+    return pin, sha
+
+
+def _commits(clone: Clone, base: str, tip: Commit) -> tuple[_BranchCommit, ...]:
+    """The commits of the branch, oldest first. Raises AMEND_REFUSED."""
+    out = clone.git.run(
+        "log", "-z", "--reverse", "--topo-order", "--format=%H%n%P%n%s%n%B", f"{base}..{tip.sha}", "--"
+    )
+    found = []
+    for entry in filter(None, out.decode("utf-8", "replace").split("\0")):
+        sha, parents, subject, message = entry.split("\n", 3)
+        commit = _BranchCommit(
+            sha=sha,
+            subject=subject,
+            ids=tuple(dict.fromkeys(_ID.findall(message))),
+            profiles=tuple(_PROFILE.findall(message)),
+        )
+        if len(parents.split()) != 1:
+            raise UsageError(
+                f"{sha[:12]} is a merge",
+                code="AMEND_REFUSED",
+                where=commit.where,
+                hint="rebase the branch, so that it has one commit per patch",
+            )
+        found.append(commit)
+    if not found:
+        raise UsageError(
+            f"the branch has no commits after {base[:12]}",
+            code="AMEND_REFUSED",
+            where=Location(path=str(clone.top)),
+            hint="name the branch: patchkit absorb REV --repo DIR",
+        )
+    return tuple(found)
+
+
+def _check_ids(commits: Sequence[_BranchCommit], workspace: Workspace) -> None:
+    series = load_series(workspace.series.patches)
+    counts = Counter(name for commit in commits for name in commit.ids)
+    for name, count in counts.items():
+        where = [commit.where for commit in commits if name in commit.ids]
+        if series.patch(name) is None:
+            raise UsageError(
+                f"a commit has the trailer Patchkit-Id: {name}, and the series has no such patch",
+                code="AMEND_REFUSED",
+                where=where,
+                hint="remove the trailer if the commit is a new patch",
+            )
+        if count > 1:
+            raise UsageError(
+                f"{count} commits have the trailer Patchkit-Id: {name}",
+                code="AMEND_REFUSED",
+                where=where,
+                hint="keep it in one of them; a commit without it becomes a new patch",
+            )
+
+
+def _archs(commits: Sequence[_BranchCommit]) -> tuple[str, ...]:
+    """The GPUs in the trailers; none if the branch has only plain patches."""
+    named = sorted({profile for commit in commits for profile in commit.profiles})
+    return tuple(named) or (PLAIN,)

@@ -1,0 +1,222 @@
+"""``patchkit absorb``: a branch of the series, edited with git, becomes the series again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from demo_world import git
+from queued import CMAKE, TOOL, contents, errors, queue, result, tables, toml_of
+
+FIRST = ("first", TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512")
+SECOND = ("second", TOOL, "wanted > 512 ? 512", "wanted > 1024 ? 1024")
+NAME = ("name", TOOL, "a@{b}", "another")
+FAST = ("fast", CMAKE, "OFF)", "ON)")
+CHAIN = (FIRST, SECOND, NAME, FAST)
+
+
+@pytest.fixture
+def branch(desk) -> Any:
+    """The desk with four plain patches, its clone on their branch."""
+    queue(desk, *CHAIN)
+    done = desk.run("apply", "--arch", "plain", "--unlocked")
+    assert done.returncode == 0, done.stderr
+    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/plain/b1")
+    git(desk.clone, "switch", "-q", "-c", "patchkit/plain", "FETCH_HEAD")
+    assert [line.partition(":")[0] for line in subjects(desk)] == ["first", "second", "name", "fast"]
+    return desk
+
+
+def subjects(desk) -> list[str]:
+    return git(desk.clone, "log", "--reverse", "--format=%s", "b1..HEAD").splitlines()
+
+
+def commit_of(desk, name: str) -> str:
+    return git(desk.clone, "log", "--format=%H", f"--grep=^Patchkit-Id: {name}$", "b1..HEAD")
+
+
+def edit(desk, name: str, *changes: tuple[str, str, str], message: str | None = None) -> None:
+    """Change the commit of a patch, as a rebase that stops there does; the later commits follow."""
+    at, tip = commit_of(desk, name), git(desk.clone, "rev-parse", "HEAD")
+    git(desk.clone, "reset", "-q", "--hard", at)
+    for path, old, new in changes:
+        desk.change(path, old, new)
+    words = ["--no-edit"] if message is None else ["-m", message]
+    git(desk.clone, "commit", "-q", "-a", "--amend", *words)
+    if at != tip:
+        git(desk.clone, "cherry-pick", f"{at}..{tip}")
+
+
+def absorbed(desk, *args: str, code: int = 0) -> dict[str, Any]:
+    done = desk.run("absorb", "--repo", str(desk.clone), *args, "--json")
+    assert done.returncode == code, done.stderr + done.stdout
+    return json.loads(done.stdout)
+
+
+def states(told: dict[str, Any]) -> dict[str, str]:
+    return {each["patch"]: each["state"] for each in told["patches"]}
+
+
+def order(desk) -> list[str]:
+    folders = sorted(path.name for path in (desk.series / "patches").glob("0*"))
+    return [name[5:] for name in folders if "demo" not in name]
+
+
+def tree(desk) -> str:
+    done = desk.run("apply", "--arch", "plain", "--unlocked")
+    assert done.returncode == 0, done.stderr
+    return git(desk.repository, "rev-parse", "candidate/plain/b1^{tree}")
+
+
+def test_a_branch_that_nobody_changed_changes_nothing(branch) -> None:
+    before = contents(branch)
+    told = absorbed(branch)
+    assert states(told) == dict.fromkeys(("first", "second", "name", "fast"), "same")
+    assert told["written"] is False
+    assert contents(branch) == before
+
+
+def test_an_amended_commit_is_the_new_version_of_its_patch_alone(branch) -> None:
+    others = {name: toml_of(branch, name).read_bytes() for name in ("first", "second", "fast")}
+    edit(branch, "name", (TOOL, "another", "a third"))
+    told = absorbed(branch)
+    assert states(told) == {"first": "same", "second": "same", "name": "replaced", "fast": "same"}
+    assert {name: toml_of(branch, name).read_bytes() for name in others} == others
+    assert b"a third" in result(branch)
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_commits_that_build_on_each_other_change_together(branch) -> None:
+    tip = git(branch.clone, "rev-parse", "HEAD")
+    git(branch.clone, "reset", "-q", "--hard", commit_of(branch, "first"))
+    branch.change(TOOL, "wanted > 512 ? 512", "wanted > 600 ? 600")
+    git(branch.clone, "commit", "-q", "-a", "--amend", "--no-edit")
+    branch.change(TOOL, "wanted > 600 ? 600", "wanted > 1024 ? 1024")
+    git(branch.clone, "commit", "-q", "-a", "-C", f"{tip}~2")
+    git(branch.clone, "cherry-pick", f"{tip}~2..{tip}")
+    told = absorbed(branch)
+    assert states(told) == {"first": "replaced", "second": "replaced", "name": "same", "fast": "same"}
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_commit_without_an_id_is_a_new_patch_in_its_place(branch) -> None:
+    fast = commit_of(branch, "fast")
+    git(branch.clone, "reset", "-q", "--hard", f"{fast}^")
+    (branch.clone / "common" / "more.cpp").write_text("int more() {\n    return 1;\n}\n")
+    git(branch.clone, "add", "-A")
+    git(branch.clone, "commit", "-q", "-m", "one more file\n\nIt is needed.")
+    git(branch.clone, "cherry-pick", fast)
+    told = absorbed(branch)
+    assert [each["state"] for each in told["patches"]] == ["same", "same", "same", "new", "same"]
+    assert order(branch) == ["first", "second", "name", "one-more-file", "fast"]
+    assert "It is needed." in tables(branch, "one-more-file")["why"]
+
+
+def test_commits_in_another_order_are_patches_in_that_order(branch) -> None:
+    picks = [commit_of(branch, name) for name in ("fast", "first", "second", "name")]
+    git(branch.clone, "reset", "-q", "--hard", "b1")
+    git(branch.clone, "cherry-pick", *picks)
+    told = absorbed(branch)
+    assert order(branch) == ["fast", "first", "second", "name"]
+    assert told["moved"] != {}
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_squashed_commits_are_one_patch(branch) -> None:
+    tip = git(branch.clone, "rev-parse", "HEAD")
+    second = commit_of(branch, "second")
+    both = [git(branch.clone, "log", "-1", "--format=%B", each) for each in (f"{second}^", second)]
+    git(branch.clone, "reset", "-q", "--hard", second)
+    git(branch.clone, "reset", "-q", "--soft", "b1")
+    git(branch.clone, "commit", "-q", "-m", "\n\n".join(both))  # as git rebase joins them
+    git(branch.clone, "cherry-pick", f"{second}..{tip}")
+    told = absorbed(branch)
+    assert told["patches"][0]["combined"] == ["second"]
+    assert order(branch) == ["first", "name", "fast"]
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_patch_whose_change_is_in_another_one_now_is_not_forgotten(branch) -> None:
+    tip, second = git(branch.clone, "rev-parse", "HEAD"), commit_of(branch, "second")
+    git(branch.clone, "reset", "-q", "--hard", f"{second}^")
+    git(branch.clone, "cherry-pick", "-n", second)
+    git(branch.clone, "commit", "-q", "--amend", "--no-edit")  # a fixup, which keeps the first message only
+    git(branch.clone, "cherry-pick", f"{second}..{tip}")
+    before = contents(branch)
+    found = errors(absorbed(branch, code=3))
+    assert found[0]["code"] == "AMEND_BREAKS"
+    assert found[0]["message"] == "second cannot be placed at b1 plain after absorbing the branch"
+    assert "keep both lines Patchkit-Id" in found[0]["hint"]
+    assert contents(branch) == before
+    told = absorbed(branch, "--drop")
+    assert (told["dropped"], states(told)["first"]) == (["second"], "replaced")
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_dropped_commit_is_removed_only_if_asked(branch) -> None:
+    git(branch.clone, "reset", "-q", "--hard", "HEAD^")
+    before = contents(branch)
+    told = absorbed(branch)
+    assert (told["missing"], told["dropped"], told["written"]) == (["fast"], [], False)
+    assert contents(branch) == before
+    told = absorbed(branch, "--drop")
+    assert (told["missing"], told["dropped"], told["written"]) == ([], ["fast"], True)
+    assert order(branch) == ["first", "second", "name"]
+
+
+def test_a_dry_run_writes_nothing(branch) -> None:
+    edit(branch, "name", (TOOL, "another", "a third"))
+    before = contents(branch)
+    told = absorbed(branch, "--dry-run")
+    assert (states(told)["name"], told["written"]) == ("replaced", False)
+    assert contents(branch) == before
+
+
+def test_what_cannot_be_taken_back_is_refused(branch) -> None:
+    before = contents(branch)
+    tip = git(branch.clone, "rev-parse", "HEAD")
+    git(branch.clone, "commit", "-q", "--amend", "-m", "x\n\nPatchkit-Id: nobody")
+    (error,) = errors(absorbed(branch, code=2))
+    assert error["code"] == "AMEND_REFUSED"
+    assert "Patchkit-Id: nobody" in error["message"]
+    git(branch.clone, "commit", "-q", "--amend", "-m", "x\n\nPatchkit-Id: name")
+    (error,) = errors(absorbed(branch, code=2))
+    assert error["message"].startswith("2 commits have the trailer Patchkit-Id: name")
+    (error,) = errors(absorbed(branch, "b1", code=2))
+    assert "no commits after" in error["message"]
+    git(branch.clone, "reset", "-q", "--hard", f"{tip}^")
+    git(branch.clone, "merge", "-q", "--no-ff", "--no-edit", tip)
+    (error,) = errors(absorbed(branch, code=2))
+    assert error["message"].endswith("is a merge")
+    assert contents(branch) == before
+
+
+def test_guarded_patches_may_be_on_the_branch_and_stay_as_they_are(desk) -> None:
+    queue(desk, *CHAIN)
+    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
+    assert done.returncode == 0, done.stderr
+    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/gfx1151/b1")
+    git(desk.clone, "switch", "-q", "-c", "patchkit/gfx1151", "FETCH_HEAD")
+    edit(desk, "name", (TOOL, "another", "a third"))
+    told = absorbed(desk)
+    guarded = [name for name in states(told) if name.startswith("demo")]
+    assert guarded
+    assert {states(told)[name] for name in guarded} == {"same"}
+    assert states(told)["name"] == "replaced"
+    (path,) = git(desk.clone, "diff", "--name-only", f"{commit_of(desk, guarded[0])}^!").splitlines()[:1]
+    before = contents(desk)
+    edit(desk, guarded[0], (path, "? 128 : 64", "? 256 : 64"))
+    (error,) = errors(absorbed(desk, code=2))
+    assert error["code"] == "AMEND_REFUSED"
+    assert error["message"] == f"the commit of '{guarded[0]}' was changed, and this patch has a guard"
+    assert contents(desk) == before
+
+
+def test_a_rebase_that_is_not_finished_is_refused(branch) -> None:
+    tip = git(branch.clone, "rev-parse", "HEAD")
+    git(branch.clone, "-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "-i", "b1")
+    (error,) = errors(absorbed(branch, code=2))
+    assert error["code"] == "AMEND_REFUSED"
+    assert error["message"] == f"git is in the middle of a rebase in {branch.clone}"
+    assert set(states(absorbed(branch, tip)).values()) == {"same"}
