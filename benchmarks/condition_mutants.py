@@ -15,7 +15,7 @@ emulated GPU as the unchanged candidate, and is listed with what happened:
     not reached   with these graphs the condition always decided alone as the mutant does
 
     patchkit apply --arch gfx1151 --trust modelled
-    python benchmarks/condition_mutants.py --only fuse-glu-q8-1 --graphs 40 --out mutants.json
+    python benchmarks/condition_mutants.py --only fuse-norm-q8-1 --graphs 40 --out mutants.json
 
 ``--list`` prints the mutants without running any, ``--mutants 12,13`` runs these only, and ``--graph FILE``
 computes the graph of a JSON file in place of the others.

@@ -15,7 +15,7 @@ results too far from the CPU's, a crash, a kernel that does not end, or a findin
 unchanged candidate does not have. Others survive.
 
     patchkit apply --arch gfx1151 --trust modelled
-    python benchmarks/device_mutants.py --only fuse-glu-q8-1 --out device-mutants.json
+    python benchmarks/device_mutants.py --only fuse-norm-q8-1 --out device-mutants.json
 
 A second run with the same file continues it. The candidate is the one that ``patchkit apply`` made for the
 default build.

@@ -92,7 +92,7 @@ TWO_CONTEXTS = (
     Fault(
         id="waiting-steps-of-all-threads",
         file="delta-net-inputs.cuh",
-        texts={"static thread_local std::vector<delta_net_step>": "static std::vector<delta_net_step>"},
+        texts={"static thread_local delta_net_begun begun": "static delta_net_begun begun"},
         graphs=("delta-net", "delta-net-l2"),
         kind="far",
     ),

@@ -20,9 +20,8 @@ OPT_IN = recorded_opt_in("gfx1151", 11549)
 MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 MODELLED = (
     *("fattn-vec-heads-first", "reuse-q8-1-activations", "moe-sum-coalesce", "fattn-wmma-prefill"),
-    *("mul-mat-wmma-prefill", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store", "fuse-add-rms-norm"),
-    "rope-block-size",
-    *("fuse-delta-net-inputs", "fuse-glu-q8-1", "fuse-gate-up-q8-1", "fuse-fattn-combine-q8-1"),
+    *("mul-mat-wmma-prefill", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store", "rope-block-size"),
+    *("fuse-delta-net-inputs", "fuse-gate-up-q8-1", "fuse-fattn-combine-q8-1"),
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
 RDNA4 = ("--arch=gfx1200", "--with=mmvq-decode-warps")
@@ -99,10 +98,8 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "mul-mat-wmma-prefill": build >= 11549,
         "fuse-norm-q8-1": build >= 11549,
         "fuse-qkv-rope-kv-store": build >= 11549,
-        "fuse-add-rms-norm": build >= 11549,
         "rope-block-size": build >= 11549,
         "fuse-delta-net-inputs": build >= 11549,
-        "fuse-glu-q8-1": build >= 11549,
         "fuse-gate-up-q8-1": build >= 11549,
         "fuse-fattn-combine-q8-1": build >= 11549,
     }

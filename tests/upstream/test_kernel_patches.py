@@ -15,7 +15,10 @@ from kernel_scenes import KernelPatch, Ran, Rule, SceneTrees
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
 
-_CAN_FUSE = "ggml_can_fuse_subgraph_ext(cgraph, numbers.data(), numbers.size(), ops.data(), outputs, 3)"
+_CAN_FUSE = (
+    "ggml_cuda_can_fuse_nodes(cgraph, first, last,\n            { number_of(cgraph, first, q.last), "
+    "number_of(cgraph, first, k.last), number_of(cgraph, first, v.last) })"
+)
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
 _NEIGHBOUR = "before == number - 1"
@@ -116,12 +119,11 @@ PATCHES = (
     # that nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights,
     # and that biases and weights of norms are f32: else upstream ends the program.
     KernelPatch(
-        name="fuse-add-rms-norm",
-        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store"),
+        name="fuse-norm-q8-1",
+        needs=("reuse-q8-1-activations", "fuse-qkv-rope-kv-store"),
         kernels={
             "mul_mat_vec_q_attention_inputs": r"attention-(?!not)",
-            "sums_normed": r"sums-(?!not)",
-            "norm_quantized": r"norm-(?!not)",
+            "norm_quantized": r"(sums|norm)-(?!not)",
         },
         # two scenes of norms have two, one of attention and one of sums begin with one, six of sums end with
         # one
@@ -131,8 +133,8 @@ PATCHES = (
             "ggml-cuda.cu": [
                 Rule(
                     "norm-both",
-                    "ggml_cuda_can_fuse(cgraph, i, { GGML_OP_RMS_NORM, GGML_OP_MUL }, {})\n",
-                    "(i + 1 < cgraph->n_nodes && node->op == GGML_OP_RMS_NORM"
+                    "is_norm  = ggml_cuda_can_fuse(cgraph, i, { GGML_OP_RMS_NORM, GGML_OP_MUL }, {})",
+                    "is_norm  = (i + 1 < cgraph->n_nodes && node->op == GGML_OP_RMS_NORM"
                     " && cgraph->nodes[i + 1]->op == GGML_OP_MUL)",
                     ("norm-not-for-both",),
                 )
@@ -142,10 +144,75 @@ PATCHES = (
                 Rule("norm-kept", "kept.made != nullptr", "true", ("norm-2048",), by="end"),
             ],
             "norm-quantized.cuh": [
-                Rule("norm-rows", "rows != ggml_nrows(x)", "false", ("norm-not-in-channels",)),
-                Rule("norm-long", "padded > 8192", "false", ("norm-not-8224",)),
-                Rule("norm-width", "weights->ne[0] != columns", "false", ("norm-not-by-one",)),
-                Rule("norm-weights", "ggml_nrows(weights) != 1", "false", ("norm-not-two-rows",)),
+                Rule(
+                    "norm-rows",
+                    "rows != ggml_nrows(in)",
+                    "false",
+                    ("norm-not-in-channels", "sums-not-in-channels"),
+                ),
+                Rule("norm-long", "padded > 8192", "false", ("norm-not-8224", "sums-not-8224")),
+                Rule("norm-width", "match.weights->ne[0] != columns", "false", ("norm-not-by-one",)),
+                Rule("norm-weights", "ggml_nrows(match.weights) != 1", "false", ("norm-not-two-rows",)),
+                Rule(
+                    "sums-fork",
+                    "!ctx.stream_context().concurrent_events.empty()",
+                    "false",
+                    ("sums-forked",),
+                    by="launches",
+                ),
+                Rule(
+                    "sums-apart",
+                    "!match.has_rows_apart()",
+                    "false",
+                    ("sums-in-part-over-experts",),
+                    by="checks",
+                ),
+                Rule("sums-rounded", "!is_norm_added", "false", ("sums-in-part-norm-times-in-place",)),
+                Rule("sums-some", "n_added == 0", "false", ("sums-not-without-a-sum",), by="checks"),
+                Rule(
+                    "sums-of-norm",
+                    "begins == norm_input::norm ? 1 : 2",
+                    "2",
+                    ("sums-in-part-norm-and-two",),
+                ),
+                Rule(
+                    "sums-in-turn", "node->src[of_sum] != so_far", "false", ("sums-in-part-behind-another",)
+                ),
+                Rule(
+                    "sums-alike",
+                    "!is_alike(node->src[1 - of_sum], node)",
+                    "false",
+                    ("sums-not-one-row", "sums-not-rows-apart"),
+                ),
+                Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
+                Rule("sums-then-norm", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
+                Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
+                Rule(
+                    "sums-not-own",
+                    "ggml_cuda_is_made_within(cgraph, first, last, read)",
+                    "false",
+                    (
+                        "sums-in-part-gated-twice",
+                        "sums-not-norm-squared",
+                        "sums-not-norm-by-sum",
+                        "sums-in-part-norm-before-squared",
+                    ),
+                ),
+                Rule(
+                    "sums-sigmoid",
+                    "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
+                    "false",
+                    ("sums-in-part-gated-by-silu",),
+                ),
+                Rule(
+                    "sums-apart-from-norm", "norm->view_src != nullptr", "false", ("sums-not-norm-in-place",)
+                ),
+                Rule(
+                    "sums-fuse",
+                    "is_sum_read = !ggml_cuda_can_fuse_nodes(cgraph, first, last, { last })",
+                    "is_sum_read = false",
+                    ("sums-two",),
+                ),
             ],
             "quantized-results.cuh": [
                 Rule(
@@ -182,69 +249,13 @@ PATCHES = (
                     by="launches",
                 ),
             ],
-            "sums-normed.cuh": [
-                Rule(
-                    "sums-fork",
-                    "!ctx.stream_context().concurrent_events.empty()",
-                    "false",
-                    ("sums-forked",),
-                    by="launches",
-                ),
-                Rule("sums-rows", "rows != ggml_nrows(match.sum)", "false", ("sums-not-in-channels",)),
-                Rule("sums-long", "padded > 8192", "false", ("sums-not-8224",)),
-                Rule(
-                    "sums-apart",
-                    "!match.has_rows_apart()",
-                    "false",
-                    ("sums-in-part-over-experts",),
-                    by="checks",
-                ),
-                Rule("sums-some", "n_added == 0", "false", ("sums-not-without-a-sum",), by="checks"),
-                Rule(
-                    "sums-of-norm",
-                    "begins == sums_normed_begins::with_norm ? 1 : 2",
-                    "2",
-                    ("sums-in-part-norm-and-two",),
-                ),
-                Rule("sums-in-turn", "node->src[to] != last_made", "false", ("sums-in-part-behind-another",)),
-                Rule(
-                    "sums-alike",
-                    "!is_alike(node->src[1 - to], node)",
-                    "false",
-                    ("sums-not-one-row", "sums-not-rows-apart"),
-                ),
-                Rule("sums-norm-alike", "!is_alike(x, sum)", "false", ("sums-not-rows-apart-normed",)),
-                Rule("fuse-add-rms-norm", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
-                Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-not-two-rows-of-weights",)),
-                Rule(
-                    "sums-not-own",
-                    "is_made_within(cgraph, first, read)",
-                    "false",
-                    (
-                        "sums-in-part-gated-twice",
-                        "sums-not-norm-squared",
-                        "sums-not-norm-by-sum",
-                        "sums-in-part-norm-before-squared",
-                    ),
-                ),
-                Rule(
-                    "sums-sigmoid",
-                    "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
-                    "false",
-                    ("sums-in-part-gated-by-silu",),
-                ),
-                Rule(
-                    "sums-apart-from-norm", "norm->view_src != nullptr", "false", ("sums-not-norm-in-place",)
-                ),
-                Rule("sums-fuse", "is_sum_read = !can_fuse(1)", "is_sum_read = false", ("sums-two",)),
-            ],
             "attention-inputs.cuh": [
                 Rule("token", "ggml_nrows(activation) != 1", "false", ()),  # together with "positions"
                 Rule("alone", _CAN_FUSE, "true", ("attention-not-kept",)),
                 Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
                 Rule("input", "node->src[1] != activation", "false", ("attention-not-one-input",)),
                 Rule("apart", "!ggml_is_contiguous(matrix)", "false", ("attention-not-rows-apart",)),
-                Rule("type", "attention_inputs_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)),
+                Rule("type", "fused_vec_dot_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)),
                 Rule("made-here", _COMPUTED, "false", ("attention-not-weights-made-here",)),
                 Rule("repeated", "ggml_is_contiguous(tensor)", "true", ("attention-not-repeated",)),
                 Rule(
@@ -322,13 +333,18 @@ PATCHES = (
                 ),
                 Rule("offset", "params[15] != 0", "false", ("attention-not-from-the-first",)),
                 Rule("over-some", "read != nullptr", "true", ("attention-by-parts",), by="end"),
-                Rule("over", "overlap(read, q.last)", "false", ("attention-not-over-a-row-number",)),
                 Rule(
-                    "within", "is_made_within(cgraph, first, read)", "false", ("attention-not-factors-of-v",)
+                    "over", "ggml_cuda_overlap(read, q.last)", "false", ("attention-not-over-a-row-number",)
+                ),
+                Rule(
+                    "within",
+                    "ggml_cuda_is_made_within(cgraph, first, last, read)",
+                    "false",
+                    ("attention-not-factors-of-v",),
                 ),
                 Rule(
                     "two-places",
-                    "!overlap(k.last, v.last)",
+                    "!ggml_cuda_overlap(k.last, v.last)",
                     "true",
                     ("attention-not-one-row-of-one-cache",),
                     by="checks",
@@ -348,15 +364,13 @@ PATCHES = (
         },
         has_upstreams_launches=True,
     ),
-    # Not left out: forks, what another rule would catch as well (shapes), and memory that other blocks read
-    # (net-not-over-part-of-20-tokens): in the emulator's order all come first.
+    # Not left out: forks, and what another rule would catch as well (shapes).
     KernelPatch(
-        name="fuse-glu-q8-1",
-        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-delta-net-inputs"),
+        name="fuse-delta-net-inputs",
+        needs=("reuse-q8-1-activations",),
         kernels={
             "delta_net_convolved": r"net-(?!not|convolution-not)",
             "delta_net_inputs": r"net-(?!not|inputs-not)",
-            "gated_quantized": r"net-(?!not)|gate-(?!not)",
         },
         rules={
             "delta-net-inputs.cuh": [
@@ -420,7 +434,10 @@ PATCHES = (
                 ),
                 Rule("head", "made->ne[0] == delta_net_head", "true", ("net-inputs-not-64",)),
                 Rule(
-                    "no-bias", "number_in(made->op_params, 1) == 0.0f", "true", ("net-inputs-not-with-bias",)
+                    "no-bias",
+                    "ggml_get_op_params_f32(made, 1) == 0.0f",
+                    "true",
+                    ("net-inputs-not-with-bias",),
                 ),
                 Rule(
                     "made-before",
@@ -441,10 +458,6 @@ PATCHES = (
                 ),
                 # a fusion computes a node that waits, which ends the program
                 Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",), by="end"),
-            ],
-            "gated-quantized.cuh": [
-                Rule("gate-read", "reads != nullptr", "true", ("gate-not-unread",), by="end"),
-                Rule("gate-in-order", "!ggml_is_contiguous(gate)", "false", ("gate-not-rows-apart",)),
             ],
         },
         is_replayed=True,

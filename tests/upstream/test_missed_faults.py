@@ -24,7 +24,7 @@ def tree(scene_trees: SceneTrees) -> Path:
     ("patch", "scene"),
     [
         ("reuse-q8-1-activations", "routed-fallback"),  # q8_1 activations identified by a reused address
-        ("fuse-add-rms-norm", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
+        ("fuse-norm-q8-1", "attention-not-heads-as-positions"),  # one position for all rows of a RoPE
     ],
 )
 def test_results_are_upstreams_to_the_bit(
@@ -50,9 +50,9 @@ def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(
     ("patch", "scene"),
     [
         ("reuse-q8-1-activations", "shared"),
-        ("fuse-add-rms-norm", "attention-qwen3"),
-        ("fuse-add-rms-norm", "sums-two"),
-        ("fuse-glu-q8-1", "net-token"),
+        ("fuse-norm-q8-1", "attention-qwen3"),
+        ("fuse-norm-q8-1", "sums-two"),
+        ("fuse-delta-net-inputs", "net-token"),
         ("fuse-fattn-combine-q8-1", "*"),
     ],
 )

@@ -199,32 +199,4 @@ const table DELTA_NETS = {
     }},
 };
 
-const table DELTA_NET_GATES = {
-    {"gate-544-of-3", [](scene & s) { s.product(s.weight(GGML_TYPE_Q8_0, 64, 544), gated(s, s.made(3, 544), s.made(3, 544))); }},
-    {"gate-8192", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K, 64, 8192), gated(s, s.made(1, 8192), s.made(1, 8192))); }},
-    {"gate-as-one-row", [](scene & s) {
-        s.product(s.weight(GGML_TYPE_Q8_0, 64, 1088), ggml_reshape_2d(s.ctx(), gated(s, s.made(2, 544), s.made(2, 544)), 1088, 1));
-    }},
-    {"gate-in-place", [](scene & s) {
-        ggml_tensor * x    = s.made();
-        ggml_tensor * by   = s.made();
-        ggml_tensor * made = ggml_mul(s.ctx(), x, ggml_silu(s.ctx(), by));
-        s.expect_same_place(x, made);
-        s.product(s.weight(GGML_TYPE_Q4_K), made);
-    }},
-    {"gate-not-9-tokens", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K), gated(s, s.made(9), s.made(9))); }},
-    {"gate-not-unread", [](scene & s) {
-        s.result(ggml_scale(s.ctx(), gated(s, s.made(), s.made()), 2.0f));
-        s.product(s.weight(GGML_TYPE_Q4_K), s.made());
-    }},
-    {"gate-not-rows-apart", [](scene & s) {
-        ggml_tensor * wide = s.made(2, 2 * WIDTH);
-        ggml_tensor * by   = ggml_view_2d(s.ctx(), wide, WIDTH, 2, wide->nb[1], 0);
-        s.product(s.weight(GGML_TYPE_Q4_K), gated(s, by, s.made(2)));
-    }},
-    {"gate-not-softplus", [](scene & s) {
-        s.product(s.weight(GGML_TYPE_Q4_K), ggml_mul(s.ctx(), s.made(), ggml_softplus(s.ctx(), s.made())));
-    }},
-};
-
 }  // namespace

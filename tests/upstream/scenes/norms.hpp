@@ -278,6 +278,12 @@ const table SUMS = {
         ggml_tensor * begun = s.made();
         normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), norm(s, s.made()), begun), s.made()));
     }},
+    // Upstream has a launch of its own for the add, so the product is rounded before.
+    {"sums-in-part-norm-times-in-place", [](scene & s) {
+        ggml_tensor * begun = s.made();
+        ggml_tensor * bare  = ggml_rms_norm(s.ctx(), s.made(), 1e-5f);
+        normed_sum(s, ggml_add(s.ctx(), ggml_mul_inplace(s.ctx(), bare, s.weight(GGML_TYPE_F32, 1)), begun));
+    }},
     {"sums-in-part-first-read", [](scene & s) {
         ggml_tensor * first = ggml_add(s.ctx(), s.made(), s.made());
         normed_sum(s, ggml_add(s.ctx(), first, s.made()));

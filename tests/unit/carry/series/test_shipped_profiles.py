@@ -46,10 +46,8 @@ UNSETTLED = (
     "mul-mat-wmma-prefill",
     "fuse-norm-q8-1",
     "fuse-qkv-rope-kv-store",
-    "fuse-add-rms-norm",
     "rope-block-size",
     "fuse-delta-net-inputs",
-    "fuse-glu-q8-1",
     "fuse-gate-up-q8-1",
     "fuse-fattn-combine-q8-1",
 )
