@@ -26,3 +26,8 @@ def default_cache_root(environ: Mapping[str, str] | None = None) -> Path:
     """``PATCHKIT_CACHE`` if set, else the system's folder for user caches."""
     named = (os.environ if environ is None else environ).get("PATCHKIT_CACHE")
     return Path(named).absolute() if named else platformdirs.user_cache_path("patchkit", appauthor=False)
+
+
+def default_data_root() -> Path:
+    """The folder for what the user keeps, such as installed builds: the user's data folder."""
+    return platformdirs.user_data_path("patchkit", appauthor=False)

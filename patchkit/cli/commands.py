@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "Get a patched llama.cpp": {
+            "up": "Build and install llama-server with the patches for your GPU.",
             "apply": "Create a llama.cpp branch with the patches for your GPU.",
             "list": "List the patches, and which of them a GPU gets.",
             "show": "Show one patch or one GPU in detail.",

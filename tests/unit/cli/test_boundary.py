@@ -177,7 +177,7 @@ def test_a_bug_with_an_unwritable_cache_still_leaves_a_log(
     ("argv", "code", "hint"),
     [
         (["aply"], "USAGE_COMMAND", "did you mean 'apply'?"),
-        (["zzzz"], "USAGE_COMMAND", "commands: apply, list"),
+        (["zzzz"], "USAGE_COMMAND", "commands: up, apply, list"),
         (["--jsn"], "USAGE_OPTION", "did you mean '--json'?"),
         (["doctor", "--cuont", "3"], "USAGE_OPTION", "did you mean '--count'?"),
         (["doctor", "--zzzz"], "USAGE_OPTION", "patchkit doctor --help"),

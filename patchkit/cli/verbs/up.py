@@ -1,0 +1,141 @@
+"""``patchkit up``."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from patchkit.base.errors import UsageError
+from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name
+from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.apply import run_apply
+from patchkit.carry.candidate.decision import Request
+from patchkit.cli.request import (
+    CandidateChoice,
+    backend_for,
+    candidate_options,
+    choose_archs,
+    program_options,
+)
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
+from patchkit.prove.up import PROGRAMS, Installed, UpReport, UpRequest, list_installed, roll_back, run_up
+from patchkit.toolchain.parts import BackendName
+
+
+@verb(
+    "up",
+    example=(
+        "patchkit up --arch gfx1151",
+        "patchkit up --arch gfx1151 --trust modelled --model ~/models/llama-3.1-8b.gguf",
+        "patchkit up --list",
+        "patchkit up --rollback",
+    ),
+)
+@candidate_options
+@program_options
+@click.option(
+    "--model", type=FOLDER, metavar="FILE", help="GGUF file: run a prompt of it before using the build."
+)
+@click.option(
+    "--check/--no-check",
+    default=True,
+    help="Run operations on the GPU before using the build (default). The CPU backend has no such check.",
+)
+@click.option(
+    "--prefix",
+    type=FOLDER,
+    metavar="DIR",
+    help="Folder of the installed builds (default: patchkit/llama.cpp in the user's data folder).",
+)
+@click.option("--list", "is_list", is_flag=True, help="Show the installed builds, and do nothing else.")
+@click.option("--rollback", is_flag=True, help="Use the previous build again, and do nothing else.")
+@click.option("--use", type=TEXT, metavar="NAME", help="Use this installed build, and do nothing else.")
+def command(
+    settings: Settings,
+    choice: CandidateChoice,
+    backend: BackendName | None,
+    programs: tuple[str, ...],
+    model: Path | None,
+    prefix: Path | None,
+    use: str | None,
+    *,
+    check: bool,
+    is_list: bool,
+    rollback: bool,
+) -> None:
+    """Build llama-server with the patches for your GPU, check it, and install it.
+
+    Applies the patches, builds llama-server, llama-cli and llama-bench, and runs some operations of
+    test-backend-ops on the GPU. If all are right, the link 'current' in the prefix names the new build.
+    Earlier builds stay installed next to it. If anything fails, or if you stop the command, the last good
+    build stays current. Run the command again to update: what did not change is not built again.
+
+    Nothing outside of the prefix and the cache folder changes. To remove a build, delete its folder.
+    """
+    if sum((is_list, rollback, use is not None)) > 1:
+        raise UsageError("--list, --rollback and --use cannot be combined", code="OPTIONS_CONTRADICT")
+    workspace = settings.workspace()
+    if is_list or rollback or use is not None:
+        known = list_installed(prefix) if is_list else roll_back(prefix, use, workspace.reporter)
+        settings.show(known, _list_lines(known))
+        return
+    if choice.onto is None:
+        _apply(choice, workspace)
+    chosen = choice.choose(workspace)
+    request = UpRequest(
+        archs=chosen.archs,
+        upstream=chosen.upstream,
+        wish=choice.wish,
+        backend=backend_for(chosen.archs, backend),
+        programs=programs or PROGRAMS,
+        prefix=prefix,
+        model=model,
+        check=check,
+    )
+    report = run_up(request, workspace, os.environ)
+    settings.show(report, _lines(report))
+
+
+def _apply(choice: CandidateChoice, workspace: Workspace) -> None:
+    """Make or confirm the branch of the chosen patches."""
+    wish = choice.wish
+    request = Request(
+        archs=choose_archs(workspace, choice.archs),
+        upstream=choice.upstream,
+        only=wish.only,
+        without=wish.without,
+        with_=wish.with_,
+        with_opt_in=wish.with_opt_in,
+        trust=wish.trust,
+    )
+    run_apply(request, workspace, checkout=None)
+
+
+def _lines(report: UpReport) -> Iterator[str]:
+    made = report.installation
+    what = "installed" if report.is_new else "already installed"
+    count = counted(len(made.patches), "patch", "patches")
+    yield f"{made.name}: {what}, {count} on llama.cpp {build_name(made.build)} ({report.seconds:g} s)"
+    yield f"  checked: {made.checked}"
+    yield f"  folder:  {report.folder}"
+    if report.replaced is not None:
+        yield f"  before:  {report.replaced} (patchkit up --rollback goes back to it)"
+    if "llama-server" in made.programs:
+        yield from ("", "Start the server", f"  {shlex.join(report.server)}")
+
+
+def _list_lines(known: Installed) -> Iterator[str]:
+    if not known.builds:
+        yield f"no builds in {known.prefix}; patchkit up installs one"
+        return
+    width = max(len(each.name) for each in known.builds)
+    for each in known.builds:
+        mark = {known.current: "current", known.previous: "previous"}.get(each.name, "")
+        compiler = f", {each.compiler}" if each.compiler is not None else ""
+        yield f"  {each.name:<{width}}  {mark:<8}  {each.made[:10]}  {len(each.patches)} patches{compiler}"
+    yield f"in {known.prefix}"

@@ -1,0 +1,345 @@
+"""``patchkit up``: build the candidate, check it on the GPU, and install it next to earlier builds.
+
+Each build has a folder of its own below the prefix, which never changes after it is complete. The link
+``current`` names the one in use, and ``previous`` the one before it. Both are replaced by a rename, so a
+process that is stopped at any point leaves the last good build in use.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from patchkit.base.digests import key_of
+from patchkit.base.errors import Location, ToolchainError, UsageError
+from patchkit.base.files import disk_errors, temporary_folder, whole_folder, write_whole
+from patchkit.base.locks import locked
+from patchkit.base.reporter import Reporter
+from patchkit.base.text import counted
+from patchkit.base.upstreams import build_name, llama_cpp
+from patchkit.base.workspace import Workspace, default_data_root
+from patchkit.carry.candidate.decision import Wish
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.lock import PinWanted
+from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
+from patchkit.gpu.hardware.program import RunContext, run_program
+from patchkit.prove.build import Machine, build_tree, check_device, check_programs, prepare_subject
+from patchkit.prove.subject import Subject
+from patchkit.toolchain.parts import OPERATION_TESTS, BackendName
+from patchkit.toolchain.sides import BuiltSide, put_file
+
+PROGRAMS = ("llama-server", "llama-cli", llama_cpp().programs.bench)
+"""The programs that are installed by default."""
+
+_MANIFEST = "patchkit.json"
+_CURRENT, _PREVIOUS = "current", "previous"
+_DOING = "installing a build"
+_ELSEWHERE = "choose another folder with --prefix"
+# Operations that every model runs, in a minute on the GPU: matmuls of all types, norms, RoPE, attention.
+_CHECKED = (
+    Choice(ops=("MUL_MAT", "MUL_MAT_ID", "RMS_NORM", "ROPE", "GET_ROWS", "SOFT_MAX")),
+    Choice(ops=("FLASH_ATTN_EXT",), pattern=r"hsk=(64|128),.*kv=512,nb=(1|35),.*type_K(V)?=f16"),
+)
+_CHECK_S, _PROMPT_S = 600.0, 600.0
+_SHOWN = 8
+
+
+class Installation(BaseModel):
+    """One installed build, as described by the file ``patchkit.json`` in its folder.
+
+    ``options`` are the words that select the patches, to repeat the command. ``checked``: what ran on which
+    device before it was put into use, or why nothing did.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    format: Literal[1] = 1
+    name: str
+    build: int
+    branch: str
+    commit: str
+    tree: str
+    archs: tuple[str, ...]
+    patches: tuple[str, ...]
+    backend: BackendName
+    compiler: str | None
+    programs: tuple[str, ...]
+    made: str
+    checked: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installed:
+    """The builds below a prefix, oldest first, and the names of the current and the previous one."""
+
+    json_keys: ClassVar = "prefix builds current previous"
+
+    prefix: Path
+    builds: tuple[Installation, ...]
+    current: str | None
+    previous: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpReport:
+    """The build in use. ``is_new``: it was installed by this run. ``replaced``: the one before it."""
+
+    json_keys: ClassVar = "installation folder is_new replaced server seconds"
+
+    installation: Installation
+    folder: Path
+    current: Path
+    is_new: bool
+    replaced: str | None
+    seconds: float
+    model: Path | None = None
+
+    @property
+    def server(self) -> list[str]:
+        """The command that starts the server."""
+        model = str(self.model) if self.model is not None else "MODEL.gguf"
+        return [str(self.current / "llama-server"), "-m", model, "-ngl", "all", "-fa", "on"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpRequest:
+    """What to install, and where. ``check``: whether to run operations on the GPU before using the build."""
+
+    archs: tuple[str, ...]
+    upstream: PinWanted
+    wish: Wish
+    backend: BackendName
+    programs: tuple[str, ...] = PROGRAMS
+    prefix: Path | None = None
+    model: Path | None = None
+    check: bool = True
+
+
+def default_prefix() -> Path:
+    """The folder of installed builds in the user's data folder."""
+    return default_data_root() / "llama.cpp"
+
+
+def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str]) -> UpReport:
+    """Build the candidate, install and check it, and make it the current build.
+
+    Raises:
+        USAGE_VALUE: a name is not the name of a program.
+        UP_WRONG: an operation is wrong on the GPU; the earlier build stays current.
+        UP_REFUSED: there is another folder in the place of the build.
+        The errors of building, of running programs, and of the disk. After any exception the current build
+        is the same as before.
+    """
+    began = time.monotonic()
+    check_programs(request.programs)
+    prefix = _prefix(request.prefix)
+    subject, candidate = prepare_subject(
+        workspace, request.archs, request.upstream, request.backend, environ, request.wish
+    )
+    is_checked = request.check and request.backend != "cpu"
+    programs = (*request.programs, *((OPERATION_TESTS,) if is_checked else ()))
+    workspace.reporter.step(f"building {candidate.branch} for {request.backend}")
+    side = build_tree(subject, subject.candidate, subject.candidate_tree, request.backend, programs)
+    with locked(prefix / "lock", waiting=_waiting(workspace.reporter), doing=_DOING, elsewhere=_ELSEWHERE):
+        name = _name(request, candidate, side)
+        known = _read(prefix / name)
+        is_new = known is None
+        if known is None:
+            checked = _check(side, subject, request, is_checked=is_checked)
+            workspace.reporter.step(f"installing {name}")
+            known = _install(prefix / name, side, request, subject, candidate, checked)
+        replaced = _use(prefix, name)
+    return UpReport(
+        installation=known,
+        folder=prefix / name,
+        current=prefix / _CURRENT,
+        is_new=is_new,
+        replaced=replaced,
+        seconds=round(time.monotonic() - began, 1),
+        model=request.model,
+    )
+
+
+def list_installed(prefix: Path | None) -> Installed:
+    """The builds below the prefix. Folders without a readable description are skipped."""
+    root = _prefix(prefix)
+    found = [_read(path) for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
+    builds = sorted((each for each in found if each is not None), key=lambda each: each.made)
+    names = {each.name for each in builds}
+    current, previous = (_target(root / link, names) for link in (_CURRENT, _PREVIOUS))
+    return Installed(prefix=root, builds=tuple(builds), current=current, previous=previous)
+
+
+def roll_back(prefix: Path | None, name: str | None, reporter: Reporter) -> Installed:
+    """Make the previous build current, or the one of that name.
+
+    Raises:
+        UP_REFUSED: there is no such build.
+        CacheError: the disk reported an error.
+    """
+    root = _prefix(prefix)
+    known = list_installed(root)
+    wanted = name if name is not None else known.previous
+    if wanted is None or wanted not in {each.name for each in known.builds}:
+        what = f"no build '{name}'" if name is not None else "no previous build"
+        raise UsageError(
+            f"{root} has {what}",
+            code="UP_REFUSED",
+            where=Location(path=str(root)),
+            hint="patchkit up --list shows the installed builds",
+        )
+    with locked(root / "lock", waiting=_waiting(reporter), doing=_DOING, elsewhere=_ELSEWHERE):
+        _use(root, wanted)
+    return list_installed(root)
+
+
+def _prefix(named: Path | None) -> Path:
+    return Path(os.path.abspath(named)) if named is not None else default_prefix()  # noqa: PTH100 - keep links
+
+
+def _waiting(reporter: Reporter) -> Callable[[], None]:
+    return lambda: reporter.info("waiting for another patchkit that is installing a build")
+
+
+def _install(
+    folder: Path,
+    side: BuiltSide,
+    request: UpRequest,
+    subject: Subject,
+    candidate: Candidate,
+    checked: str,
+) -> Installation:
+    """Copy programs and libraries into a folder that appears complete or not at all."""
+    made = Installation(
+        format=1,
+        name=folder.name,
+        build=candidate.build,
+        branch=candidate.branch,
+        commit=candidate.tip,
+        tree=subject.candidate_tree,
+        archs=candidate.archs,
+        patches=candidate.ids,
+        backend=request.backend,
+        compiler=_compiler(subject),
+        programs=request.programs,
+        made=datetime.now(UTC).isoformat(timespec="seconds"),
+        checked=checked,
+    )
+    if os.path.lexists(folder):
+        raise UsageError(
+            f"{folder} is not a build that patchkit installed",
+            code="UP_REFUSED",
+            where=Location(path=str(folder)),
+            why=f"it has no readable {_MANIFEST}",
+            hint="move it away, or choose another folder with --prefix",
+        )
+    with disk_errors(folder, _DOING, _ELSEWHERE), whole_folder(folder) as partial:
+        for path in sorted(side.folder.iterdir()):
+            if path.name in request.programs or ".so" in path.name:
+                put_file(path, partial / path.name)
+        write_whole(partial / _MANIFEST, made.model_dump_json(indent=1) + "\n", _DOING)
+    return made
+
+
+def _name(request: UpRequest, candidate: Candidate, side: BuiltSide) -> str:
+    """Build, GPUs, backend, and a digest of everything that determines the files."""
+    digest = key_of({"parts": side.identity, "programs": sorted(request.programs)})[:12]
+    return f"{build_name(candidate.build)}-{'+'.join(candidate.archs)}-{request.backend}-{digest}"
+
+
+def _compiler(subject: Subject) -> str | None:
+    chain = subject.toolchain
+    return f"HIP {chain.hip_version}, clang {chain.clang_version}" if chain is not None else None
+
+
+def _check(side: BuiltSide, subject: Subject, request: UpRequest, *, is_checked: bool) -> str:
+    """Run operations and, with a model, a prompt; returns what ran. Raises UP_WRONG."""
+    with temporary_folder("up") as folder:
+        place = RunContext(folder=folder, reporter=subject.reporter)
+        done = [_check_operations(side, subject, request.backend, place)] if is_checked else []
+        if request.model is not None:
+            done.append(_run_prompt(side, request.model, place))
+    if done:
+        return "; ".join(done)
+    return "nothing ran: it was built for the CPU" if request.check else "nothing ran: --no-check"
+
+
+def _check_operations(side: BuiltSide, subject: Subject, backend: BackendName, place: RunContext) -> str:
+    machine = Machine(backend=backend)
+    stage = make_stage(side, side, place.folder / "stage")
+    passed, wrong = 0, []
+    for number, choice in enumerate(_CHECKED):
+        place.reporter.step(f"checking {', '.join(choice.ops)} on the GPU")
+        name = f"check-{number}"
+        ran = run_mode(
+            stage, "test", name=name, choice=choice, device=machine.device, timeout_s=_CHECK_S, place=place
+        )
+        check_device(machine, ran.talk(), subject.archs, ran.stderr)
+        rows = [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
+        passed += sum(row.has_passed for row in rows)
+        wrong += [row for row in rows if not row.has_passed]
+    if wrong or not passed:
+        raise ToolchainError(
+            f"{counted(len(wrong), 'operation')} of {len(wrong) + passed} are wrong on this GPU"
+            if wrong
+            else f"no operation ran on {machine.device}",
+            code="UP_WRONG",
+            why="\n".join(f"{row.case}: {row.error}" for row in wrong[:_SHOWN]) or None,
+            hint="the earlier build stays in use. To find the patch: patchkit verify, or the guide page "
+            "find-the-patch",
+        )
+    return f"{passed} operations of {OPERATION_TESTS} passed on {machine.device}"
+
+
+def _run_prompt(side: BuiltSide, model: Path, place: RunContext) -> str:
+    """A short prompt and some tokens with the user's model."""
+    program = llama_cpp().programs.bench
+    if not side.program(program).exists():
+        return f"no prompt: {program} is not among the programs"
+    place.reporter.step(f"running a prompt of {model.name}")
+    argv = [str(side.program(program)), "-m", str(model), "-p", "64", "-n", "16", "-r", "1", "-o", "json"]
+    ran = run_program("prompt", argv, place=place, env=dict(side.environment), timeout_s=_PROMPT_S)
+    return f"a prompt of {model.name} ran in {ran.seconds:.0f} s"
+
+
+def _use(prefix: Path, name: str) -> str | None:
+    """Make a build current; returns the name of the one that was, if it was another."""
+    before = _target(prefix / _CURRENT, None)
+    if before == name:
+        return None
+    with disk_errors(prefix, _DOING, _ELSEWHERE):
+        if before is not None:
+            _link(prefix / _PREVIOUS, before)
+        _link(prefix / _CURRENT, name)
+    return before
+
+
+def _link(path: Path, name: str) -> None:
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    partial.symlink_to(name, target_is_directory=True)
+    partial.replace(path)
+
+
+def _target(link: Path, names: Sequence[str] | set[str] | None) -> str | None:
+    """The name that a link has, None if there is no link or, with ``names``, another name."""
+    if not link.is_symlink():
+        return None
+    name = link.readlink().name
+    return name if names is None or name in names else None
+
+
+def _read(folder: Path) -> Installation | None:
+    """The description of a build; None if there is none that can be read, or it is of another folder."""
+    try:
+        found = Installation.model_validate_json((folder / _MANIFEST).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return found if found.name == folder.name else None

@@ -1,0 +1,121 @@
+"""``patchkit up``: install a build, go back to an earlier one, and never be without a good one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shipped import SEED
+
+from patchkit.base.errors import ExitCode
+from patchkit.cli.app import main
+from patchkit.prove.subject import Subject
+from patchkit.prove.up import Installation, list_installed
+
+
+def installed(prefix: Path, name: str, made: str) -> Path:
+    """A folder as ``up`` leaves it, with a program that prints its name."""
+    folder = prefix / name
+    folder.mkdir(parents=True)
+    program = folder / "llama-server"
+    program.write_text(f"#!/bin/sh\necho {name}\n")
+    program.chmod(0o755)
+    about = Installation(
+        name=name,
+        build=11549,
+        branch="candidate/plain/b11549",
+        commit="0" * 40,
+        tree="1" * 40,
+        archs=("plain",),
+        patches=("one",),
+        backend="cpu",
+        compiler=None,
+        programs=("llama-server",),
+        made=made,
+        checked="nothing ran: it was built for the CPU",
+    )
+    (folder / "patchkit.json").write_text(about.model_dump_json())
+    return folder
+
+
+def asked(capsys, *words: str, code: int = 0) -> dict[str, Any]:
+    assert main(["up", *words, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def said(prefix: Path) -> str:
+    """What the current program prints."""
+    done = subprocess.run([prefix / "current" / "llama-server"], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_nothing_is_installed_at_first(tmp_path: Path, capsys) -> None:
+    where = ("--prefix", str(tmp_path / "none"))
+    assert asked(capsys, "--list", *where)["builds"] == []
+    error = asked(capsys, "--rollback", *where, code=ExitCode.USAGE)["error"]
+    assert (error["code"], "no previous build" in error["message"]) == ("UP_REFUSED", True)
+    assert not (tmp_path / "none").exists()
+
+
+def test_back_to_the_previous_build_and_to_a_named_one(tmp_path: Path, capsys) -> None:
+    for number, name in enumerate(("first", "second", "third"), 1):
+        installed(tmp_path, name, f"2026-11-0{number}T00:00:00+00:00")
+    where = ("--prefix", str(tmp_path))
+    asked(capsys, "--use", "second", *where)
+    assert said(tmp_path) == "second"
+    told = asked(capsys, "--use", "third", *where)
+    assert (said(tmp_path), told["current"], told["previous"]) == ("third", "third", "second")
+    told = asked(capsys, "--rollback", *where)
+    assert (said(tmp_path), told["current"], told["previous"]) == ("second", "second", "third")
+    assert [each["name"] for each in told["builds"]] == ["first", "second", "third"]
+    error = asked(capsys, "--use", "fourth", *where, code=ExitCode.USAGE)["error"]
+    assert "no build 'fourth'" in error["message"]
+    assert said(tmp_path) == "second"
+
+
+def test_folders_that_are_no_builds_are_not_listed(tmp_path: Path) -> None:
+    installed(tmp_path, "real", "2026-11-01T00:00:00+00:00")
+    (tmp_path / "mine").mkdir()
+    (installed(tmp_path, "torn", "2026-11-02T00:00:00+00:00") / "patchkit.json").write_text('{"format": 1')
+    (installed(tmp_path, "old", "2026-11-03T00:00:00+00:00")).rename(tmp_path / "renamed")
+    (tmp_path / "current").symlink_to("mine")
+    known = list_installed(tmp_path)
+    assert ([each.name for each in known.builds], known.current) == (["real"], None)
+
+
+def test_options_that_contradict_each_other(tmp_path: Path, capsys) -> None:
+    error = asked(capsys, "--list", "--rollback", "--prefix", str(tmp_path), code=ExitCode.USAGE)["error"]
+    assert error["code"] == "OPTIONS_CONTRADICT"
+
+
+@pytest.mark.cpu_build
+@pytest.mark.slow
+def test_a_build_is_installed_once_and_kept_when_another_one_fails(
+    cpu_subject: Subject, cpu_cache: Path, tmp_path: Path, capsys
+) -> None:
+    prefix = tmp_path / "prefix"
+    argv = (*SEED, "--backend", "cpu", "--cache-dir", str(cpu_cache), "--prefix", str(prefix))
+    first = asked(capsys, *argv, "--program", "llama-bench")
+    assert (first["is_new"], first["replaced"]) == (True, None)
+    assert first["installation"]["tree"] == cpu_subject.candidate_tree
+    bench = prefix / "current" / "llama-bench"
+    alone = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+    shown = subprocess.run([bench, "--help"], capture_output=True, text=True, check=True, env=alone)
+    assert "usage" in shown.stdout
+    again = asked(capsys, *argv, "--program", "llama-bench")
+    assert (again["is_new"], again["installation"]) == (False, first["installation"])
+    both = ("--program", "llama-bench", "--program", "test-backend-ops")
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"not a model")
+    error = asked(capsys, *argv, *both, "--model", str(broken), code=ExitCode.TOOLCHAIN)["error"]
+    assert error["code"] == "PROGRAM_FAILED"
+    known = list_installed(prefix)
+    assert (known.current, len(known.builds)) == (first["installation"]["name"], 1)
+    more = asked(capsys, *argv, *both)
+    assert (more["is_new"], more["replaced"]) == (True, first["installation"]["name"])
+    back = asked(capsys, "--rollback", "--prefix", str(prefix))
+    assert back["current"] == first["installation"]["name"]
