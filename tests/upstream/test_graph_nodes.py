@@ -152,6 +152,22 @@ def test_the_cpu_is_not_far_from_itself(
     assert compared == "results" or found.keys().isdisjoint(left_out)
 
 
+def test_contexts_do_not_share_a_weight_that_an_operation_changes(
+    subject: Subject, upstream: BuiltSide, tmp_path: Path
+) -> None:
+    graph = _graph(
+        {"name": "w", "leaf": "weight", "ne": [256, 64]},
+        {"name": "v", "leaf": "weight", "ne": [256, 64]},
+        {"name": "a", "leaf": "input", "ne": [256, 3]},
+        {"name": "b", "op": "silu_inplace", "of": ["w"]},
+        {"name": "c", "op": "mul_mat", "of": ["b", "a"], "output": True},
+        {"name": "d", "op": "mul_mat", "of": ["v", "a"], "output": True},
+    )
+    itself = replace(upstream, module=upstream.cpu)
+    found = _results(subject, itself, graph.changed(contexts=2), tmp_path, "results", device="CPU")
+    assert {name: one.nmse for name, one in found.items()} == dict.fromkeys(["c", "d", "c/2", "d/2"], 0.0)
+
+
 def test_files_of_the_switches_choose_no_cases(subject: Subject) -> None:
     host = "ggml/src/ggml-cuda/ggml-cuda.cu"
     assert host in subject.changed_files

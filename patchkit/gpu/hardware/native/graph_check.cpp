@@ -666,7 +666,23 @@ class running {
         return ggml_backend_dev_type(ggml_backend_get_device(backend)) == GGML_BACKEND_DEVICE_TYPE_CPU;
     }
 
-    bool is_lent(const words & w) const { return lender != nullptr && w.text("is") == "weight"; }
+    // Contexts share weights, as those of a program do, but not one that an operation in place writes.
+    bool is_lent(const words & w) const {
+        return lender != nullptr && w.text("is") == "weight" && !is_written(of.named.at(w.name));
+    }
+
+    bool is_written(const ggml_tensor * leaf) const {
+        return std::any_of(d.nodes.begin(), d.nodes.end(), [&](const words & w) {
+            const ggml_tensor * node = of.named.at(w.name);
+            switch (node->op) {
+                case GGML_OP_RESHAPE:
+                case GGML_OP_VIEW:
+                case GGML_OP_PERMUTE:
+                case GGML_OP_TRANSPOSE: return false;
+                default: return node->view_src == leaf;
+            }
+        });
+    }
 
     void check(ggml_status status) const {
         if (status != GGML_STATUS_SUCCESS) {
