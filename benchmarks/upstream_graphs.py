@@ -50,6 +50,8 @@ from patchkit.toolchain.sides import BuiltSide
 _TIMEOUT_S = 900.0
 _ENDS = "the program ends"
 _SAYS_WHY = re.compile(r"\.cuh?:\d+:|fault|error", re.IGNORECASE)
+_NMSE = re.compile(r" has NMSE ([^;]+);")
+_SMALLER = 100.0
 _BATCH = 16
 _REDUCING_S = 240.0
 # Both backends round: distances of matmuls reach four times the bound for one (seed 11).
@@ -139,6 +141,17 @@ def _fault(graph: Graph, computed: Computed) -> str:
     return ""
 
 
+def _kind(fault: str) -> str:
+    """The fault without the tensor and its numbers."""
+    return "is far" if _NMSE.search(fault) else fault.split(" ", 1)[-1]
+
+
+def _is_alike(one: str, fault: str) -> bool:
+    """Whether a smaller graph still has the fault: of the same kind, and not a hundred times smaller."""
+    sizes = [float(found[1]) if (found := _NMSE.search(text)) else 0.0 for text in (one, fault)]
+    return bool(one) and _kind(one) == _kind(fault) and sizes[0] >= sizes[1] / _SMALLER
+
+
 def _is_far(one: Result, rounding: float) -> bool:
     explained = allowed_distance(rounding, replace(one, nmse=0.0, worst=0.0))
     nmse, worst = _BOTH_ROUND * explained[0], _BOTH_ROUND**0.5 * explained[1]
@@ -154,14 +167,14 @@ def search(upstream: Upstream, seed: int, minutes: float, out: Path) -> None:
     while time.monotonic() < end:
         some = list(islice(graphs, _BATCH))
         for graph, fault in zip(some, upstream.faults(some), strict=True):
-            kind = fault.split(" ", 1)[-1][:14]
+            kind = _kind(fault)
             if not fault or (graph.name, kind) in known:
                 continue
             known.add((graph.name, kind))
             until = time.monotonic() + _REDUCING_S
             smallest = reduce_graph(
                 graph,
-                lambda tried, kind=kind: [kind in one for one in upstream.faults(tried)],  # type: ignore[misc]
+                lambda tried, fault=fault: [_is_alike(one, fault) for one in upstream.faults(tried)],  # type: ignore[misc]
                 upstream.shapes,
                 is_over=lambda until=until: time.monotonic() > until,  # type: ignore[misc]
             )
