@@ -58,7 +58,8 @@ class Ran:
 class Rule:
     """Text of a patched file, what replaces it where the rule is left out, and the scenes that then differ.
 
-    ``by``: what differs, ``numbers``, ``launches``, findings of the ``checks``, or how the program ``end``s.
+    Of a text with ``=``, only what is assigned is replaced. ``by``: what differs, ``numbers``, ``launches``,
+    findings of the ``checks``, or how the program ``end``s.
     """
 
     name: str
@@ -232,7 +233,10 @@ def _with_switches(text: str, rules: Sequence[Rule]) -> bytes:
     """Host code in which the variable LEFT_OUT names rules that do not hold, by commas: one build for all."""
     for rule in rules:
         assert text.count(rule.text) == 1, rule
-        text = text.replace(rule.text, f'(is_left_out("{rule.name}") ? {rule.without} : {rule.text})')
+        assigned, equals, condition = rule.text.rpartition(" = ")
+        text = text.replace(
+            rule.text, f'{assigned}{equals}(is_left_out("{rule.name}") ? {rule.without} : {condition})'
+        )
     question = (
         "#include <cstdlib>\n#include <cstring>\n#ifndef IS_LEFT_OUT\n#define IS_LEFT_OUT\n"
         "inline bool is_left_out(const char * rule) {\n"

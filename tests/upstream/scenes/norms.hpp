@@ -278,6 +278,10 @@ const table SUMS = {
         ggml_tensor * begun = s.made();
         normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), norm(s, s.made()), begun), s.made()));
     }},
+    {"sums-in-part-norm-two-rows", [](scene & s) {
+        ggml_tensor * begun = s.made(2);
+        normed_sum(s, ggml_add(s.ctx(), norm(s, s.made(2), 2), begun));
+    }},
     // Upstream has a launch of its own for the add, so the product is rounded before.
     {"sums-in-part-norm-times-in-place", [](scene & s) {
         ggml_tensor * begun = s.made();
