@@ -3,25 +3,22 @@
 Everything in it is modelled, so all bars but upstream's are hatched. A bar of the default patches ends at the
 modelled gain; its whisker is the error of ratios of that kernel. A bar of the optional patches ends in the
 middle of the expected range, the whisker spans that range, and a tick marks what the model itself says.
-Values come from docs/records/data/prompt-chart.json and with-patches.json.
+Values come from :mod:`gains`.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "docs" / "records" / "data"
+from gains import PROMPT, ROOT, Model, models
+
 PICTURE = ROOT / "docs" / "prompt-speed.svg"
 
+_TEST = "pp512 at depth 0, -ub 512, build 11549, gfx1151"
 _WIDTH = 760
 _LEFT = 190  # of the bars; names of models are left of it
 _PIXELS = 185  # per 100 % of upstream's speed
 _BAR, _GAP, _GROUP, _TOP = 16, 3, 78, 84
-_RATIO_ERROR = 0.032  # 90th percentile of ratios of mul_mat_q, arch_profiles/timing/gfx1151.toml
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f } .small { font-size: 11.5px; fill: #57606a }
 .upstream { fill: #8c959f } .default { fill: url(#default) } .optional { fill: url(#optional) }
@@ -34,15 +31,12 @@ text { font: 13px system-ui, sans-serif; fill: #24292f } .small { font-size: 11.
 
 def draw() -> str:
     """The SVG text."""
-    chart = json.loads((DATA / "prompt-chart.json").read_text("utf-8"))
-    with_patches = json.loads((DATA / "with-patches.json").read_text("utf-8"))["models"]
-    height = _TOP + _GROUP * len(chart["models"]) + 8
+    shown = [model for model in models() if model.is_in_chart]
+    height = _TOP + _GROUP * len(shown) + 8
     body = list(_legend())
-    for number, model in enumerate(chart["models"]):
-        rates = with_patches[model["record"]]["pp512 @ d0"]
-        modelled = rates["candidate"]["rate"] / rates["upstream"]["rate"] - 1
-        body += _group(_TOP + number * _GROUP, model, modelled)
-    label = f"Prompt speed relative to upstream, {chart['test']}; modelled and expected, not measured"
+    for number, model in enumerate(shown):
+        body += _group(_TOP + number * _GROUP, model)
+    label = f"Prompt speed relative to upstream, {_TEST}; modelled and expected, not measured"
     named = f'role="img" aria-label="{label}"'
     return "\n".join(
         [
@@ -79,14 +73,17 @@ def _legend() -> Iterator[str]:
     yield f'<text class="small" x="8" y="66">{note} Nothing is measured.</text>'
 
 
-def _group(top: int, model: dict[str, Any], modelled: float) -> Iterator[str]:
-    yield f'<text x="8" y="{top + _BAR + _GAP + 12}">{model["name"]}</text>'
-    low, high = model["expected"]
-    gain = model["default"]
+def _group(top: int, model: Model) -> Iterator[str]:
+    default, optional = (model.gain(PROMPT, side) for side in ("default", "optional"))
+    if default is None or optional is None or default.error is None or model.expected is None:
+        raise ValueError(f"{model.name} is in the chart and lacks a gain, an error or an expected range")
+    yield f'<text x="8" y="{top + _BAR + _GAP + 12}">{model.name}</text>'
+    low, high = model.expected
+    whisker = (default.value - default.error, default.value + default.error)
     bars = (
         ("upstream", 0.0, None, None),
-        ("default", gain, (gain - _RATIO_ERROR, gain + _RATIO_ERROR), None),
-        ("optional", (low + high) / 2, (low, high), modelled),
+        ("default", default.value, whisker, None),
+        ("optional", (low + high) / 2, model.expected, optional.value),
     )
     for number, (name, value, span, tick) in enumerate(bars):
         y = top + number * (_BAR + _GAP)

@@ -1,4 +1,4 @@
-"""Write the tables of docs/records, and the chart of the README, from their data.
+"""Write the tables of docs/records, of the README and of a guide, and the README's chart, from their data.
 
     python benchmarks/records.py            # lists the pages that are out of date
     python benchmarks/records.py --write    # updates them
@@ -24,16 +24,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from gains import PROMPT, SIDES, TEXT, rows_of_all, rows_of_chart
 from prompt_chart import PICTURE, draw
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "records"
+_ALSO = (ROOT / "README.md", ROOT / "docs" / "guide" / "strix-halo.md")
 DATA = PAGES / "data"
 _TABLE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 # As in tune's records: upstream's stride and warps, and the name of a compiled unit.
 _UPSTREAMS = (256, 4)
 _UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
 _FEW_WAVES = 5
+_TESTS = (PROMPT, "pp512 @ d16384", TEXT, "tg128 @ d16384", "tg128 x8 @ d0")  # of the table of gains
 _SOME = 2  # fewest models for a mean
 _LISTED = 5  # GPUs of a fault that are listed; more are a family, shown by its first and last GPU
 
@@ -45,7 +48,7 @@ def main() -> int:
     )
     parser.add_argument("--write", action="store_true")
     write: bool = parser.parse_args().write
-    texts = {page: rendered(page) for page in sorted(PAGES.glob("*.md"))} | {PICTURE: draw()}
+    texts = {page: rendered(page) for page in (*sorted(PAGES.glob("*.md")), *_ALSO)} | {PICTURE: draw()}
     stale = [path for path, text in texts.items() if not path.is_file() or text != path.read_text("utf-8")]
     for path in stale:
         print(path.relative_to(ROOT))
@@ -456,13 +459,19 @@ def _with_patches() -> str:
     rows = []
     for model, tests in record["models"].items():
         for test, sides in tests.items():
-            before, after = sides["upstream"], sides["candidate"]
-            rates = [f"{one['rate']:.0f} ({one['share']:.0%})" for one in (before, after)]
-            gain = f"{after['rate'] / before['rate'] - 1:+.1%}"
-            rows.append([model, test, *rates, gain, f"{before['launches']} to {after['launches']}"])
-    head = ["model", "test", "upstream, t/s (of the bound)", "with patches", "gain", "launches"]
-    patches = ", ".join(f"`{name}`" for name in record["patches"])
-    return f"{_source_line(record)}\n\nPatches: {patches}.\n\n{_table(head, rows)}"
+            after = [sides.get(side) for side in SIDES]
+            speeds = [
+                "" if one is None else f"{one['rate']:.0f} ({one['share']:.0%})"
+                for one in (sides["upstream"], *after)
+            ]
+            launches = [str(one["launches"]) for one in (sides["upstream"], *after) if one is not None]
+            rows.append([model, test, *speeds, " to ".join(launches)])
+    head = ["model", "test", "upstream, t/s (of the bound)", *SIDES, "launches"]
+    patches = "\n\n".join(
+        f"{side.capitalize()}: {', '.join(f'`{name}`' for name in names)}."
+        for side, names in record["patches"].items()
+    )
+    return f"{_source_line(record)}\n\n{patches}\n\n{_table(head, rows)}"
 
 
 _MOE = ("moe", "gpt-oss")  # parts of the names of GGUF files
@@ -477,14 +486,15 @@ def _with_patches_means() -> str:
             found = [
                 tests[test]
                 for model, tests in models.items()
-                if test in tests and any(word in model for word in _MOE) == (kind == "MoE")
+                if "optional" in tests.get(test, {})
+                and any(word in model for word in _MOE) == (kind == "MoE")
             ]
             if len(found) < _SOME:
                 continue
             shares = [
-                statistics.mean(one[side]["share"] for one in found) for side in ("upstream", "candidate")
+                statistics.mean(one[side]["share"] for one in found) for side in ("upstream", "optional")
             ]
-            gains = [one["candidate"]["rate"] / one["upstream"]["rate"] for one in found]
+            gains = [one["optional"]["rate"] / one["upstream"]["rate"] for one in found]
             rows.append(
                 [
                     test,
@@ -494,8 +504,18 @@ def _with_patches_means() -> str:
                     f"{min(gains) - 1:+.1%}",
                 ]
             )
-    head = ["test", "models", "of the bound", "with patches", "gain, geometric mean", "smallest gain"]
+    head = ["test", "models", "of the bound", "with all patches", "gain, geometric mean", "smallest gain"]
     return _table(head, rows)
+
+
+def _gains() -> str:
+    head = ["model", "test", "upstream, measured", "modelled, t/s", "default patches", "with optional ones"]
+    return _table([*head, "expected with these"], rows_of_all(_TESTS))
+
+
+def _gains_short() -> str:
+    head = ["model", "prompts, default patches", "prompts, with optional ones", "expected with these"]
+    return _table([*head, "token generation, with optional ones"], rows_of_chart())
 
 
 def _where_in_order() -> str:
@@ -639,6 +659,8 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "condition-mutants-left": _condition_mutants_left,
     "foreign-hecbench": _foreign("hecbench"),
     "foreign-rocm-examples": _foreign("rocm-examples"),
+    "gains": _gains,
+    "gains-short": _gains_short,
     "known-faults": _known_faults,
     "operations": _operations,
     "operations-wrong": _operations_wrong,

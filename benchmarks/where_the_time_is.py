@@ -1,7 +1,7 @@
 """The kernels with the most time above the bound, by model, test and depth (modelled).
 
-    python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]... [--candidate]
-        [--parallel N]...
+    python benchmarks/where_the_time_is.py [--arch gfx1151] [--model NAME]... [--depth N]...
+        [--candidate default|optional] [--parallel N]...
 
 A model is a file of arch_profiles/models without its suffix; the default is all of them. Other models in the
 record stay, so it can be made model by model. The first time each takes some minutes of two idle cores, most
@@ -9,8 +9,9 @@ of it for attention at depth, and the first model also compiles the kernels. Wri
 docs/records/data/where-the-time-is.json, from which benchmarks/records.py makes tables.
 
 With --candidate, the candidate of `patchkit apply` is timed too, and only the speeds of both sides are
-written, to docs/records/data/with-patches.json; its entries for other patches are removed. With --parallel N
-only decode of N parallel sequences is timed.
+written, to docs/records/data/with-patches.json: of the default patches under that name, and as "optional" of
+a candidate made with --trust modelled. Speeds of other patches under the same name are removed. With
+--parallel N only decode of N parallel sequences is timed.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import find_toolchain
 from patchkit.toolchain.machine import Source
 
-_NAME = "where-the-time-is"
+_NAME, _WITH_PATCHES = "where-the-time-is", "with-patches"
 _DEPTHS = (0, 16384, 65536)
 _MICRO_BATCH, _PROMPT = 512, 2048
 _MIDDLE = 64  # of 128 generated tokens
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--model", action="append", default=[])
     parser.add_argument("--depth", action="append", type=int, default=[])
     parser.add_argument(
-        "--candidate", action="store_true", help="also time the candidate, and write the speeds of both sides"
+        "--candidate", choices=("default", "optional"), help="also time the candidate, under this name"
     )
     parser.add_argument("--parallel", action="append", type=int, default=[], help="with --candidate")
     parser.add_argument("--cache-dir", type=Path)
@@ -85,16 +86,16 @@ def main() -> None:
             repository, candidate = find_candidate(workspace, (asked.arch,), pin)
             tree = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
             patched = Source(root=tree.root, tree=tree.tree, build=pin.build, commit=tree.commit[:9])
-            sides = {"upstream": recorder, "candidate": timings.record(patched, stack, rocwmma=False)}
-            head = {"arch": asked.arch, "build": pin.build, "patches": list(candidate.ids)}
+            sides = {"upstream": recorder, asked.candidate: timings.record(patched, stack, rocwmma=False)}
+            head = {"arch": asked.arch, "build": pin.build}
             for shape in shapes:
                 name, both = _of_both(timings, sides, shape, peaks, _tests(depths, asked.parallel))
-                _keep("with-patches", head, name, both)
+                _keep_both(head, asked.candidate, candidate.ids, name, both)
                 print(f"{name}: {both}")
             return
         for shape in shapes:
             name, found = _of_model(timings, recorder, shape, peaks, depths)
-            _keep(_NAME, {"arch": asked.arch, "build": pin.build}, name, found)
+            _keep({"arch": asked.arch, "build": pin.build}, name, found)
             print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
 
 
@@ -188,15 +189,43 @@ def _as_record(timeline: Timeline) -> dict[str, Any]:
     }
 
 
-def _keep(record: str, head: Mapping[str, object], name: str, found: Mapping[str, object]) -> None:
-    path = DATA / f"{record}.json"
-    models: dict[str, Any] = {}
-    if path.is_file():
-        kept = json.loads(path.read_text("utf-8"))
-        models = kept["models"] if all(kept[word] == value for word, value in head.items()) else {}
+def _keep(head: Mapping[str, object], name: str, found: Mapping[str, object]) -> None:
+    models = _kept(_NAME, head).get("models", {})
     models[name] = {**models.get(name, {}), **found}
-    command = f"python benchmarks/{_NAME.replace('-', '_')}.py{' --candidate' if record != _NAME else ''}"
-    write_record(record, command, {**head, "models": dict(sorted(models.items()))})
+    command = f"python benchmarks/{Path(__file__).name}"
+    write_record(_NAME, command, {**head, "models": dict(sorted(models.items()))})
+
+
+def _keep_both(
+    head: Mapping[str, object],
+    side: str,
+    patches: Sequence[str],
+    name: str,
+    found: Mapping[str, Mapping[str, Mapping[str, float]]],
+) -> None:
+    kept = _kept(_WITH_PATCHES, head)
+    models, known = kept.get("models", {}), kept.get("patches", {})
+    if known.get(side) != list(patches):
+        for tests in models.values():
+            for sides in tests.values():
+                sides.pop(side, None)
+    of_model = models.setdefault(name, {})
+    for test, sides in found.items():
+        of_model[test] = {**of_model.get(test, {}), **sides}
+    command = f"python benchmarks/{Path(__file__).name} --candidate {side}"
+    whole = {
+        **head,
+        "patches": {**known, side: list(patches)},
+        "models": dict(sorted(models.items())),
+    }
+    write_record(_WITH_PATCHES, command, whole)
+
+
+def _kept(record: str, head: Mapping[str, object]) -> dict[str, Any]:
+    """The record as it is; empty if there is none, or none of this GPU and build."""
+    path = DATA / f"{record}.json"
+    kept: dict[str, Any] = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    return kept if all(kept.get(word) == value for word, value in head.items()) else {}
 
 
 if __name__ == "__main__":
