@@ -34,6 +34,7 @@ Upstream's own commits rewrite whole tables of docs/ops: 1.2 million characters 
 _MAX_STEPS = 100_000  # takes a tenth of a second; the largest table of the series needs 30 per GPU
 _MAX_LENGTH = 100_000  # elements of one string, list or range made by an operator
 _MAX_BITS = 4096  # of one integer
+_COUNTS = re.compile(r"^[ \t]*@\{ *switch\.ran *\}@[ \t]*\n", re.MULTILINE)
 
 # Filter names that a template cannot spell; only the tree transformation below uses them.
 CHARGE = "@charge"
@@ -198,6 +199,12 @@ class BoundedEnvironment(jinja2.sandbox.ImmutableSandboxedEnvironment):
         self.budget = Budget()
         self.filters = {**FILTERS, CHARGE: _charge}
         self.globals = {"range": bounded_range}
+
+    def preprocess(self, source: str, name: str | None = None, filename: str | None = None) -> str:
+        """Leave out a line that only counts the uses of a switch, rather than leave it blank, without one."""
+        source = super().preprocess(source, name, filename)
+        # In one line, so that errors name the right lines; the "+" keeps the text after it as it is.
+        return _COUNTS.sub(r"@% if switch.ran %@\g<0>@% endif +%@", source)
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ANN401
         """Reject operands whose result would be too large."""

@@ -11,6 +11,7 @@ from refusing import refused
 
 from patchkit.base.errors import Location, RenderError
 from patchkit.base.toml import parse_toml
+from patchkit.carry.placing.context import SwitchView
 from patchkit.carry.placing.templates import (
     MAX_OUTPUT,
     PatchRenderer,
@@ -380,3 +381,25 @@ def test_a_syntax_error_points_into_the_template_that_has_it(folders, name):
     with refused("TEMPLATE_BAD") as caught:
         check(folders, (), EDIT.format(n=1) + 'template = "a.jinja"')
     assert (Path(caught.value.where[0].path).name, caught.value.where[0].line) == (name, 3)
+
+
+@pytest.mark.parametrize(
+    ("ran", "expected"),
+    [("", "if (a) {\n\n    return;\n}\n"), ("count();", "if (a) {\n    count();\n\n    return;\n}\n")],
+)
+def test_a_line_that_only_counts_is_left_out_without_a_switch(
+    tmp_path: Path, ran: str, expected: str
+) -> None:
+    text = "if (a) {\n    @{ switch.ran }@\n\n    return;\n}\n"
+    patch = make_patch(context=("switch",), extra=EDIT.format(n=1) + f"text = {text!r}")
+    renderer = PatchRenderer(patch, tmp_path, tmp_path, {"switch": SwitchView(ran=ran)})
+    assert renderer.text(text, HERE) == expected
+
+
+def test_an_error_after_a_line_that_only_counts_names_its_own_line(tmp_path: Path) -> None:
+    text = "@{ switch.ran }@\n@{ nothing }@\n"
+    patch = make_patch(context=("switch",), extra=EDIT.format(n=1) + 'text = "x"')
+    renderer = PatchRenderer(patch, tmp_path, tmp_path, {"switch": SwitchView(ran="")})
+    with refused("TEMPLATE_BAD") as caught:
+        renderer.text(text, HERE)
+    assert caught.value.where[0].label == "line 2 of the text: "
