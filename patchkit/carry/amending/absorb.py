@@ -47,7 +47,9 @@ _UNFINISHED = {
     "MERGE_HEAD": "a merge",
 }
 # Anywhere in the message, because git joins the messages of commits that it squashes.
-_ID = re.compile(r"^Patchkit-Id: (\S+)$", re.MULTILINE)
+_ID = re.compile(r"^Patchkit-Id: (\S+)[ \t\r]*$", re.MULTILINE)
+# What differs in two diffs that change the same lines: blobs and places.
+_PLACE = re.compile(rb"^(?:index |@@ ).*\n", re.MULTILINE)
 _PROFILE = re.compile(r"^Patchkit-Profile: (\S+)", re.MULTILINE)
 _SHOWN = 8
 
@@ -124,9 +126,10 @@ class _BranchCommit:
 def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
     """Give the patches of the series the content of the commits of a branch that ``apply`` made.
 
-    A commit belongs to the patch in its trailer ``Patchkit-Id``; one without is a new patch, and one with
-    several combines them. All of it happens in a copy of the series, which replaces the series only if its
-    result on the build is exactly the tree of the branch.
+    A commit belongs to the patch in its trailer ``Patchkit-Id``; one without is a new patch, unless its
+    subject is that of a patch without a commit; one with several combines them. All of it happens in a copy
+    of the series, which replaces the series only if its result on the build is exactly the tree of the
+    branch.
 
     Raises:
         AMEND_REFUSED: the branch has no commits, merges, an unknown or repeated id, or a changed commit of
@@ -160,7 +163,7 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
             staged=replace(workspace, series=copy),
             quiet=replace(workspace, series=copy, reporter=NullReporter()),
         )
-        done = work.absorb(tip, drop=request.drop)
+        done = work.named().absorb(tip, drop=request.drop)
         if done.is_changed and not request.dry_run:
             publish_series(copy, before, workspace.series)
     return replace(done, written=done.is_changed and not request.dry_run)
@@ -183,38 +186,64 @@ class _Work:
     def patches(self) -> Path:
         return self.staged.series.patches
 
+    def named(self) -> _Work:
+        """The same, with ids for commits that lost their trailer, or became a patch when absorbed before.
+
+        Such a commit has the subject of a patch that no other commit is of.
+        """
+        series = load_series(self.patches)
+        subjects: dict[str, str] = {}
+        for name in self._missing(self.known):
+            title = series.require(name).title
+            subjects |= {title: name, f"{name}: {title}": name}
+        commits = []
+        for commit in self.commits:
+            mine = None if commit.ids else subjects.get(commit.subject)
+            commits.append(commit if mine is None else replace(commit, ids=(mine,)))
+            subjects = {subject: name for subject, name in subjects.items() if name != mine}
+        return replace(self, commits=tuple(commits))
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The patches that have a commit."""
+        return tuple(name for commit in self.commits for name in commit.ids)
+
     def absorb(self, tip: Commit, *, drop: bool) -> Absorbed:
         """Change the copy until it gives the tree of the branch."""
-        known = tuple(name for commit in self.commits for name in commit.ids)
+        known = self.known
         old = self.place(known)
         missing = self._missing(known)
         dropped = missing if drop else ()
         self._remove(dropped)
+        warnings: list[str] = []
         for commit in self.commits:
             for name in commit.ids[1:]:
-                run_fold(commit.ids[0], name, self.quiet, dry_run=False)
+                lost = run_fold(commit.ids[0], name, self.quiet, dry_run=False).lost
+                if lost:
+                    warnings.append(f"not carried over from {name}: {', '.join(lost)}")
         order = [commit.ids[0] for commit in self.commits if commit.ids]
         moved = self._order(order)
         found: list[AbsorbedPatch] = []
-        warnings: list[str] = []
         with self._aside(() if drop else missing):
             for number, commit in enumerate(self.commits, 1):
                 self.staged.reporter.step(f"commit {number} of {len(self.commits)}: {commit.subject}")
                 if commit.ids:
-                    found.append(self._take(commit, old, warnings))
+                    found.append(self._take(commit, old, missing, warnings))
                 else:
-                    found.append(self._add(commit, after=found[-1].patch if found else None))
+                    moves = self._add(found, commit)
+                    moved = {was: moves.pop(now, now) for was, now in moved.items()} | moves
             self._require_tree([each.patch for each in found], tip)
         self._require_others({*dropped, *(name for commit in self.commits for name in commit.ids[1:])})
-        named = {*known, *dropped}
         changed = {
             *dropped,
             *(name for each in found if each.state != "same" for name in (each.patch, *each.combined)),
         }
+        is_new = any(each.state == "new" for each in found)
+        renumbered = {folder.partition("-")[2] for folder in moved}
         stale = [
             each.name
             for each in self.lock.results
-            if ({*each.patches} & named if moved else {*each.patches} & changed)
+            if {*each.patches} & (changed | renumbered) or (is_new and each.build >= (self.pin.build or 0))
         ]
         return Absorbed(
             base=self.pin.name,
@@ -282,8 +311,11 @@ class _Work:
             ids[place] = name
         return self._renumber(ids)
 
-    def _renumber(self, ids: Sequence[str]) -> dict[str, str]:
-        """Rename folders so that the patches are in this order; numbers change only where they have to."""
+    def _renumber(self, ids: Sequence[str], new: str | None = None) -> dict[str, str]:
+        """Rename folders so that the patches are in this order; numbers change only where they have to.
+
+        ``new`` may have any number.
+        """
         series = load_series(self.patches)
         aside = self.staged.series.root / _ASIDE
         taken = {int(path.name[:4]) for path in aside.iterdir()} if aside.is_dir() else set()
@@ -291,7 +323,7 @@ class _Work:
         last = -1
         for name in ids:
             patch = series.require(name)
-            last = max(last + 1, patch.number)
+            last = last + 1 if name == new else max(last + 1, patch.number)
             while last in taken:
                 last += 1
             folder = f"{last:04d}-{name}"
@@ -300,26 +332,39 @@ class _Work:
         with disk_errors(self.patches, _DOING):
             for old in folders:
                 (self.patches / old).rename(self.patches / f".{old}")
-            for old, new in folders.items():
-                (self.patches / f".{old}").rename(self.patches / new)
+            for old, folder in folders.items():
+                (self.patches / f".{old}").rename(self.patches / folder)
         return folders
 
-    def _take(self, commit: _BranchCommit, old: tuple[Candidate, str], warnings: list[str]) -> AbsorbedPatch:
+    def _take(
+        self,
+        commit: _BranchCommit,
+        old: tuple[Candidate, str],
+        missing: Sequence[str],
+        warnings: list[str],
+    ) -> AbsorbedPatch:
         """The new version of a patch, or the patch as it is if its commit is."""
         name, *combined = commit.ids
         done = AbsorbedPatch(
             patch=name, commit=commit.sha, subject=commit.subject, state="same", combined=tuple(combined)
         )
-        if not combined and self._is_unchanged(commit, old[0]):
-            return done
         patch = load_series(self.patches).require(name)
+        if not combined and self._is_unchanged(commit, old[0], is_exact=patch.is_plain):
+            return done
         if not patch.is_plain:
+            hint = f"make a diff of upstream's build without guards: patchkit import --replace {name} FILE"
+            if missing:
+                names = ", ".join(missing)
+                hint = (
+                    f"its text may depend on patches without a commit on the branch ({names}): make the "
+                    f"branch again without them (patchkit apply --without ID); else {hint}"
+                )
             raise UsageError(
                 f"the commit of '{name}' was changed, and this patch has a guard",
                 code="AMEND_REFUSED",
-                where=(commit.where, patch.where),
+                where=(commit.where, self._own_place(name)),
                 why="its code on the branch is inside generated #if lines, which cannot be taken back",
-                hint=f"make a diff of upstream's build without guards: patchkit import --replace {name} FILE",
+                hint=hint,
             )
         told = self._replace(commit, name)
         warnings += told.warnings
@@ -339,8 +384,15 @@ class _Work:
             error.where = (*error.where, commit.where)
             raise
 
-    def _is_unchanged(self, commit: _BranchCommit, old: Candidate) -> bool:
-        """Whether the trees before and after the commit are those of the patch's own commit."""
+    def _own_place(self, name: str) -> Location:
+        """The patch's place in the series itself, whose folders may have other numbers than the copy's."""
+        return load_series(self.whole.series.patches).require(name).where
+
+    def _is_unchanged(self, commit: _BranchCommit, old: Candidate, *, is_exact: bool) -> bool:
+        """Whether the commit is the patch's own.
+
+        ``is_exact``: the trees before and after are the same; else the lines that it adds and removes are.
+        """
         mine = next((each.commit for each in old.commits if each.id == commit.ids[0]), None)
         if mine is None:
             return False
@@ -348,28 +400,51 @@ class _Work:
         if cache is None:
             return False
         theirs = self.clone.ask("rev-parse", f"{commit.sha}^^{{tree}}", f"{commit.sha}^{{tree}}")
-        return tuple(cache.tree_of(each) for each in (f"{mine}^", mine)) == theirs
+        if tuple(cache.tree_of(each) for each in (f"{mine}^", mine)) == theirs:
+            return True
+        # Other commits may have changed other lines before it. The whole tree is compared at the end.
+        options = (
+            "diff-tree",
+            "-p",
+            "--unified=0",
+            "--binary",
+            "--no-ext-diff",
+            "--no-textconv",
+            "--no-renames",
+        )
+        diffs = [
+            _PLACE.sub(b"", git.run(*options, f"{sha}^", sha))
+            for git, sha in ((cache.git, mine), (self.clone.git, commit.sha))
+        ]
+        return not is_exact and diffs[0] == diffs[1]
 
-    def _add(self, commit: _BranchCommit, *, after: str | None) -> AbsorbedPatch:
-        """Make a patch of a commit, right after another one."""
+    def _add(self, found: list[AbsorbedPatch], commit: _BranchCommit) -> dict[str, str]:
+        """Make a patch of a commit, right after the last one that was found; new folders by old ones."""
         request = ImportRequest(
             wanted=PatchOptions(guard="none"),
             source=f"{commit.sha}^..{commit.sha}",
             repo=self.clone.top,
             as_build=self.pin.build,
         )
-        written = run_import(request, self.quiet)
+        try:
+            written = run_import(request, self.quiet)
+        except PatchkitError as error:
+            error.where = (*error.where, commit.where)
+            raise
         name = written.patch.id
         ids = [patch.id for patch in load_series(self.patches).patches if patch.id != name]
-        ids.insert(ids.index(after) + 1 if after is not None else 0, name)
-        self._renumber(ids)
-        return AbsorbedPatch(
-            patch=name,
-            commit=commit.sha,
-            subject=commit.subject,
-            state="new",
-            added=tuple(written.places),
+        ids.insert(ids.index(found[-1].patch) + 1 if found else 0, name)
+        moved = self._renumber(ids, new=name)
+        found.append(
+            AbsorbedPatch(
+                patch=name,
+                commit=commit.sha,
+                subject=commit.subject,
+                state="new",
+                added=tuple(written.places),
+            )
         )
+        return {old: folder for old, folder in moved.items() if folder.partition("-")[2] != name}
 
     def _require_others(self, gone: Collection[str]) -> None:
         """Require that no patch has become impossible to place, where the lock has results and at the build.

@@ -220,3 +220,65 @@ def test_a_rebase_that_is_not_finished_is_refused(branch) -> None:
     assert error["code"] == "AMEND_REFUSED"
     assert error["message"] == f"git is in the middle of a rebase in {branch.clone}"
     assert set(states(absorbed(branch, tip)).values()) == {"same"}
+
+
+def _commit_file(desk, name: str, message: str) -> None:
+    (desk.clone / "common" / name).write_text("int more() {\n    return 1;\n}\n")
+    git(desk.clone, "add", "-A")
+    git(desk.clone, "commit", "-q", "-m", message)
+
+
+def test_a_branch_that_was_absorbed_can_be_absorbed_again(branch) -> None:
+    _commit_file(branch, "more.cpp", "one more file")
+    assert absorbed(branch)["lock_stale"] == []
+    written = toml_of(branch, "one-more-file").read_text() + "\n# by hand\n"
+    toml_of(branch, "one-more-file").write_text(written)
+    assert absorbed(branch)["written"] is False
+    assert absorbed(branch, "--drop")["written"] is False
+    assert toml_of(branch, "one-more-file").read_text() == written
+    (branch.clone / "common" / "more.cpp").write_text("int more() {\n    return 2;\n}\n")
+    git(branch.clone, "commit", "-q", "-a", "--amend", "--no-edit")
+    assert states(absorbed(branch))["one-more-file"] == "replaced"
+    assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_a_commit_that_lost_its_trailer_is_still_of_its_patch(branch) -> None:
+    git(branch.clone, "commit", "-q", "--amend", "-m", subjects(branch)[-1])
+    assert set(states(absorbed(branch)).values()) == {"same"}
+
+
+def test_guarded_patches_stay_as_they_are_among_other_commits(desk) -> None:
+    queue(desk, *CHAIN)
+    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
+    assert done.returncode == 0, done.stderr
+    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/gfx1151/b1")
+    git(desk.clone, "switch", "-q", "-c", "patchkit/gfx1151", "FETCH_HEAD")
+    commits = git(desk.clone, "log", "--reverse", "--format=%H", "b1..HEAD").splitlines()
+    git(desk.clone, "reset", "-q", "--hard", "b1")
+    _commit_file(desk, "more.cpp", "one more file")
+    git(desk.clone, "cherry-pick", *commits)
+    told = absorbed(desk)
+    assert [each["state"] for each in told["patches"]] == ["new", *["same"] * len(commits)]
+    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
+    assert done.returncode == 0, done.stderr
+    tip = git(desk.repository, "rev-parse", "candidate/gfx1151/b1^{tree}")
+    assert tip == git(desk.clone, "rev-parse", "HEAD^{tree}")
+
+
+def test_an_error_of_a_new_commit_names_the_commit(branch) -> None:
+    git(branch.clone, "commit", "-q", "--allow-empty", "-m", "nothing")
+    (error,) = errors(absorbed(branch, code=2))
+    assert git(branch.clone, "rev-parse", "HEAD") in [place["path"] for place in error["where"]]
+
+
+def test_a_new_patch_makes_the_results_of_the_lock_out_of_date(branch) -> None:
+    for name in ("first", "second", "name", "fast"):
+        keys = (
+            'why = "because"\nlinks = ["https://example.org/1"]\nwithout = "it is slow"\n'
+            'expected = { effect = "faster", source = "nobody" }\n'
+        )
+        toml_of(branch, name).write_text(keys + toml_of(branch, name).read_text())
+    done = branch.run("lock", "--arch", "plain")
+    assert done.returncode == 0, done.stderr
+    _commit_file(branch, "more.cpp", "one more file")
+    assert absorbed(branch)["lock_stale"] == ["b1 plain"]
