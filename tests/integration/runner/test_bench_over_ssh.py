@@ -48,7 +48,7 @@ def test_rounds_run_there_and_a_call_that_failed_is_made_again(server, tmp_path:
         runner=runner,
     )
     with open_bench(tmp_path / "kept", setup, reporter=NullReporter(), timeout_s=60.0) as bench:
-        with pytest.raises(PatchkitError, match="candidate at depth 0, 256 ended with status 7"):
+        with pytest.raises(PatchkitError, match="candidate at depth 0, 256 failed with status 7"):
             bench.measure(1)
         done = len(bench.journal.entries)
         (there,) = server.root.rglob("trouble")
