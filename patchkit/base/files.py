@@ -246,6 +246,14 @@ def write_whole(path: Path, data: bytes | str, doing: str, elsewhere: str = OTHE
         _replace(path, content, f".{path.name}.{_writer()}.partial")
 
 
+def replace_link(path: Path, target: str) -> None:
+    """Make a link to a folder, in place of an earlier link, in one step. Raises OSError."""
+    partial = path.with_name(f".{path.name}-{_writer()}")
+    partial.unlink(missing_ok=True)  # of a killed process
+    partial.symlink_to(target, target_is_directory=True)
+    partial.replace(path)
+
+
 def _writer() -> str:
     """A suffix for temporary names, unique per thread: threads of one process may write the same file."""
     return f"{os.getpid()}-{threading.get_native_id()}"

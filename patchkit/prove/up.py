@@ -8,7 +8,6 @@ process that is stopped at any point leaves the last good build in use.
 from __future__ import annotations
 
 import os
-import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.base.files import disk_errors, temporary_folder, whole_folder, write_whole
+from patchkit.base.files import disk_errors, replace_link, temporary_folder, whole_folder, write_whole
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
@@ -55,8 +54,7 @@ _SHOWN = 8
 class Installation(BaseModel):
     """One installed build, as described by the file ``patchkit.json`` in its folder.
 
-    ``options`` are the words that select the patches, to repeat the command. ``checked``: what ran on which
-    device before it was put into use, or why nothing did.
+    ``checked``: what ran on which device before it was put into use, or why nothing did.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -122,6 +120,11 @@ class UpRequest:
     model: Path | None = None
     check: bool = True
 
+    @property
+    def checks_operations(self) -> bool:
+        """Whether operations run on the GPU; the CPU backend is what they would be compared with."""
+        return self.check and self.backend != "cpu"
+
 
 def default_prefix() -> Path:
     """The folder of installed builds in the user's data folder."""
@@ -144,8 +147,7 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     subject, candidate = prepare_subject(
         workspace, request.archs, request.upstream, request.backend, environ, request.wish
     )
-    is_checked = request.check and request.backend != "cpu"
-    programs = (*request.programs, *((OPERATION_TESTS,) if is_checked else ()))
+    programs = (*request.programs, *((OPERATION_TESTS,) if request.checks_operations else ()))
     workspace.reporter.step(f"building {candidate.branch} for {request.backend}")
     side = build_tree(subject, subject.candidate, subject.candidate_tree, request.backend, programs)
     with locked(prefix / "lock", waiting=_waiting(workspace.reporter), doing=_DOING, elsewhere=_ELSEWHERE):
@@ -153,7 +155,7 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
         known = _read(prefix / name)
         is_new = known is None
         if known is None:
-            checked = _check(side, subject, request, is_checked=is_checked)
+            checked = _check(side, subject, request)
             workspace.reporter.step(f"installing {name}")
             known = _install(prefix / name, side, request, subject, candidate, checked)
         replaced = _use(prefix, name)
@@ -260,11 +262,11 @@ def _compiler(subject: Subject) -> str | None:
     return f"HIP {chain.hip_version}, clang {chain.clang_version}" if chain is not None else None
 
 
-def _check(side: BuiltSide, subject: Subject, request: UpRequest, *, is_checked: bool) -> str:
+def _check(side: BuiltSide, subject: Subject, request: UpRequest) -> str:
     """Run operations and, with a model, a prompt; returns what ran. Raises UP_WRONG."""
     with temporary_folder("up") as folder:
         place = RunContext(folder=folder, reporter=subject.reporter)
-        done = [_check_operations(side, subject, request.backend, place)] if is_checked else []
+        done = [_check_operations(side, subject, request.backend, place)] if request.checks_operations else []
         if request.model is not None:
             done.append(_run_prompt(side, request.model, place))
     if done:
@@ -317,15 +319,9 @@ def _use(prefix: Path, name: str) -> str | None:
         return None
     with disk_errors(prefix, _DOING, _ELSEWHERE):
         if before is not None:
-            _link(prefix / _PREVIOUS, before)
-        _link(prefix / _CURRENT, name)
+            replace_link(prefix / _PREVIOUS, before)
+        replace_link(prefix / _CURRENT, name)
     return before
-
-
-def _link(path: Path, name: str) -> None:
-    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    partial.symlink_to(name, target_is_directory=True)
-    partial.replace(path)
 
 
 def _target(link: Path, names: Sequence[str] | set[str] | None) -> str | None:

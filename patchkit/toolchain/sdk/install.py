@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import PatchkitError, SourceError, ToolchainError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, replace_link
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sdk.apt import AvailablePackage, Client, make_client, read_apt_config
@@ -333,10 +332,7 @@ def _publish(new: Path, record: Record, folder: Path, reporter: Reporter) -> Pre
         if path.exists():  # a damaged prefix with the same content, or an intact one of a killed run
             _discard(path)
         new.rename(path)
-        link = folder / f".current-{os.getpid()}"
-        link.unlink(missing_ok=True)
-        link.symlink_to(path.name)
-        link.replace(folder / "current")
+        replace_link(folder / "current", path.name)
         for other in sorted(folder.iterdir()):
             if other != path and other.is_dir() and not other.is_symlink():
                 reporter.info(f"removing the older prefix {other.name}")
