@@ -50,6 +50,18 @@ class Wish:
     with_opt_in: bool = False
     trust: Level | None = None
 
+    def request(self, archs: Sequence[str], upstream: PinWanted) -> Request:
+        """The wish for some GPUs on an upstream."""
+        return Request(
+            archs=tuple(archs),
+            upstream=upstream,
+            only=self.only,
+            without=self.without,
+            with_=self.with_,
+            with_opt_in=self.with_opt_in,
+            trust=self.trust,
+        )
+
     @property
     def is_empty(self) -> bool:
         """Whether no option is set."""

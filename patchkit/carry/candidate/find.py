@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.decision import Request, Wish, load_decision
+from patchkit.carry.candidate.decision import Wish, load_decision
 from patchkit.carry.candidate.inputs import digest_of, digest_today
 from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
@@ -158,15 +158,7 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
             hint=again,
         )
     if not wish.is_empty:
-        request = Request(
-            archs=candidate.archs,
-            upstream=pin,
-            only=wish.only,
-            without=wish.without,
-            with_=wish.with_,
-            trust=wish.trust,
-        )
-        wanted = load_decision(request, workspace).ids
+        wanted = load_decision(wish.request(candidate.archs, pin), workspace).ids
         if wanted != candidate.ids:
             raise GitError(
                 f"{candidate.branch} was made with other patches",

@@ -12,9 +12,7 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
-from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.apply import run_apply
-from patchkit.carry.candidate.decision import Request
 from patchkit.cli.request import (
     CandidateChoice,
     backend_for,
@@ -85,9 +83,10 @@ def command(
         settings.show(known, _list_lines(known))
         return
     if choice.onto is None:
-        _apply(choice, workspace)
+        request = choice.wish.request(choose_archs(workspace, choice.archs), choice.upstream)
+        run_apply(request, workspace, checkout=None)
     chosen = choice.choose(workspace)
-    request = UpRequest(
+    wanted = UpRequest(
         archs=chosen.archs,
         upstream=chosen.upstream,
         wish=choice.wish,
@@ -97,23 +96,8 @@ def command(
         model=model,
         check=check,
     )
-    report = run_up(request, workspace, os.environ)
+    report = run_up(wanted, workspace, os.environ)
     settings.show(report, _lines(report))
-
-
-def _apply(choice: CandidateChoice, workspace: Workspace) -> None:
-    """Make or confirm the branch of the chosen patches."""
-    wish = choice.wish
-    request = Request(
-        archs=choose_archs(workspace, choice.archs),
-        upstream=choice.upstream,
-        only=wish.only,
-        without=wish.without,
-        with_=wish.with_,
-        with_opt_in=wish.with_opt_in,
-        trust=wish.trust,
-    )
-    run_apply(request, workspace, checkout=None)
 
 
 def _lines(report: UpReport) -> Iterator[str]:
