@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import re
-import shutil
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,12 +16,12 @@ from patchkit.base.files import disk_errors
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, refuse_installed
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.check import broken_errors, compare_series, raise_all
+from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, without_patches
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
 from patchkit.carry.amending.staged import publish_series, read_series
-from patchkit.carry.amending.uses import remove_from_profiles, rename_faults, require_not_required
+from patchkit.carry.amending.uses import remove_patches, rename_faults, require_not_required
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.candidate.plan import make_plan
@@ -29,7 +29,7 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.importing.run import ImportRequest, run_import
 from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
-from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit
@@ -147,7 +147,8 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
     lock = load_lock(workspace.series.lock)
     pin, base = _base(request, clone, tip, workspace, lock)
     commits = _commits(clone, base, tip)
-    _check_ids(commits, workspace)
+    series = load_series(workspace.series.patches)
+    _check_ids(commits, series)
     with (
         InterruptNote("the series is unchanged"),
         copied_series(workspace.series, cache, "absorb-", "copying the series") as copy,
@@ -159,6 +160,7 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
             lock=lock,
             archs=_archs(commits),
             commits=commits,
+            old=series,
             whole=workspace,
             staged=replace(workspace, series=copy),
             quiet=replace(workspace, series=copy, reporter=NullReporter()),
@@ -171,13 +173,14 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """The branch, the series (``whole``), and the copy of it to change, also without messages (``quiet``)."""
+    """The branch, the series (``old``, in ``whole``), and its copy to change, also quietly (``quiet``)."""
 
     clone: Clone
     pin: Pin
     lock: Lock
     archs: tuple[str, ...]
     commits: tuple[_BranchCommit, ...]
+    old: Series
     whole: Workspace
     staged: Workspace
     quiet: Workspace
@@ -191,10 +194,9 @@ class _Work:
 
         Such a commit has the subject of a patch that no other commit is of.
         """
-        series = load_series(self.patches)
         subjects: dict[str, str] = {}
         for name in self._missing(self.known):
-            title = series.require(name).title
+            title = self.old.require(name).title
             subjects |= {title: name, f"{name}: {title}": name}
         commits = []
         for commit in self.commits:
@@ -214,7 +216,8 @@ class _Work:
         old = self.place(known)
         missing = self._missing(known)
         dropped = missing if drop else ()
-        self._remove(dropped)
+        require_not_required(self.old, dropped)
+        remove_patches(self.staged.series, dropped)
         warnings: list[str] = []
         for commit in self.commits:
             for name in commit.ids[1:]:
@@ -271,15 +274,6 @@ class _Work:
         request = Request(archs=self.archs, upstream=self.pin, unlocked=True)
         plan = make_plan(request, self.quiet, open_cache(self.quiet.cache_root), self.lock)
         return tuple(name for name in plan.ids if name not in known)
-
-    def _remove(self, names: Sequence[str]) -> None:
-        series = load_series(self.patches)
-        require_not_required(series, names)
-        for name in names:
-            with disk_errors(self.patches, _DOING):
-                shutil.rmtree(self.patches / series.require(name).folder)
-            remove_from_profiles(self.staged.series, name)
-            rename_faults(self.staged.series, name, None)
 
     @contextmanager
     def _aside(self, names: Sequence[str]) -> Iterator[None]:
@@ -348,7 +342,7 @@ class _Work:
         done = AbsorbedPatch(
             patch=name, commit=commit.sha, subject=commit.subject, state="same", combined=tuple(combined)
         )
-        patch = load_series(self.patches).require(name)
+        patch = self.old.require(name)
         if not combined and self._is_unchanged(commit, old[0], is_exact=patch.is_plain):
             return done
         if not patch.is_plain:
@@ -362,7 +356,7 @@ class _Work:
             raise UsageError(
                 f"the commit of '{name}' was changed, and this patch has a guard",
                 code="AMEND_REFUSED",
-                where=(commit.where, self._own_place(name)),
+                where=(commit.where, patch.where),
                 why="its code on the branch is inside generated #if lines, which cannot be taken back",
                 hint=hint,
             )
@@ -384,10 +378,6 @@ class _Work:
             error.where = (*error.where, commit.where)
             raise
 
-    def _own_place(self, name: str) -> Location:
-        """The patch's place in the series itself, whose folders may have other numbers than the copy's."""
-        return load_series(self.whole.series.patches).require(name).where
-
     def _is_unchanged(self, commit: _BranchCommit, old: Candidate, *, is_exact: bool) -> bool:
         """Whether the commit is the patch's own.
 
@@ -402,6 +392,8 @@ class _Work:
         theirs = self.clone.ask("rev-parse", f"{commit.sha}^^{{tree}}", f"{commit.sha}^{{tree}}")
         if tuple(cache.tree_of(each) for each in (f"{mine}^", mine)) == theirs:
             return True
+        if is_exact:
+            return False
         # Other commits may have changed other lines before it. The whole tree is compared at the end.
         options = (
             "diff-tree",
@@ -416,7 +408,7 @@ class _Work:
             _PLACE.sub(b"", git.run(*options, f"{sha}^", sha))
             for git, sha in ((cache.git, mine), (self.clone.git, commit.sha))
         ]
-        return not is_exact and diffs[0] == diffs[1]
+        return diffs[0] == diffs[1]
 
     def _add(self, found: list[AbsorbedPatch], commit: _BranchCommit) -> dict[str, str]:
         """Make a patch of a commit, right after the last one that was found; new folders by old ones."""
@@ -451,17 +443,8 @@ class _Work:
 
         A patch without a commit stays in the series, also if its change is now part of another patch.
         """
-
-        def without(request: Request) -> Request:
-            """The same request for the series without the patches that are gone."""
-            kept = {
-                option: tuple(name for name in getattr(request, option) if name not in gone)
-                for option in ("only", "with_", "without")
-            }
-            return replace(request, only=kept["only"], with_=kept["with_"], without=kept["without"])
-
         with open_pipeline(replace(self.whole, reporter=NullReporter())) as pipeline:
-            names = [patch.id for patch in load_series(self.whole.series.patches).patches]
+            names = [patch.id for patch in self.old.patches]
             decision = load_decision(
                 Request(archs=self.archs, upstream=self.pin), pipeline.workspace, self.lock
             )
@@ -470,7 +453,9 @@ class _Work:
                 base=obtain(self.pin, cache=pipeline.cache, reporter=NullReporter()),
                 decision=decision,
             )
-            checked = compare_series(self.quiet, pipeline, names, site, without)
+            checked = compare_series(
+                self.quiet, pipeline, names, site, functools.partial(without_patches, gone)
+            )
         raise_all(
             broken_errors(
                 checked,
@@ -571,8 +556,7 @@ def _commits(clone: Clone, base: str, tip: Commit) -> tuple[_BranchCommit, ...]:
     return tuple(found)
 
 
-def _check_ids(commits: Sequence[_BranchCommit], workspace: Workspace) -> None:
-    series = load_series(workspace.series.patches)
+def _check_ids(commits: Sequence[_BranchCommit], series: Series) -> None:
     counts = Counter(name for commit in commits for name in commit.ids)
     for name, count in counts.items():
         where = [commit.where for commit in commits if name in commit.ids]

@@ -70,6 +70,15 @@ class Checked:
     unchecked: tuple[str, ...]
 
 
+def without_patches(gone: Collection[str], request: Request) -> Request:
+    """The same request for a series without some patches."""
+    only, with_, without = (
+        tuple(name for name in names if name not in gone)
+        for names in (request.only, request.with_, request.without)
+    )
+    return replace(request, only=only, with_=with_, without=without)
+
+
 def compare_series(
     changed: Workspace,
     pipeline: Pipeline,

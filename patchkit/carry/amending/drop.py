@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
-from dataclasses import dataclass, replace
+import functools
+from dataclasses import dataclass
 from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote, UsageError
-from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.check import broken_errors, compare_series, raise_all
+from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, without_patches
 from patchkit.carry.amending.ground import Site, find_site
 from patchkit.carry.amending.staged import open_amendment
-from patchkit.carry.amending.uses import remove_from_profiles, rename_faults, require_not_required
-from patchkit.carry.candidate.decision import Request
+from patchkit.carry.amending.uses import remove_patches, require_not_required
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
 from patchkit.carry.series.catalogue import load_series
 
@@ -51,26 +49,16 @@ def run_drop(names: tuple[str, ...], workspace: Workspace, *, dry_run: bool) -> 
     refuse_installed(workspace.series)
     series = load_series(workspace.series.patches)
     names = tuple(dict.fromkeys(names))
-    folders = [series.require(name).folder for name in names]
+    for name in names:
+        series.require(name)
     require_not_required(series, names)
     gone = {*names}
-
-    def without(request: Request) -> Request:
-        """The same request for the series without the patches."""
-        kept = {
-            option: tuple(name for name in getattr(request, option) if name not in gone)
-            for option in ("only", "with_", "without")
-        }
-        return replace(request, only=kept["only"], with_=kept["with_"], without=kept["without"])
+    without = functools.partial(without_patches, gone)
 
     with InterruptNote("the series is unchanged"), open_pipeline(workspace) as pipeline:
         site = site_of(names, pipeline)
         with open_amendment(pipeline) as amendment:
-            with disk_errors(amendment.series.patches, "writing the series"):
-                for folder in folders:
-                    shutil.rmtree(amendment.series.patches / folder)
-            profiles = [path for name in names for path in remove_from_profiles(amendment.series, name)]
-            faults = [fault for name in names for fault in rename_faults(amendment.series, name, None)]
+            profiles, faults = remove_patches(amendment.series, names)
             checked = compare_series(amendment.stage.workspace, pipeline, names, site, without)
             quoted = ", ".join(names)
             raise_all(
@@ -85,8 +73,8 @@ def run_drop(names: tuple[str, ...], workspace: Workspace, *, dry_run: bool) -> 
         stale = [result.name for result in pipeline.lock.results if gone & {*result.patches}]
     return Dropped(
         patches=names,
-        profiles=tuple(dict.fromkeys(profiles)),
-        faults=tuple(faults),
+        profiles=profiles,
+        faults=faults,
         stale=tuple(stale),
         unchecked=checked.unchecked,
         checked=tuple(each.name for each in checked.compared),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
 from patchkit.carry.amending.tables import Part, join_text, split_text
-from patchkit.carry.series.catalogue import Series
+from patchkit.carry.series.catalogue import Series, load_series
 
 _DOING = "writing the series"
 
@@ -34,6 +35,21 @@ def require_not_required(series: Series, names: Collection[str]) -> None:
             hint=f"drop both: patchkit series drop {' '.join([*names, *users])}; or remove the [[requires]] "
             "if it is wrong",
         )
+
+
+def remove_patches(series: SeriesDir, names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Remove the folders of patches, and what names them in profiles and known faults.
+
+    Returns the changed profiles and the ids of the changed faults. Raises PATCH_BAD and UNKNOWN_PATCH.
+    """
+    known = load_series(series.patches)
+    for name in names:
+        folder = series.patches / known.require(name).folder
+        with disk_errors(folder, _DOING):
+            shutil.rmtree(folder)
+    profiles = dict.fromkeys(path for name in names for path in remove_from_profiles(series, name))
+    faults = [fault for name in names for fault in rename_faults(series, name, None)]
+    return tuple(profiles), tuple(faults)
 
 
 def rename_faults(series: SeriesDir, old: str, new: str | None) -> tuple[str, ...]:

@@ -19,13 +19,18 @@ CHAIN = (FIRST, SECOND, NAME, FAST)
 @pytest.fixture
 def branch(desk) -> Any:
     """The desk with four plain patches, its clone on their branch."""
-    queue(desk, *CHAIN)
-    done = desk.run("apply", "--arch", "plain", "--unlocked")
-    assert done.returncode == 0, done.stderr
-    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/plain/b1")
-    git(desk.clone, "switch", "-q", "-c", "patchkit/plain", "FETCH_HEAD")
+    take_branch(desk, "plain")
     assert [line.partition(":")[0] for line in subjects(desk)] == ["first", "second", "name", "fast"]
     return desk
+
+
+def take_branch(desk, arch: str) -> None:
+    """Give the desk four plain patches, and put its clone on the branch of all patches for a GPU."""
+    queue(desk, *CHAIN)
+    done = desk.run("apply", "--arch", arch, "--unlocked")
+    assert done.returncode == 0, done.stderr
+    git(desk.clone, "fetch", "-q", str(desk.repository), f"candidate/{arch}/b1")
+    git(desk.clone, "switch", "-q", "-c", f"patchkit/{arch}", "FETCH_HEAD")
 
 
 def subjects(desk) -> list[str]:
@@ -63,10 +68,10 @@ def order(desk) -> list[str]:
     return [name[5:] for name in folders if "demo" not in name]
 
 
-def tree(desk) -> str:
-    done = desk.run("apply", "--arch", "plain", "--unlocked")
+def tree(desk, arch: str = "plain") -> str:
+    done = desk.run("apply", "--arch", arch, "--unlocked")
     assert done.returncode == 0, done.stderr
-    return git(desk.repository, "rev-parse", "candidate/plain/b1^{tree}")
+    return git(desk.repository, "rev-parse", f"candidate/{arch}/b1^{{tree}}")
 
 
 def test_a_branch_that_nobody_changed_changes_nothing(branch) -> None:
@@ -193,11 +198,7 @@ def test_what_cannot_be_taken_back_is_refused(branch) -> None:
 
 
 def test_guarded_patches_may_be_on_the_branch_and_stay_as_they_are(desk) -> None:
-    queue(desk, *CHAIN)
-    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
-    assert done.returncode == 0, done.stderr
-    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/gfx1151/b1")
-    git(desk.clone, "switch", "-q", "-c", "patchkit/gfx1151", "FETCH_HEAD")
+    take_branch(desk, "gfx1151")
     edit(desk, "name", (TOOL, "another", "a third"))
     told = absorbed(desk)
     guarded = [name for name in states(told) if name.startswith("demo")]
@@ -248,21 +249,14 @@ def test_a_commit_that_lost_its_trailer_is_still_of_its_patch(branch) -> None:
 
 
 def test_guarded_patches_stay_as_they_are_among_other_commits(desk) -> None:
-    queue(desk, *CHAIN)
-    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
-    assert done.returncode == 0, done.stderr
-    git(desk.clone, "fetch", "-q", str(desk.repository), "candidate/gfx1151/b1")
-    git(desk.clone, "switch", "-q", "-c", "patchkit/gfx1151", "FETCH_HEAD")
+    take_branch(desk, "gfx1151")
     commits = git(desk.clone, "log", "--reverse", "--format=%H", "b1..HEAD").splitlines()
     git(desk.clone, "reset", "-q", "--hard", "b1")
     _commit_file(desk, "more.cpp", "one more file")
     git(desk.clone, "cherry-pick", *commits)
     told = absorbed(desk)
     assert [each["state"] for each in told["patches"]] == ["new", *["same"] * len(commits)]
-    done = desk.run("apply", "--arch", "gfx1151", "--unlocked")
-    assert done.returncode == 0, done.stderr
-    tip = git(desk.repository, "rev-parse", "candidate/gfx1151/b1^{tree}")
-    assert tip == git(desk.clone, "rev-parse", "HEAD^{tree}")
+    assert tree(desk, "gfx1151") == git(desk.clone, "rev-parse", "HEAD^{tree}")
 
 
 def test_an_error_of_a_new_commit_names_the_commit(branch) -> None:
