@@ -17,6 +17,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "records" / "data"
 _TIMING = ROOT / "arch_profiles" / "timing" / "gfx1151.toml"
+_MOE = ("moe", "gpt-oss")  # parts of the names of GGUF files
 SIDES = ("default", "optional")
 PROMPT, TEXT = "pp512 @ d0", "tg128 @ d0"
 
@@ -55,7 +56,7 @@ class Model:
         if side not in rates:
             return None
         ratio = rates[side] / rates["upstream"]
-        error = _error(test, side, is_moe=self.is_moe)
+        error = _error(test, side, has_experts=self.is_moe)
         return Gain(value=ratio - 1, error=None if error is None else error * ratio)
 
     @property
@@ -79,7 +80,7 @@ def models() -> list[Model]:
     return [
         Model(
             name=one["name"],
-            is_moe=one["is_moe"],
+            is_moe=is_moe(one["record"]),
             is_in_chart=one.get("is_in_chart", False),
             rates={
                 test: {side: found["rate"] for side, found in sides.items()}
@@ -90,6 +91,11 @@ def models() -> list[Model]:
         )
         for one in known
     ]
+
+
+def is_moe(record: str) -> bool:
+    """Whether a model is a mixture of experts, by its name in the record."""
+    return any(word in record for word in _MOE)
 
 
 def rows_of_all(tests: Sequence[str]) -> Iterator[list[object]]:
@@ -117,12 +123,12 @@ def rows_of_chart() -> Iterator[list[object]]:
             yield [model.name, *gains, model.range, model.gain(TEXT, "optional")]
 
 
-def _error(test: str, side: str, *, is_moe: bool) -> float | None:
+def _error(test: str, side: str, *, has_experts: bool) -> float | None:
     """The error of a ratio of two sides, as a fraction; None where nothing of the kind was measured."""
     kinds = {one["kind"]: one for one in tomllib.loads(_TIMING.read_text("utf-8"))["error"]}
     is_prompt = test.startswith("pp")
     if is_prompt and side == "default":
         return float(kinds["mmq"]["ratio_p90"])
-    if is_moe or not (test == PROMPT or " x8 " in test):
+    if has_experts or not (test == PROMPT or " x8 " in test):
         return None
     return math.hypot(kinds["mmq"]["p90"], kinds["gemm" if is_prompt else "mmvq"]["p90"])

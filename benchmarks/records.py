@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from gains import PROMPT, SIDES, TEXT, rows_of_all, rows_of_chart
+from gains import PROMPT, SIDES, TEXT, is_moe, rows_of_all, rows_of_chart
 from prompt_chart import PICTURE, draw
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -474,9 +474,6 @@ def _with_patches() -> str:
     return f"{_source_line(record)}\n\n{patches}\n\n{_table(head, rows)}"
 
 
-_MOE = ("moe", "gpt-oss")  # parts of the names of GGUF files
-
-
 def _with_patches_means() -> str:
     """Means of the shares, and geometric means of the gains, of dense and of MoE models."""
     models: Mapping[str, Mapping[str, Any]] = _record("with-patches")["models"]
@@ -486,8 +483,7 @@ def _with_patches_means() -> str:
             found = [
                 tests[test]
                 for model, tests in models.items()
-                if "optional" in tests.get(test, {})
-                and any(word in model for word in _MOE) == (kind == "MoE")
+                if "optional" in tests.get(test, {}) and is_moe(model) == (kind == "MoE")
             ]
             if len(found) < _SOME:
                 continue
