@@ -48,7 +48,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "init": "Create a patch series of your own.",
             "new": "Write a patch with a single edit.",
             "import": "Turn a diff, commits or a pull request into patches.",
-            "absorb": "Take a branch that you edited with git back.",
+            "absorb": "Put changes made to a branch with git into the series.",
             "series": "Drop, combine, split and reorder the patches.",
             "try": "Show what an edited patch does to the compiled kernels.",
             "resolve": "Merge a patch that conflicts with a newer llama.cpp.",

@@ -1,4 +1,4 @@
-"""``patchkit absorb``: take a branch of the series back that was edited with git."""
+"""``patchkit absorb``: put changes made to a branch with git into the series."""
 
 from __future__ import annotations
 
@@ -360,11 +360,11 @@ class _Work:
                 why="its code on the branch is inside generated #if lines, which cannot be taken back",
                 hint=hint,
             )
-        told = self._replace(commit, name)
-        warnings += told.warnings
-        state: State = "combined" if combined else "same" if told.state == "same" else "replaced"
+        new = self._replace(commit, name)
+        warnings += new.warnings
+        state: State = "combined" if combined else "same" if new.state == "same" else "replaced"
         return replace(
-            done, state=state, changed=told.changed, added=told.added, removed=told.removed, kept=told.kept
+            done, state=state, changed=new.changed, added=new.added, removed=new.removed, kept=new.kept
         )
 
     def _replace(self, commit: _BranchCommit, name: str) -> Replaced:

@@ -42,7 +42,7 @@ def command(
     drop: bool,
     dry_run: bool,
 ) -> None:
-    """Take a branch that you edited with git back into the series.
+    """Put changes that you made to a branch with git into the series.
 
     The branch is the one that apply makes, in your clone: one commit per patch, with a trailer Patchkit-Id.
     Change it with git commit --amend or git rebase -i, then run this command. A changed commit becomes the
@@ -51,7 +51,7 @@ def command(
     not change are kept as they are.
 
     The series changes in one step, and only if its result is exactly the tree of the branch. The text of
-    commit messages is not taken back: edit why and title in patch.toml. Patches with a GPU guard may be on
+    commit messages is not used: edit why and title in patch.toml. Patches with a GPU guard may be on
     the branch, but not changed there.
     """
     request = AbsorbRequest(revision=revision, repo=repo, upstream=upstream, drop=drop, dry_run=dry_run)
