@@ -39,7 +39,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "explain": "Show which kernels run, before and after the patches.",
             "report": "Write a report on the last verify (HTML, SARIF, ...).",
             "evidence": "Export your measurements; check or add those of others.",
-            "package": "Build a Python wheel with the patched programs.",
+            "package": "Package the patched programs (wheel or tar archive).",
         },
         "Write and maintain patches": {
             "plan": "Show what apply would do, without changing anything.",

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.toolchain.wheel import WheelContents, init_text
+from patchkit.toolchain.package import PackageContents, init_text
 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
     """A package as in a wheel: its backend needs a second library, its program prints its arguments."""
-    contents = WheelContents(
+    contents = PackageContents(
         name="llama-cpp-gfx1151",
         version="6900",
         summary="",

@@ -1,11 +1,16 @@
-"""Packages built programs as a wheel; pip installs it, and the programs keep their own names."""
+"""Packages built programs as a wheel, which pip installs, or as a tar archive, which is unpacked anywhere."""
 
 from __future__ import annotations
 
+import gzip
+import io
 import json
+import os
 import shutil
 import sys
+import tarfile
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +21,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sides import BuiltSide
 
 _TIMEOUT_S = 1800.0
-_MAKING = "building a wheel"
+_MAKING = "packaging the programs"
 _ELSEWHERE = "name another folder with --out"
 _BACKEND = "scikit_build_core.build"
 # Runs in a separate process, because a build backend uses the current directory.
@@ -62,8 +67,8 @@ def _check():
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WheelContents:
-    """The contents of a wheel. ``name`` is that of the distribution; ``information`` is kept in the package.
+class PackageContents:
+    """The contents of a package. ``name`` is that of the distribution; ``information`` is kept inside.
 
     ``information`` must have ``build``, ``for`` and ``needs`` (requirements on the machine that runs it).
     """
@@ -82,7 +87,7 @@ class WheelContents:
 
 
 def check_folder(folder: Path) -> None:
-    """Check that a wheel can be written to ``folder``, before spending time on a build; leaves no files.
+    """Check that a package can be written to ``folder``, before spending time on a build; leaves no files.
 
     Raises:
         CacheError: a disk operation failed.
@@ -92,7 +97,7 @@ def check_folder(folder: Path) -> None:
         pass
 
 
-def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter: Reporter) -> Path:
+def make_wheel(side: BuiltSide, contents: PackageContents, folder: Path, reporter: Reporter) -> Path:
     """Build the wheel in ``folder``, replacing one of the same name.
 
     Raises:
@@ -115,21 +120,71 @@ def make_wheel(side: BuiltSide, contents: WheelContents, folder: Path, reporter:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _write_project(project: Path, side: BuiltSide, contents: WheelContents) -> None:
+def make_archive(side: BuiltSide, contents: PackageContents, folder: Path) -> Path:
+    """Write ``NAME-VERSION.tar.gz`` into ``folder``, replacing one of the same name.
+
+    It has one folder with the programs, their libraries, ``LICENSE``, and the ``information`` in
+    ``patchkit.json``. The same files give the same bytes.
+
+    Raises:
+        CacheError: a disk operation failed.
+    """
+    name = f"{contents.name}-{contents.version}"
+    path = folder / f"{name}.tar.gz"
+    with disk_errors(folder, _MAKING, _ELSEWHERE):
+        folder.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=".archive-", dir=folder)) / path.name
+        try:
+            with (
+                partial.open("wb") as raw,
+                gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
+                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+            ):
+                _fill(archive, name, side, contents)
+            return partial.replace(path)
+        finally:
+            shutil.rmtree(partial.parent, ignore_errors=True)
+
+
+def _fill(archive: tarfile.TarFile, top: str, side: BuiltSide, contents: PackageContents) -> None:
+    text = json.dumps(contents.information, indent=1, sort_keys=True) + "\n"
+    for name, data in (("LICENSE", contents.licence.read_bytes()), ("patchkit.json", text.encode())):
+        entry = tarfile.TarInfo(f"{top}/{name}")
+        entry.size = len(data)
+        archive.addfile(entry, io.BytesIO(data))
+    for path in _files(side, contents):
+        entry = tarfile.TarInfo(f"{top}/{path.name}")
+        entry.mode = 0o755
+        if path.is_symlink():  # a library's short names
+            entry.type, entry.linkname = tarfile.SYMTYPE, os.fspath(path.readlink())
+            archive.addfile(entry)
+        else:
+            entry.size = path.stat().st_size
+            with path.open("rb") as stream:
+                archive.addfile(entry, stream)
+
+
+def _files(side: BuiltSide, contents: PackageContents) -> Iterator[Path]:
+    """The programs and libraries of a build, by name."""
+    for path in sorted(side.folder.iterdir()):
+        if path.name in contents.programs or (path.name.startswith("lib") and ".so" in path.name):
+            yield path
+
+
+def _write_project(project: Path, side: BuiltSide, contents: PackageContents) -> None:
     package = project / contents.module
     package.mkdir(parents=True)
     binaries = project / "bin"
     binaries.mkdir()
-    for path in sorted(side.folder.iterdir()):
-        if path.name in contents.programs or (path.name.startswith("lib") and ".so" in path.name):
-            shutil.copy2(path, binaries / path.name)  # links become files: wheels cannot contain links
+    for path in _files(side, contents):
+        shutil.copy2(path, binaries / path.name)  # links become files: wheels cannot contain links
     shutil.copy2(contents.licence, project / "LICENSE")
     (package / "__init__.py").write_text(init_text(contents, side.module.name), "utf-8")
     (project / "CMakeLists.txt").write_text(_CMAKE % contents.module, "utf-8")
     (project / "pyproject.toml").write_text(_pyproject_text(contents), "utf-8")
 
 
-def init_text(contents: WheelContents, backend: str) -> str:
+def init_text(contents: PackageContents, backend: str) -> str:
     """The package's ``__init__.py``; ``backend`` is the library that must load before a program runs."""
     text = _INIT.format(
         backend=backend,
@@ -144,7 +199,7 @@ def init_text(contents: WheelContents, backend: str) -> str:
     return text + entries
 
 
-def _pyproject_text(contents: WheelContents) -> str:
+def _pyproject_text(contents: PackageContents) -> str:
     scripts = "\n".join(
         f'{name} = "{contents.module}:{_function(name)}"' for name in sorted(contents.programs)
     )
