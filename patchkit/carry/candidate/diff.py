@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.container import NAME, containerfile
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.candidate.widened import widen
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.lock import Pin, PinWanted, load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.upstream.export import format_patches
 from patchkit.carry.upstream.repository import Repository
@@ -107,6 +108,7 @@ class ExportedPatches:
     tip: str
     directory: Path
     files: tuple[Path, ...]
+    containerfile: Path | None = None
 
 
 def run_export(
@@ -116,13 +118,16 @@ def run_export(
     upstream: PinWanted,
     directory: Path,
     is_widened: bool = False,
+    rocm: str | None = None,
 ) -> ExportedPatches:
     """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
 
-    ``is_widened``: with the guards of :mod:`patchkit.carry.candidate.widened`.
+    ``is_widened``: with the guards of :mod:`patchkit.carry.candidate.widened`. ``rocm``: also write the
+    Containerfile of :mod:`patchkit.carry.candidate.container` for this version.
 
     Raises:
         The errors of :func:`patchkit.carry.candidate.widened.widen`.
+        USAGE_VALUE: an image cannot fetch the base of this candidate.
         CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate to export.
         PLACE_UNUSABLE: patchkit reads from this folder, or it cannot be replaced.
         GitError: the folder contains files that patchkit did not write.
@@ -134,11 +139,16 @@ def run_export(
         series = load_series(workspace.series.patches)
         profiles = {arch: load_profile(workspace.series.profiles, arch) for arch in candidate.archs}
         tip = widen(repository, candidate, series, profiles)
-    files = format_patches(repository, candidate.base, tip, directory, kept=kept)
+    more = {}
+    if rocm is not None:
+        pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
+        more[NAME] = containerfile(repository, replace(candidate, tip=tip), pin, rocm)
+    files = format_patches(repository, candidate.base, tip, directory, kept=kept, more=more)
     return ExportedPatches(
         branch=candidate.branch,
         base=candidate.base,
         tip=tip,
         directory=directory,
         files=files,
+        containerfile=directory / NAME if more else None,
     )

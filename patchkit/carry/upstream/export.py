@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from patchkit.carry.upstream.repository import Repository, verify_range
 _SUMS = "SHA256SUMS"
 _HEADER_START = "# Written by patchkit export"
 _HEADER = f"{_HEADER_START}, which replaces these files unless they were changed.\n"
-_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9A-Za-z][^/\0]*)")
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
 _ELSEWHERE = "name a folder on another disk"
 
@@ -56,12 +56,18 @@ _OPTIONS = (
 
 
 def format_patches(
-    repository: Repository, base: str, tip: str, directory: Path, *, kept: Sequence[Path] = ()
+    repository: Repository,
+    base: str,
+    tip: str,
+    directory: Path,
+    *,
+    kept: Sequence[Path] = (),
+    more: Mapping[str, bytes] | None = None,
 ) -> tuple[Path, ...]:
     """Write one patch file per commit of ``base..tip`` into ``directory``; returns their paths in order.
 
-    The files are written to a temporary folder, which then replaces ``directory``. ``kept`` are folders that
-    must not be exported into; the cache is always one of them.
+    ``more`` are other files for the folder, by name. All are written to a temporary folder, which then
+    replaces ``directory``. ``kept`` are folders that must not be exported into; the cache is always one.
 
     Raises:
         PLACE_UNUSABLE: an export cannot be there; nothing was touched.
@@ -88,7 +94,10 @@ def format_patches(
                     where=Location(path=str(directory)),
                     hint="run patchkit apply first, which makes the candidate branch",
                 )
-            sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in names)
+            for name, content in (more or {}).items():
+                (partial / name).write_bytes(content)
+            written = sorted([*names, *(more or {})])
+            sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in written)
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
             partial.chmod(0o777 & ~_umask())
             with _locked_if_possible(directory.parent):
