@@ -47,8 +47,6 @@ UNSETTLED = (
     "fuse-norm-q8-1",
     "fuse-qkv-rope-kv-store",
     "rope-block-size",
-    "fuse-delta-net-inputs",
-    "fuse-gate-up-q8-1",
     "fuse-fattn-combine-q8-1",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
