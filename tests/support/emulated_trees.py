@@ -42,21 +42,14 @@ class EmulatedTrees:
         programs: Sequence[str] = ("test-backend-ops",),
         candidate: Path | None = None,
         whole: Collection[str] | None = None,
-        source: Path | None = None,
     ) -> Iterator[BuiltSide]:
         """Upstream's programs of a build; the HIP backend is that of ``candidate`` where there is one.
 
-        ``whole``: as :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`. ``source``: a changed tree
-        of the build, of which the programs are built.
+        ``whole``: as :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
         """
         commit, root = self._tree(build)
         built = build_side(
-            Source(
-                root=source or root,
-                tree=str(build) if source is None else source.name,
-                build=build,
-                commit=commit[:9],
-            ),
+            Source(root=root, tree=str(build), build=build, commit=commit[:9]),
             "cpu",
             archs=(self.arch,),
             toolchain=self.compiler.toolchain,

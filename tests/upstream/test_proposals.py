@@ -16,6 +16,7 @@ import pytest
 from command_line import run_patchkit
 from demo_world import git
 from emulated_trees import EmulatedTrees
+from kernel_scenes import compile_with_ggml, environment_with_ggml
 
 from patchkit.base.errors import UsageError
 from patchkit.base.reporter import NullReporter
@@ -245,17 +246,21 @@ def run(
     """Runs the cases of a proposal on a HIP backend: how many passed, how many ran, kernels with findings."""
     emulated = EmulatedTrees(gates_cache, open_compiler(hip_toolchain, gates_cache, NullReporter()))
     tests = [patches_of(gates_cache, name)["0002-tests.patch"] for name in CASES]
-    source = trees.make("tests", *tests)
-    report = tmp_path_factory.mktemp("reports") / "report.json"
+    # It needs nothing but ggml, so not all of upstream's programs are built again for it.
+    cases = trees.make("tests", *tests) / "tests" / "test-backend-ops.cpp"
+    made = tmp_path_factory.mktemp("made")
+    report = made / "report.json"
     options = EmulationOptions(report=report, checks=usual_checks())
 
     def start(name: str, candidate: Path | None) -> tuple[int, int, set[str]]:
         operations, variables, _ = CASES[name]
-        built = emulated.running(BUILD, options, candidate=candidate, whole=(), source=source)
+        built = emulated.running(BUILD, options, candidate=candidate, whole=())
         with built as side:
+            program = compile_with_ggml(cases, side, emulated.root(BUILD), made)
             done = subprocess.run(
-                [side.program("test-backend-ops"), "test", "-b", "ROCm0", "-o", operations, "-p", variables],
-                env={"PATH": os.environ["PATH"], **side.environment},
+                [program, "test", "-b", "ROCm0", "-o", operations, "-p", variables],
+                cwd=side.folder,  # where backends are looked for
+                env=environment_with_ggml(side),
                 capture_output=True,
                 text=True,
                 check=False,
