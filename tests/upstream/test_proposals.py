@@ -127,6 +127,18 @@ def test_what_upstream_has_is_not_proposed(gates_cache: Path, name: str) -> None
     assert caught.value.code == "PROPOSE_REFUSED"
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("ssm-group-barrier", "until b7551"), ("fuse-norm-q8-1", "has one change")],
+    ids=["other build", "other patches"],
+)
+def test_what_cannot_be_proposed_is_refused_with_the_reason(gates_cache: Path, name: str, why: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        patches_of(gates_cache, name)
+    assert caught.value.code == "PROPOSE_REFUSED"
+    assert why in (caught.value.why or "")
+
+
 def test_a_folder_with_content_is_left_alone(gates_cache: Path, tmp_path: Path) -> None:
     out = tmp_path / "mine"
     out.mkdir()

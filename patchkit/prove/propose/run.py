@@ -104,16 +104,17 @@ def run_propose(workspace: Workspace, request: ProposeRequest, environ: Mapping[
 
     Raises:
         UNKNOWN_PATCH: neither the series nor its proposals have the patch.
-        PROPOSE_REFUSED: upstream has it, it needs other patches, or a guard has no form for upstream.
+        PROPOSE_REFUSED: upstream has it, it is for other builds, it needs other patches, or a guard has no
+            form for upstream.
         PLACE_UNUSABLE: the folder is not empty, or cannot be used.
-        NOTHING_SELECTED, an ErrorGroup: the patch is not for this build or GPU, or cannot be placed.
+        NOTHING_SELECTED, an ErrorGroup: the patch is not for this GPU, or cannot be placed.
         CompileFailed: a source file does not compile.
         ToolchainMissing, SDK_UNUSABLE: no compiler, or none for these GPUs.
         The errors of reading the series, of git and of the disk.
     """
     directory = _empty_place(request.directory, workspace)
     work = _Work.make(workspace, request)
-    _refuse_merged(work.patch)
+    _refuse(work.patch, work.pin)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
     more = request.others or (work.gpus if work.family is not None else ())
     compiled_for = tuple(dict.fromkeys([request.arch, *more]))
@@ -245,7 +246,7 @@ def make_patches(workspace: Workspace, request: ProposeRequest) -> dict[str, byt
     Raises as :func:`run_propose`; nothing is compiled or written.
     """
     work = _Work.make(workspace, request)
-    _refuse_merged(work.patch)
+    _refuse(work.patch, work.pin)
     return _write_commits(work, export_pin(work.pin, workspace))[1]
 
 
@@ -283,7 +284,8 @@ def _empty_place(directory: Path, workspace: Workspace) -> Path:
     return directory
 
 
-def _refuse_merged(patch: Patch) -> None:
+def _refuse(patch: Patch, pin: Pin) -> None:
+    """Raise PROPOSE_REFUSED for a patch that upstream has, that is for other builds, or that needs others."""
     if patch.upstream is not None and patch.upstream.merged_in is not None:
         since = build_name(patch.upstream.merged_in)
         raise UsageError(
@@ -291,6 +293,14 @@ def _refuse_merged(patch: Patch) -> None:
             code="PROPOSE_REFUSED",
             where=patch.where,
             why=patch.upstream.url or patch.upstream_text,
+        )
+    if pin.build and not patch.builds.covers(pin.build):
+        until = f"until {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
+        raise UsageError(
+            f"'{patch.id}' is not for {build_name(pin.build)}",
+            code="PROPOSE_REFUSED",
+            where=patch.where,
+            why=f"it is for {build_name(patch.builds.first)} {until}: {patch.builds.why}",
         )
     if patch.requires:
         needed = ", ".join(each.patch for each in patch.requires)
