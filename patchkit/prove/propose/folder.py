@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.digests import sha256
 from patchkit.base.files import disk_errors, whole_folder
-from patchkit.base.report.blocks import Table
-from patchkit.base.report.markdown import markdown_table
+from patchkit.base.report.blocks import was_is
+from patchkit.base.report.markdown import cell
 from patchkit.base.upstreams import build_name, upstream_of
 from patchkit.carry.candidate.upstream_form import device_macro, host_macro
 from patchkit.carry.placing.templates import written_text
@@ -18,10 +18,19 @@ from patchkit.carry.series.measured import PatchMeasured
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.upstream.git import IDENTITY_EMAIL
-from patchkit.prove.gates.resources import ResourcesEvidence
+from patchkit.gpu.emulated.kernel_labels import label_kernel
+from patchkit.prove.gates.resources import KernelRow
 from patchkit.prove.propose.compiled import Compiled
 from patchkit.toolchain.hip import Toolchain
 
+_FIGURES = {
+    "VGPRs": "vgprs",
+    "spilled": "vgpr_spills",
+    "scratch": "scratch_bytes",
+    "waves": "waves",
+    "LDS": "lds_bytes",
+    "SGPRs": "sgprs",
+}
 _TEXTS = ("README.md", "gpus.md", "measurements.md", "spills.md", "sweep.sh", "check.sh")
 _CHANGED = " (changed since: the summary below may be wrong)"
 _BLANK = "<!-- YES: describe how AI was used, in your own words -->"
@@ -70,11 +79,6 @@ def write_folder(
 def _values(facts: Facts, changed: tuple[str, ...]) -> dict[str, object]:
     rules = upstream_of(facts.root).rules
     known = rules.sha256 if rules is not None else {}
-    tables = [
-        {"caption": table.caption, "text": "\n".join(markdown_table(table))}
-        for table in ResourcesEvidence(rows=facts.compiled.rows).blocks()
-        if isinstance(table, Table) and table.rows
-    ]
     claims = facts.patch.claims
     return {
         "patch": facts.patch,
@@ -99,13 +103,28 @@ def _values(facts: Facts, changed: tuple[str, ...]) -> dict[str, object]:
             for claim in claims
         ],
         "hardware": any(claim.kind == "hardware" for claim in claims),
-        "tables": tables,
+        "kernels": "\n".join(_kernels(facts.compiled.rows)),
         "units": facts.compiled.units,
         "skipped": facts.compiled.skipped,
         "archs": facts.compiled_for,
         "compiler": f"clang {facts.toolchain.clang_version}, HIP headers {facts.toolchain.hip_version}",
         "email": IDENTITY_EMAIL,
     }
+
+
+def _kernels(rows: Sequence[KernelRow]) -> Iterator[str]:
+    """The lines of a table, kernels with more spills or fewer waves first; none without a kernel."""
+    if rows:
+        yield f"| GPU | kernel | {' | '.join(_FIGURES)} | file |"
+        yield f"|---|---|{'--:|' * len(_FIGURES)}---|"
+    for row in sorted(rows, key=lambda row: (-row.more_spills, -row.fewer_waves, row.arch, row.variant)):
+        sides = (row.was, row.now)
+        figures = [
+            was_is(*("-" if one is None else getattr(one, name) for one in sides))
+            for name in _FIGURES.values()
+        ]
+        cells = [row.arch, label_kernel(row.variant), *figures, row.unit.rpartition("/")[2]]
+        yield f"| {' | '.join(cell(each) for each in cells)} |"
 
 
 def _gpu(profile: ArchProfile, patch: Patch) -> dict[str, str]:
