@@ -135,11 +135,26 @@ class Programs(TomlTable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rules(TomlTable):
+    """What the project asks of contributors: files with their sha256 when they were read.
+
+    ``read_at`` is the build. ``template`` is the text of a new pull request, and ``disclosure`` the start of
+    its line about use of AI.
+    """
+
+    read_at: Words
+    template: Words
+    disclosure: Words
+    sha256: Mapping[str, Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Upstream(TomlTable):
     """One project. Each of its commits has at least one of the files in ``identity``.
 
     ``architectures`` is the source file that lists the model architectures, each name in quotes. ``ggml``
-    maps the top-level entries of ggml's own repository to paths in this project.
+    maps the top-level entries of ggml's own repository to paths in this project. ``rules``: None if they were
+    not read.
     """
 
     name: Words
@@ -153,6 +168,7 @@ class Upstream(TomlTable):
     cmake: CMakeOptions
     targets: Targets
     programs: Programs
+    rules: Rules | None = None
 
     def ggml_path(self, path: str) -> str:
         """Map a path of ggml's own repository to this project: ``src`` is ``ggml/src`` in llama.cpp.

@@ -45,6 +45,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "plan": "Show what apply would do, without changing anything.",
             "diff": "Show what the patches change in llama.cpp.",
             "export": "Write the patches as files for git am.",
+            "propose": "Prepare a pull request to llama.cpp.",
             "init": "Create a patch series of your own.",
             "new": "Write a patch with a single edit.",
             "import": "Turn a diff, commits or a pull request into patches.",

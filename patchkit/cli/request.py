@@ -185,6 +185,8 @@ def _make_choice(
 
 
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
+# For propose, which names its one patch.
+base_options = packed("base", _make_choice, _WHICH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
