@@ -92,6 +92,19 @@ def test_options_that_contradict_each_other(tmp_path: Path, capsys) -> None:
     assert error["code"] == "OPTIONS_CONTRADICT"
 
 
+def test_update_needs_a_current_build_with_its_options(tmp_path: Path, capsys) -> None:
+    where = ("--prefix", str(tmp_path))
+    error = asked(capsys, "--update", *where, code=ExitCode.USAGE)["error"]
+    assert (error["code"], "no current build" in error["message"]) == ("UP_REFUSED", True)
+    installed(tmp_path, "old", "2026-11-01T00:00:00+00:00")  # as patchkit wrote it before --update
+    asked(capsys, "--use", "old", *where)
+    error = asked(capsys, "--update", *where, code=ExitCode.USAGE)["error"]
+    assert "an earlier version of patchkit" in error["why"]
+    for option in (("--arch", "gfx1100"), ("--without", "one"), ("--backend", "cpu"), ("--rollback",)):
+        error = asked(capsys, "--update", *option, *where, code=ExitCode.USAGE)["error"]
+        assert error["code"] == "OPTIONS_CONTRADICT"
+
+
 @pytest.mark.cpu_build
 @pytest.mark.slow
 def test_a_build_is_installed_once_and_kept_when_another_one_fails(
@@ -115,7 +128,13 @@ def test_a_build_is_installed_once_and_kept_when_another_one_fails(
     assert error["code"] == "PROGRAM_FAILED"
     known = list_installed(prefix)
     assert (known.current, len(known.builds)) == (first["installation"]["name"], 1)
+    refusal = asked(capsys, *argv, *both, "--service", "systemd", code=ExitCode.USAGE)["error"]
+    assert refusal["code"] == "OPTIONS_CONTRADICT"
     more = asked(capsys, *argv, *both)
     assert (more["is_new"], more["replaced"]) == (True, first["installation"]["name"])
     back = asked(capsys, "--rollback", "--prefix", str(prefix))
     assert back["current"] == first["installation"]["name"]
+    # Programs name the commit and its patches where they print their version.
+    commit, patches = first["installation"]["commit"], first["installation"]["patches"]
+    label = "+".join((commit[:9], *patches)).encode()
+    assert any(label in path.read_bytes() for path in (prefix / "current").resolve().iterdir())
