@@ -187,6 +187,11 @@ def _make_choice(
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 
 
+def with_named(patches: Request) -> Request:
+    """The request, where patches of ``--only`` are also added if they are optional: to try them."""
+    return replace(patches, with_=tuple(dict.fromkeys((*patches.with_, *patches.only))))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """The options of apply, plan and try; ``wanted`` has the GPUs that were named, if any."""
