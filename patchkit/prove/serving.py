@@ -129,7 +129,7 @@ def fit_context(shape: ModelShape, trained: int, memory: Memory) -> ServerFlags:
             held += values * _F16 * (layer.window + _BATCH)
     left = int(memory.size * _SHARE) - _BUFFERS - shape.bytes - held
     sizes = (
-        f"weights {shape.bytes / _GIB:.1f} GiB, KV cache {per_token / 1024:.0f} KiB per token, "
+        f"weights {shape.bytes / _GIB:.1f} GiB, KV cache {per_token / 1024:.4g} KiB per token, "
         f"{memory.size / _GIB:.1f} GiB {memory.what}"
     )
     fits = trained if per_token == 0 and left >= 0 else max(0, left) // max(per_token, 1)

@@ -179,6 +179,8 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     began = time.monotonic()
     check_programs(request.programs)
     prefix = _prefix(request.prefix)
+    if request.model is not None:  # a service is not started in this folder
+        request = replace(request, model=_absolute(request.model))
     place = _service_place(request, prefix, environ)
     subject, candidate = prepare_subject(
         workspace, request.archs, request.upstream, request.backend, environ, request.wish
@@ -301,7 +303,11 @@ def roll_back(prefix: Path | None, name: str | None, reporter: Reporter) -> Inst
 
 
 def _prefix(named: Path | None) -> Path:
-    return Path(os.path.abspath(named)) if named is not None else default_prefix()  # noqa: PTH100 - keep links
+    return _absolute(named) if named is not None else default_prefix()
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - keep links
 
 
 def _waiting(reporter: Reporter) -> Callable[[], None]:

@@ -172,5 +172,6 @@ def _list_lines(known: Installed) -> Iterator[str]:
     for each in known.builds:
         mark = {known.current: "current", known.previous: "previous"}.get(each.name, "")
         compiler = f", {each.compiler}" if each.compiler is not None else ""
-        yield f"  {each.name:<{width}}  {mark:<8}  {each.made[:10]}  {len(each.patches)} patches{compiler}"
+        yield f"  {each.name:<{width}}  {mark:<8}  {each.made[:10]}{compiler}"
+        yield f"    commit {each.commit[:9]}: {', '.join(each.patches) or 'no patches'}"
     yield f"in {known.prefix}"

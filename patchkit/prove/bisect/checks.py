@@ -26,6 +26,7 @@ from patchkit.base.process import ToolTimeout, run_tool, signal_name
 from patchkit.base.reporter import Reporter
 from patchkit.base.searching import Outcome
 from patchkit.base.text import counted
+from patchkit.carry.series.switches import turn_off
 from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
 from patchkit.gpu.hardware.bench.measure import Arm, Bench, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -110,7 +111,9 @@ class CommandCheck:
         """Run it. Raises BISECT_COMMAND: it does not exist, or was stopped from outside."""
         del reference
         log = folder / "output.log"
-        variables = {**self.environ, **side.environment, "PATCHKIT_BUILD": str(side.folder)}
+        # Patches that the user has turned off must not be off in every candidate.
+        own = {name: value for name, value in self.environ.items() if name not in turn_off(())}
+        variables = {**own, **side.environment, "PATCHKIT_BUILD": str(side.folder)}
         variables["PATH"] = os.pathsep.join([str(side.folder), self.environ.get("PATH", os.defpath)])
         with disk_errors(log, _DOING):
             folder.mkdir(parents=True, exist_ok=True)

@@ -161,7 +161,7 @@ def run_bisect(
         raise UsageError(
             "there is only one candidate, so there is nothing to search",
             code="NOTHING_SELECTED",
-            why=f"no patch of the series is for {every[0].name}",
+            why="no patch of the series is for this build" if request.has_patches else "--no-patches is set",
             hint="name an earlier build that is good with --good, or add patches with --trust or --with",
         )
     setup = _setup(request, check, every, steps)
