@@ -312,4 +312,6 @@ def _lines(report: BisectReport) -> Iterator[str]:
             f"all other patches without {report.patch} are bad as well, so more than this patch is at fault; "
             "leave it out and search again, or repeat this search with --no-switches"
         )
+    elif report.without == "skip":
+        yield f"not decided whether it is good without {report.patch}; see its test above"
     yield f"outcomes: {report.folder}"

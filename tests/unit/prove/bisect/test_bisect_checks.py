@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.base.errors import AnchorError, CacheError, ErrorGroup, PatchkitError, UsageError
+from patchkit.base.errors import (
+    AnchorError,
+    CacheError,
+    ErrorGroup,
+    PatchkitError,
+    ToolchainError,
+    UsageError,
+)
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.statistics import FEWEST, compare
@@ -123,6 +130,8 @@ def test_few_rounds_and_noise_decide_nothing() -> None:
         (NotConfigured("no such target"), True),
         (ErrorGroup("two", [AnchorError("no place"), AnchorError("no place")]), True),
         (ErrorGroup("two", [AnchorError("no place"), CacheError("the disk is full")]), False),
+        (ToolchainError("no such function", code="RECORDER_LACKS_CALLS"), True),
+        (ToolchainError("no compiler", code="COMPILER_MISSING"), False),
         (CacheError("the disk is full"), False),
         (UsageError("no such build"), False),
     ],
