@@ -214,7 +214,7 @@ class OperationCheck:
             check_device(self.machine, ran.talk(), self.archs, ran.stderr)
             rows = [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
         except ToolchainError as error:
-            if error.code not in {"PROGRAM_CRASHED", "PROGRAM_FAILED"}:
+            if error.code not in {"PROGRAM_CRASHED", "PROGRAM_FAILED", "DEVICE_LOST"}:
                 raise
             return Checked(outcome="bad", why=error.message)
         wrong = [row for row in rows if not row.has_passed]
