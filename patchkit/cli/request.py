@@ -189,6 +189,11 @@ candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
 base_options = packed("base", _make_choice, _WHICH)
 
 
+def with_named(patches: Request) -> Request:
+    """The request, where patches of ``--only`` are also added if they are optional: to try them."""
+    return replace(patches, with_=tuple(dict.fromkeys((*patches.with_, *patches.only))))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """The options of apply, plan and try; ``wanted`` has the GPUs that were named, if any."""

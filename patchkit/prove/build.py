@@ -113,7 +113,7 @@ def build_tree(
 
     Raises the errors of :func:`patchkit.toolchain.machine.build_side`.
     """
-    commit = subject.base[:9] or subject.baseline_tree[:9]
+    commit = subject.label or subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
         Source(root=root, tree=tree, build=subject.build, commit=commit),
         backend,

@@ -32,8 +32,8 @@ _STAMP = "built.json"
 class Workshop:
     """The settings for building: the cache folder (builds are in ``<cache>/builds``) and the reporter.
 
-    ``in_turns``: build parts that differ only in their sources one after the other in the same folder, so
-    that only the units with changes are recompiled.
+    ``in_turns``: build parts that differ only in their sources and in what programs print as their version
+    one after the other in the same folder, so that only the units with changes are recompiled.
     """
 
     cache_root: Path
@@ -177,11 +177,11 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
 def _build_in_turn(
     part: Part, tree: Path, targets: Sequence[str], project: Project, workshop: Workshop
 ) -> float:
-    """Build in the folder shared by all parts that differ only in their sources, and copy the results."""
+    """Build in the folder shared by all parts that differ only in sources and labels; copy the results."""
     options = key_of(
         {
             "name": part.name,
-            "entries": dict(project.entries),
+            "entries": {name: value for name, value in project.entries.items() if name not in part.labels},
             "environment": dict(part.environment),
             "compiler": part.compiler,
         }
