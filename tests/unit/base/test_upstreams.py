@@ -63,7 +63,7 @@ def test_a_project_is_recognised_by_its_files(tmp_path):
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "llama.h").touch()
     assert upstream_of(tmp_path).name == "llama.cpp"
-    assert recognise({"llama.h"}.__contains__).name == "llama.cpp"
+    assert recognise({"llama.h"}).name == "llama.cpp"
 
 
 def test_a_description_with_an_unknown_key_names_it(tmp_path):
