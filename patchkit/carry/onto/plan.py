@@ -96,7 +96,7 @@ class OntoPlan:
     """
 
     json_keys: ClassVar = (
-        "repository=clone.top commit=commit.sha build compared_with=reference dropped opt_in "
+        "project repository=clone.top commit=commit.sha build compared_with=reference dropped opt_in "
         "opt_in_here replaced"
     )
 
@@ -109,6 +109,11 @@ class OntoPlan:
     dropped: tuple[str, ...]
     is_head: bool
     replaced: tuple[OwnCommit, ...] = ()
+
+    @property
+    def project(self) -> str:
+        """The name of the project, with its folder if the repository keeps it in one."""
+        return (self.plan.pin.project or llama_cpp()).title
 
     @property
     def not_replaced(self) -> tuple[str, ...]:
