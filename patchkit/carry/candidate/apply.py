@@ -204,7 +204,8 @@ def cmake_command(
     options. If there is no such file, all are kept.
     """
     base = candidate.base
-    file = (decision.pin.project or llama_cpp()).ggml_options
+    project = decision.pin.project or llama_cpp()
+    file = project.ggml_options
     declared = repository.read_blobs(base, [file])[file] if repository.find_entries(base, [file]) else None
     options: dict[str, str] = {}
     patches = (each.patch for each in decision.selected if each.patch.id in candidate.ids)
@@ -215,6 +216,6 @@ def cmake_command(
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
-    where = str(source) if source is not None else "llama.cpp"
+    where = str(source / project.root) if source is not None else "llama.cpp"
     build = f"{where}/build-{'+'.join(decision.archs)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]
