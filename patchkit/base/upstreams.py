@@ -119,7 +119,7 @@ class CMakeOptions(TomlTable):
 
     build_number: Words | None = None
     build_commit: Words | None = None
-    always: Mapping[str, bool]
+    always: Mapping[str, bool | str]
     with_programs: Mapping[str, bool]
     without_programs: Mapping[str, bool]
 

@@ -146,3 +146,24 @@ def test_a_copy_of_ggml_gets_the_same_bytes_as_llama_cpp(corpus, test_cache, tmp
     lock_repo = open_cache(corpus).peek(NullReporter()).path
     run_patchkit("apply", "--cache-dir", corpus, "--arch=gfx1151", f"--upstream=b{build}")
     assert got == blobs(lock_repo, pin.tree, recorded.tree, "ggml/src/ggml-cuda/")
+
+
+@pytest.mark.slow
+def test_a_fault_of_the_code_stops_apply_if_its_patch_is_excluded(corpus, test_cache, tmp_path):
+    fetch(test_cache, 10068)
+    repo = project(tmp_path / "clone", corpus, 10068, "", ())
+    asked = ("--onto=HEAD", "--repo", repo, "--without=integrated-host-buffers", "--json")
+    done = run_patchkit("apply", "--cache-dir", corpus, "--arch=gfx1151", *asked)
+    error = json.loads(done.stdout)["error"]
+    assert error["code"] == "FAULT_UNMENDED"
+    assert "host-buffers-read-directly on gfx1151" in error["why"]
+    # The flag set to false, as PR 28604 did, and nothing else: the same build, without the fault.
+    source = repo / "src" / "ggml-cuda" / "ggml-cuda.cu"
+    text = source.read_text()
+    assert text.count("integrated = prop.integrated;") == 1
+    source.write_text(text.replace("integrated = prop.integrated;", "integrated = false;"))
+    git(repo, "commit", "-q", "-am", "as PR 28604")
+    done = run_patchkit("plan", "--cache-dir", corpus, "--arch=gfx1151", *asked)
+    assert done.returncode == 0, done.stdout
+    found = json.loads(done.stdout)
+    assert "host-buffers-read-directly" not in {each["id"] for each in found["faults"]}

@@ -13,8 +13,8 @@ from patchkit.base.upstreams import Upstream, build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.era import CodeFound, Era
-from patchkit.carry.onto.project import ProjectCommit, find_project
+from patchkit.carry.onto.era import CodeFound, Era, read_code
+from patchkit.carry.onto.project import ProjectCommit, find_project, project_of
 from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Pin, load_lock, name_pin
@@ -243,16 +243,20 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
 
 
 def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[Pin]) -> int | None:
-    """The upstream build that a commit is based on: the named one, else by its history or tree.
+    """The upstream build that a commit is based on: the named one, else by its history, tree or code.
 
     Raises ONTO_BUILD_UNKNOWN if the release in ``as_build`` is unknown.
     """
     named = as_build_number(as_build, clone, pins)
     if named is not None:
         return named
-    version = ggml_version(clone, commit)
-    found = find_build(clone, commit, version, pins)
+    found = _likely_build(project_of(clone, commit), pins)
     return found.low if found is not None else None
+
+
+def _likely_build(there: ProjectCommit, pins: Sequence[Pin]) -> BuildFound | None:
+    code = read_code(there, ())
+    return likely_build(there, code.era if code is not None else None, pins)
 
 
 def require_build(build: int | None, name: str) -> int:
@@ -330,8 +334,8 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
     there = _find(onto, workspace)
     lock = load_lock(workspace.series.lock)
     pins = known_pins(lock, workspace.series.catalogue)
-    build = build_below(None, there.clone, there.commit, pins) or 0
-    return pin_of(there.clone, there.commit, build, there.project)
+    build = _likely_build(there, pins)
+    return pin_of(there.clone, there.commit, build.low if build is not None else 0, there.project)
 
 
 def build_of(

@@ -68,6 +68,14 @@ def find_project(directory: Path, revision: str, clone: Clone, folders: Sequence
     return ProjectCommit(clone=clone, commit=commit, project=recognise(names), names=names)
 
 
+def project_of(clone: Clone, commit: Commit) -> ProjectCommit:
+    """The project of a commit, of several copies of ggml the first; llama.cpp if it has none."""
+    names = frozenset(entry.path for entry in clone.refs.list_files(commit.sha))
+    found = find_projects(names)
+    project = next((each for each in found if each.root == ""), found[0] if found else recognise(names))
+    return ProjectCommit(clone=clone, commit=commit, project=project, names=names)
+
+
 def _below(found: tuple[Upstream, ...], clone: Clone, directory: Path) -> tuple[Upstream, ...]:
     """Those of several projects that contain the user's folder or are in it; all if none is."""
     try:
