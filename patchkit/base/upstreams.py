@@ -45,12 +45,15 @@ class Tags(TomlTable):
 
     def build_number(self, name: str) -> int | None:
         """11549 for ``b11549``; None for any other name."""
+        if self.build is None:
+            return None
         found = re.fullmatch(rf"{self.build}({_BUILD})", name)
         return int(found[1]) if found is not None else None
 
     def is_release(self, name: str) -> bool:
         """Whether ``name`` has the form of a release, such as ``v0.5.0``."""
-        return re.fullmatch(rf"{self.release}({_NUMBER})(\.({_NUMBER})){{2}}", name) is not None
+        number = rf"({_NUMBER})(\.({_NUMBER})){{2}}"
+        return self.release is not None and re.fullmatch(f"{self.release}{number}", name) is not None
 
     def is_tag(self, name: str) -> bool:
         """Whether ``name`` has the form of a build's or a release's tag."""
@@ -58,7 +61,7 @@ class Tags(TomlTable):
 
     def parse_build(self, text: str) -> int | None:
         """The build number in ``b11549`` or ``11549``; None for any other text."""
-        return self.build_number(f"{self.build}{text.removeprefix(self.build or '')}")
+        return self.build_number(f"{self.build}{text.removeprefix(self.build)}") if self.build else None
 
     @property
     def build_glob(self) -> str:

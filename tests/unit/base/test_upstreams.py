@@ -8,6 +8,7 @@ from patchkit.base.upstreams import (
     find_projects,
     llama_cpp,
     load_upstream,
+    load_upstreams,
     recognise,
     upstream_of,
 )
@@ -132,3 +133,9 @@ def test_a_project_below_a_folder_has_all_of_its_paths_there(tmp_path):
     assert found.versions.ggml.file == found.ggml_options == "v/ggml/CMakeLists.txt"
     assert found.targets.of("v/ggml/src/ggml-cpu/ops.cpp") == "ggml-cpu"
     assert all(path.startswith("v/") for path in (*found.folders.include, found.folders.library))
+
+
+def test_a_project_without_tags_has_no_builds_and_releases():
+    (sd,) = (each for each in load_upstreams() if each.name == "stable-diffusion.cpp")
+    assert [sd.tags.is_tag(name) for name in ("None1", "b1", "v1.2.3", "1", "Nonev1.2.3")] == [False] * 5
+    assert sd.tags.parse_build("7") is None
