@@ -117,8 +117,14 @@ def programs_part(
         **_everywhere(upstream),
         **upstream.cmake.with_programs,
         "GGML_CPU": has_cpu,  # otherwise it is a separate part
-        upstream.cmake.build_number: str(build),
-        upstream.cmake.build_commit: commit,
+    }
+    entries |= {
+        option: value
+        for option, value in (
+            (upstream.cmake.build_number, str(build)),
+            (upstream.cmake.build_commit, commit),
+        )
+        if option is not None
     }
     if not is_timed:
         entries |= _UNTIMED

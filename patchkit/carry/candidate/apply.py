@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote
 from patchkit.base.text import counted
-from patchkit.base.upstreams import recognise
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.candidate.handover import Handover, hand_over
@@ -204,7 +204,8 @@ def cmake_command(
     options. If there is no such file, all are kept.
     """
     base = candidate.base
-    file = recognise(lambda path: bool(repository.find_entries(base, [path]))).ggml_options
+    project = decision.pin.project or llama_cpp()
+    file = project.ggml_options
     declared = repository.read_blobs(base, [file])[file] if repository.find_entries(base, [file]) else None
     options: dict[str, str] = {}
     patches = (each.patch for each in decision.selected if each.patch.id in candidate.ids)
@@ -215,6 +216,6 @@ def cmake_command(
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
-    where = str(source) if source is not None else "llama.cpp"
+    where = str(source / project.root) if source is not None else "llama.cpp"
     build = f"{where}/build-{'+'.join(decision.archs)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

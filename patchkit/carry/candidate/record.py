@@ -44,8 +44,8 @@ class CandidateRecord(BaseModel):
 
     ``inputs`` is the sha256 over every file of the series that was used; ``with_``, ``without`` and ``only``
     are the options that chose its patches. ``commit``, ``clone`` and ``branch`` are set for a candidate on a
-    commit of the user's clone. ``followed`` is where moved functions were found, ``program`` the digest of
-    the patchkit that made it.
+    commit of the user's clone. ``followed`` is where moved functions were found, ``faults`` the known
+    faults that the code of that commit has, ``program`` the digest of the patchkit that made it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +65,7 @@ class CandidateRecord(BaseModel):
     clone: str | None = None
     branch: str | None = None
     followed: tuple[Followed, ...] = ()
+    faults: tuple[str, ...] | None = None
     program: Sha256 | None = None
 
 

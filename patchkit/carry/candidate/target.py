@@ -181,7 +181,7 @@ def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequenc
     name = wanted.strip().lower()
     tags = llama_cpp().tags
     why = nearest_builds_text(builds, tags.parse_build(name) or max(builds, default=0))
-    if name.startswith(tags.release) or name == "latest-release" or not builds:
+    if name.startswith(tags.release or "v") or name == "latest-release" or not builds:
         why = f"newest releases: {', '.join(releases[-_SHOWN:])}" if releases else "there are no releases"
     return UsageError(
         f"'{visible(wanted)}' is not a known build, release or commit",

@@ -53,10 +53,14 @@ class UpstreamFiles:
         self._base = base
         self._search = search
         self._others = frozenset(others)
-        self.project = project or recognise(lambda path: path in base or path in self._others)
+        self.project = project or recognise(self._others.union(base))
         # Vendored code is not parsed: nlohmann/json alone has 25000 lines, and declarations.h has its names.
-        vendored = f"{self.project.folders.vendored}/"
-        self._readable = frozenset(path for path in self._others if not path.startswith(vendored))
+        vendored = self.project.folders.vendored
+        self._readable = (
+            frozenset(path for path in self._others if not path.startswith(f"{vendored}/"))
+            if vendored is not None
+            else self._others
+        )
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
         self._base_modes = modes
@@ -235,33 +239,53 @@ def declares_option(name: str, cmake: bytes) -> bool:
     return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
 
 
-def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> UpstreamFiles:
+def read_upstream(
+    repository: Repository,
+    commit: str,
+    read: Sequence[str],
+    project: Upstream | None = None,
+    *,
+    shown_as: Upstream | None = None,
+) -> UpstreamFiles:
     """Every file that edits and includes may need, in one read.
 
     ``read`` has files, and folders, which end with a slash and of which only the sources are read.
+    ``project`` is recognised if it is not given. ``shown_as``: for a commit of llama.cpp, name its files as
+    this project does, so that the two can be compared; ``read`` then has such names too.
 
     Raises GIT_OBJECT_MISSING, GitError.
     """
     entries = repository.list_files(commit)
-    names = frozenset(entry.path for entry in entries)
-    project = recognise(names.__contains__)
+    if shown_as is None:
+        project = project or recognise(frozenset(entry.path for entry in entries))
+        origin = {entry.path: entry for entry in entries}
+    else:
+        project = shown_as
+        origin = {shown_as.place(entry.path) or entry.path: entry for entry in entries}
     wanted = frozenset([*(f"{folder}/" for folder in header_folders(project)), *read])
-    paths = [
-        entry.path
-        for entry in entries
-        if (
-            entry.path in wanted
-            or (entry.path.rpartition("/")[0] + "/" in wanted and entry.path.endswith(_SOURCES))
-        )
-        and entry.mode in (REGULAR, EXECUTABLE)
-    ]
-    regular = frozenset(entry.path for entry in entries if entry.mode in (REGULAR, EXECUTABLE))
+    regular = {path: entry.path for path, entry in origin.items() if entry.mode in (REGULAR, EXECUTABLE)}
+    here = {entry.path: path for path, entry in origin.items()}
+
+    def read_blobs(paths: Iterable[str]) -> dict[str, bytes]:
+        names = {regular[path]: path for path in paths if path in regular}
+        return {names[path]: data for path, data in repository.read_blobs(commit, names).items()}
+
+    def search(texts: Sequence[str]) -> Mapping[str, Sequence[tuple[str, int]]]:
+        found = repository.search(commit, texts)
+        return {text: tuple((here.get(path, path), line) for path, line in at) for text, at in found.items()}
+
     return UpstreamFiles(
-        repository.read_blobs(commit, sorted(paths)),
-        names,
-        lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
-        modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
+        read_blobs(
+            sorted(
+                path
+                for path in regular
+                if path in wanted or (path.rpartition("/")[0] + "/" in wanted and path.endswith(_SOURCES))
+            )
+        ),
+        frozenset(origin),
+        read_blobs,
+        modes={path: entry.mode for path, entry in origin.items() if entry.mode != REGULAR},
         parses=repository.parses,
-        search=lambda texts: repository.search(commit, texts),
+        search=search,
         project=project,
     )

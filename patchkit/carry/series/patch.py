@@ -130,18 +130,26 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRange(TomlTable):
-    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended."""
+    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended.
+
+    ``by_code``: whether one tree belongs to the range according to its code, which then decides, for the
+    reason ``by_code_why``.
+    """
 
     first: _Build
     last: _Build | None = None
     why: Words
+    by_code: NotInFile[bool | None] = field(default=None, compare=False)
+    by_code_why: NotInFile[str] = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.last is not None and self.last < self.first:
             raise ValueError(f"last ({self.last}) is before first ({self.first})")
 
     def covers(self, build: int) -> bool:
-        """Whether ``build`` lies in the range."""
+        """Whether ``build`` lies in the range, or the tree of that build does by its code."""
+        if self.by_code is not None:
+            return self.by_code
         return self.first <= build and (self.last is None or build <= self.last)
 
 

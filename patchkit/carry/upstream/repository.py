@@ -131,16 +131,19 @@ class Repository:
             blobs[path] = blob.data
         return blobs
 
-    def search(self, treeish: str, texts: Sequence[str]) -> dict[str, tuple[tuple[str, int], ...]]:
+    def search(
+        self, treeish: str, texts: Sequence[str], prefix: str = ""
+    ) -> dict[str, tuple[tuple[str, int], ...]]:
         """The lines in a tree's files that contain some texts: path and line number, from 1, by text.
 
-        Whitespace and indentation are ignored.
+        With ``prefix``, only files in that folder are searched. Whitespace and indentation are ignored.
         """
         wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
         patterns = [option for words in wanted.values() if words for option in ("-e", _pattern(words))]
         if not patterns:
             return dict.fromkeys(texts, ())
-        args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish)
+        where = ("--", prefix) if prefix else ()
+        args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish, *where)
         done = self.git.attempt(*args)
         if done.status not in (0, 1):  # 1: no match
             raise self.git.failure(args, done)
