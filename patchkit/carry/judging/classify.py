@@ -14,6 +14,7 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
 from patchkit.carry.judging.derive import (
+    RevertedTree,
     Step,
     bare,
     compare_derivations,
@@ -523,11 +524,10 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
     The proof: reverting all of them and placing them again gives upstream's own tokens.
     """
-    steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
-    upstream = comparison.files
-    reverted = revert_steps(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
+    steps, reverted = _reverted(comparison)
     if not reverted.found:
         return {}
+    upstream = comparison.files
     files = upstream.with_others(reverted.files, reverted.modes)
     forms = dict(reverted.found)
     for name in forms:
@@ -553,6 +553,27 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
         "structure: the same tokens as upstream's in every file it touches"
         for name, form in reverted.found
     }
+
+
+def _reverted(comparison: Comparison) -> tuple[tuple[Step, ...], RevertedTree]:
+    """The patches that are compared with upstream, and upstream without those that it has.
+
+    A patch that removes what an earlier one of the series adds is not compared: its change is "in" every
+    upstream that has neither of them, also in the old one.
+    """
+    steps = {name: _step(last) for name, last in comparison.last.items() if last.placed is not None}
+    upstream, reporter = comparison.files, comparison.workspace.reporter
+    while True:
+        reverted = revert_steps(tuple(steps.values()), upstream.base, reporter, upstream.mode)
+        vacuous = [
+            name
+            for name, _ in reverted.found
+            for old in [comparison.last[name].upstream]
+            if revert_steps([steps[name]], old.base, reporter, old.mode).found
+        ]
+        if not vacuous:
+            return tuple(steps.values()), reverted
+        steps = {name: step for name, step in steps.items() if name not in vacuous}
 
 
 def _merged(comparison: Comparison) -> dict[str, str]:

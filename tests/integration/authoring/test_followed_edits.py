@@ -190,3 +190,13 @@ def test_an_edit_of_empty_lines_is_no_conflict(line: Line) -> None:
     assert document["classes"][0]["class"] == "clean"
     assert "return -2*sum;" in line.text(document)
     assert "sum += third(wanted);\n    sum += second(sum);" in line.text(document)
+
+
+def test_a_patch_that_cuts_what_an_earlier_one_adds_is_not_upstreamed(line: Line) -> None:
+    last = "    sum += second(wanted);\n"
+    traced = "    trace(sum, wanted);\n"
+    line.patch((last, f"{last}{traced}    sum += 2;\n"), (traced, ""))
+    line.build(4, ("    int sum = 0;\n", "    int sum = 1;\n"))
+    document = line.onto(4)
+    assert [each["class"] for each in document["classes"]] == ["clean", "clean"]
+    assert "trace(" not in line.text(document)
