@@ -168,6 +168,26 @@ def git_apply(store: Store, diff: bytes, target: str, *ways: str) -> Applied:
     return Applied(commit=store.commit(tree, target))
 
 
+def cherry_pick(store: Store, base: str, after: str, target: str) -> Applied:
+    """``git cherry-pick`` of a change: git's three-way merge of trees, which follows renamed files."""
+    ours, theirs, before = (store.tree_of(each) for each in (target, after, base))
+    root = store.text("commit-tree", before, "-m", "bench")
+    sides = [store.commit(tree, root) for tree in (ours, theirs)]
+    done = store.attempt("merge-tree", "--write-tree", "--name-only", *sides)
+    if done.returncode == 0:
+        return Applied(commit=store.commit(done.stdout.decode().split("\n", 1)[0], target))
+    if done.returncode != 1:
+        raise RuntimeError(f"git merge-tree: {done.stderr.decode('utf-8', 'replace').strip()}")
+    paths = done.stdout.decode("utf-8", "replace").split("\n\n", 1)[0].split("\n")[1:]
+    return Applied(commit=None, why=f"conflicts in {', '.join(paths)}")
+
+
+def git_am(store: Store, base: str, after: str, target: str) -> Applied:
+    """``git am -3``: the diff as it is, and a three-way merge if it does not apply."""
+    exact = git_apply(store, store.diff(base, after), target)
+    return exact if exact.commit is not None else cherry_pick(store, base, after, target)
+
+
 def patch_fuzzy(store: Store, diff: bytes, target: str, paths: Iterable[str]) -> Applied:
     """``patch -p1 -F3``, as many packagers use it; a file that is empty afterwards counts as removed."""
     with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder:

@@ -12,9 +12,21 @@ The patches are not part of this repository: a TOML file names folders of patch 
     name = "some-queue"
     folder = "queues/some"
     base = "b7827"              # a pin; or "fork:REV", a commit of a clone, and build = its number
+    targets = ["b8156", "fork:REV=9246"]    # instead of the next two pins: pins, or commits with their build
     group = "somebody"          # a file that another queue of the group has is skipped
     guard = "gfx1151"           # as --guard of import; then nothing is carried
     within = "ggml/src/x/"      # only patches that change nothing elsewhere
+
+    [[fork]]                    # a fork's difference to upstream as a series: everything up to a commit as
+    name = "some-fork"          # one patch, then its first-parent commits, each on top of the previous ones
+    clone = "fork"
+    base = "up:REV"             # the upstream commit that it is based on
+    build = 9103
+    first = "REV"               # the first patch is the difference between base and this commit
+    last = "REV"
+    path = "ggml/src/x"         # only this folder
+    most = 16                   # at most this many commits
+    targets = ["up:REV=9246"]
 
     [[commits]]                 # each commit that changes a path, without merges; also of forks
     name = "history"
@@ -58,13 +70,14 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from carry_git import Applied, Store, git_apply, patch_fuzzy, with_entries
+from carry_git import Applied, Store, cherry_pick, git_am, git_apply, patch_fuzzy, with_entries
 from carry_judge import Judged, Placing, judge
 from carry_patchkit import Carried, Change, Goal, Import, Patchkit, code_digest, make_cache, pins
-from carry_sets import Item, Sources, Target, commit_items, queue_items
+from carry_sets import Item, Sources, Target, commit_items, fork_items, queue_items
 from carry_whole import Whole, import_whole, whole_table
 
-PLAIN = ("git apply", "git apply -3", "patch -F3")
+PLAIN = ("git apply", "git am -3", "git cherry-pick", "patch -F3")
+MERGING = ("git am -3", "git cherry-pick")
 TOOLS = ("patchkit", *PLAIN)
 _SAVE_EVERY = 5
 
@@ -128,6 +141,18 @@ class Bench:
             draft.rename(path)
         found: dict[str, object] = json.loads(path.read_text("utf-8"))
         return found
+
+    def with_tool(self, tool: str, change: Change, target: str, text: tuple[bytes, Sequence[str]]) -> Applied:
+        """The result of a plain tool; ``text``: the diff and its files. One that merges needs the trees."""
+        if tool not in MERGING:
+            return self.plain(tool, text[0], target, text[1])
+        trees = [self.store.tree_of(each) for each in (change.base, change.after, target)]
+        merge = git_am if tool == "git am -3" else cherry_pick
+        found = self.kept(
+            "plain", [tool, *trees], lambda: asdict(merge(self.store, change.base, change.after, target))
+        )
+        commit = found["commit"]
+        return Applied(commit=str(commit) if commit else None, why=str(found["why"]))
 
     def plain(self, tool: str, diff: bytes, target: str, paths: Sequence[str]) -> Applied:
         """The result of a plain tool for a diff."""
@@ -221,7 +246,7 @@ def carry(
     for tool in PLAIN:
         for target in item.targets:
             on = states.get((tool, target.name), target.commit)
-            made = bench.plain(tool, diff, on, paths)
+            made = bench.with_tool(tool, change, on, (diff, paths))
             if made.commit is not None:
                 states[tool, target.name] = made.commit
             yield _placed(bench, change, target, on, made, (tool, set_name, item.name))
@@ -412,7 +437,7 @@ def main() -> int:
     if options.whole:
         return _whole(bench, sources, config, options)
     rows: list[Row] = []
-    for kind, make in (("queue", queue_items), ("commits", commit_items)):
+    for kind, make in (("queue", queue_items), ("fork", fork_items), ("commits", commit_items)):
         for entry in config.get(kind, ()):
             if not _is_wanted(entry["name"], options):
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -85,16 +86,31 @@ class Sources:
             return self.pins[build], build
         return _found(self.clones[clone], revision), int(str(entry["build"]))
 
+    def targets(self, entry: Entry, build: int) -> tuple[Target, ...]:
+        """The targets that a set names, or the next pins after its build."""
+        named = entry.get("targets")
+        if not isinstance(named, list):
+            later = sorted(each for each in self.pins if each > build)[:_NEXT]
+            return tuple(Target(name=f"b{each}", commit=self.pins[each], build=each) for each in later)
+        return tuple(map(self._target, map(str, named)))
+
+    def _target(self, name: str) -> Target:
+        clone, colon, rest = name.partition(":")
+        if not colon:
+            number = int(name.removeprefix("b"))
+            return Target(name=name, commit=self.pins[number], build=number)
+        revision, _, build = rest.partition("=")
+        commit = _found(self.clones[clone], revision)
+        return Target(name=f"b{build}", commit=commit, build=int(build))
+
 
 def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
     """The patch files of a folder, each on top of the fair ones before it."""
     base, build = sources.base(entry)
     name = str(entry["name"])
     group, guard = str(entry.get("group", name)), str(entry.get("guard", "none"))
-    later = sorted(each for each in sources.pins if each > build)[:_NEXT]
     # A guarded patch differs from what a plain tool gives, so it is only imported.
-    later = later if guard == "none" else []
-    targets = tuple(Target(name=f"b{each}", commit=sources.pins[each], build=each) for each in later)
+    targets = sources.targets(entry, build) if guard == "none" else ()
     tip = base
     for path in sorted((sources.data / str(entry["folder"])).glob("*.patch")):
         data = path.read_bytes()
@@ -118,6 +134,39 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
         if made.commit is not None:
             sources.seen.setdefault(digest, name)
             tip = made.commit
+
+
+def fork_items(sources: Sources, entry: Entry) -> Iterator[Item]:
+    """A fork's difference to upstream in one folder, as a series on its upstream commit."""
+    clone, path = sources.clones[str(entry["clone"])], str(entry["path"])
+    base, build = sources.base(entry)
+    targets = sources.targets(entry, build)
+    first, last = (_found(clone, str(entry[key])) for key in ("first", "last"))
+    span = ("--reverse", "--first-parent", f"{first}..{last}", "--", path)
+    listed = clone.text("rev-list", *span).split()[: _number(entry, "most") or None]
+    tip = base
+    for sha in (first, *listed):
+        made = _with_folder(sources.store, tip, sha, path)
+        if made == tip:
+            continue
+        title = clone.text("show", "--no-patch", "--format=%s", sha) if sha != first else "up to here"
+        yield Item(
+            name=f"{sha[:10]} {title}", base=tip, after=made, build=build, targets=targets, stacked=True
+        )
+        tip = made
+
+
+def _with_folder(store: Store, commit: str, other: str, path: str) -> str:
+    """A commit on top of ``commit`` with a folder of another commit; ``commit`` itself if they are equal."""
+    with tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder:
+        index = Path(folder) / "index"
+        store.git("read-tree", commit, index=index)
+        gone = store.git("ls-tree", "-r", "-z", "--name-only", commit, "--", f"{path}/").split(b"\0")
+        entries = b"".join(b"0 %s\t%s\0" % (b"0" * 40, each) for each in gone if each)
+        entries += store.git("ls-tree", "-r", "-z", other, "--", f"{path}/")
+        store.git("update-index", "-z", "--index-info", stdin=entries, index=index)
+        tree = store.git("write-tree", index=index).decode().strip()
+    return commit if tree == store.tree_of(commit) else store.commit(tree, commit)
 
 
 def commit_items(sources: Sources, entry: Entry) -> Iterator[Item]:

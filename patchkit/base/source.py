@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 from dataclasses import dataclass, field
 
 from patchkit.base.errors import Location
@@ -36,17 +37,16 @@ class SourceText:
 
     path: str
     data: bytes
-    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    _rows: list[bytes] = field(init=False, repr=False, compare=False)
+    # Filled when first needed: most texts are made only to look up what is known about equal ones.
+    _offsets: list[int] = field(init=False, repr=False, compare=False, default_factory=list)
+    _rows: list[bytes] = field(init=False, repr=False, compare=False, default_factory=list)
 
-    def __post_init__(self) -> None:
-        starts = [0]
-        position = self.data.find(b"\n")
-        while position != -1:
-            starts.append(position + 1)
-            position = self.data.find(b"\n", position + 1)
-        object.__setattr__(self, "_starts", tuple(starts))
-        object.__setattr__(self, "_rows", [])
+    @property
+    def _starts(self) -> list[int]:
+        """The offset of each line."""
+        if not self._offsets:
+            self._offsets.extend(itertools.accumulate((len(row) + 1 for row in self.rows[:-1]), initial=0))
+        return self._offsets
 
     @property
     def newline(self) -> bytes:

@@ -118,7 +118,7 @@ def programs_part(
         **upstream.cmake.with_programs,
         "GGML_CPU": has_cpu,  # otherwise it is a separate part
     }
-    entries |= {
+    labels = {
         option: value
         for option, value in (
             (upstream.cmake.build_number, str(build)),
@@ -126,6 +126,7 @@ def programs_part(
         )
         if option is not None
     }
+    entries |= labels
     if not is_timed:
         entries |= _UNTIMED
         if wanted and set(wanted) <= set(GATE_PROGRAMS):
@@ -136,7 +137,7 @@ def programs_part(
         sources=_digest(tree, upstream.folders.programs, frozenset({CPU_LIBRARY} if has_cpu else ())),
         entries=entries,
         compiler=compiler,
-        labels=frozenset({upstream.cmake.build_number, upstream.cmake.build_commit}),
+        labels=frozenset(labels),
     )
 
 

@@ -177,8 +177,7 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
         offered = " ".join(f"--with {name}" for name in successor.offered)
         yield f"    opt-in patches: {offered}" if offered else "    there are no opt-in patches either"
     for each in successor.followed:
-        old = f"'{each.function}' of {each.file}"
-        yield f"  recorded in the lock: {old} is now '{each.now_function}' in {each.now_file}"
+        yield f"  recorded in the lock: {each}"
     if not successor.patches:
         there = (
             successor.report.nothing.sentence

@@ -22,7 +22,7 @@ from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering, followed_by
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.fault import FaultHere
-from patchkit.carry.series.lock import DroppedPatch, Followed, Lock, Pin, write_lock
+from patchkit.carry.series.lock import DroppedPatch, Followed, FollowedEdit, Lock, Pin, write_lock
 from patchkit.carry.series.switches import has_switch
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.pin import obtain
@@ -107,9 +107,10 @@ class Successor:
 
     ``patches_before``: its patches before the bump; ``losses``: those of them that it no longer has.
     ``offered``: opt-in patches at the new pin, filled only if no patch is left. ``apply_args``: the command
-    that makes the same candidate. ``followed``: functions that are not where patch.toml has them, with their
-    new place, which goes into the lock. ``candidate`` is None until the commits are written. ``history``:
-    whether upstream's history was searched, or why not. ``faults``: known faults of the new build.
+    that makes the same candidate. ``followed``: functions and edits that are not where patch.toml has them,
+    with their new place, which goes into the lock. ``candidate`` is None until the commits are written.
+    ``history``: whether upstream's history was searched, or why not. ``faults``: known faults of the new
+    build.
     ``dropped``: patches that ``--drop-conflicts`` excluded, as recorded in the lock.
     """
 
@@ -127,7 +128,7 @@ class Successor:
     offered: tuple[str, ...]
     branch: str
     apply_args: tuple[str, ...]
-    followed: tuple[Followed, ...]
+    followed: tuple[Followed | FollowedEdit, ...]
     faults: tuple[FaultHere, ...]
     dropped: tuple[DroppedPatch, ...] = ()
     candidate: Candidate | None = None

@@ -16,7 +16,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from patchkit.carry.series.lock import Followed, ObjectId, Sha256
+from patchkit.carry.series.lock import Followed, FollowedEdit, ObjectId, Sha256
 from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
@@ -64,7 +64,7 @@ class CandidateRecord(BaseModel):
     commit: ObjectId | None = None
     clone: str | None = None
     branch: str | None = None
-    followed: tuple[Followed, ...] = ()
+    followed: tuple[Followed | FollowedEdit, ...] = ()
     faults: tuple[str, ...] | None = None
     program: Sha256 | None = None
 

@@ -1,4 +1,4 @@
-"""Adapt a series to one tree: the project's paths, the faults in its code, and functions that moved."""
+"""Adapt a series to one tree: the paths of a project, the faults in its code, and places found by a bump."""
 
 from __future__ import annotations
 
@@ -8,22 +8,40 @@ from typing import TypeVar
 
 from patchkit.base.upstreams import Upstream, llama_cpp
 from patchkit.carry.series.catalogue import Series
-from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.lock import Followed, FollowedEdit, Pin, digest_of_place
 from patchkit.carry.series.patch import Alias, BuildRange, Edit, Patch
 
 _Placed = TypeVar("_Placed", Edit, Alias)
 
 
 def followed_series(series: Series, pin: Pin) -> Series:
-    """The series with each file and function at its place on ``pin``.
+    """The series with each file, function and edit at its place on ``pin``.
 
     If the faults of the pin's code are known, they and the patches that fix them do not depend on its build.
     """
     series = faulted_series(placed_series(series, pin.project), pin.faults)
     if not pin.followed:
         return series
-    targets = {(each.file, each.function): (each.now_file, each.now_function) for each in pin.followed}
-    return replace(series, patches=tuple(retarget_patch(patch, targets) for patch in series.patches))
+    targets = {
+        (each.file, each.function): (each.now_file, each.now_function)
+        for each in pin.followed
+        if isinstance(each, Followed)
+    }
+    edits = {each.key: each for each in pin.followed if isinstance(each, FollowedEdit)}
+    patches = (retarget_patch(_with_places(patch, edits), targets) for patch in series.patches)
+    return replace(series, patches=tuple(patches))
+
+
+def _with_places(patch: Patch, places: Mapping[tuple[str, str, int], FollowedEdit]) -> Patch:
+    """The patch with the recorded lines of its edits, except of those that patch.toml has changed since."""
+
+    def follow(edit: Edit) -> Edit:
+        place = places.get((patch.id, edit.id, edit.first_build or 0))
+        if place is None or place.digest != digest_of_place(edit):
+            return edit
+        return replace(edit, at=place.at)
+
+    return replace(patch, edits=tuple(map(follow, patch.edits))) if places else patch
 
 
 def placed_series(series: Series, project: Upstream | None) -> Series:

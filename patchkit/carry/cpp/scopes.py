@@ -353,7 +353,7 @@ class ScopeMap:
         """Entities and enums."""
         return (*self.entities, *self.enums)
 
-    @property
+    @cached_property
     def unpaired(self) -> tuple[int, ...]:
         """Positions of brackets without a partner."""
         return tuple(
@@ -383,8 +383,19 @@ class ScopeMap:
 
     def digest(self, span: Span) -> str:
         """sha256 over code tokens and directives in ``span``, independent of layout and comments."""
+        text = self.source.text(span)
         if not is_code(self.source.path):
-            return sha256(self.source.text(span))
+            return sha256(text)
+        # Nearly all definitions of a file are equal in its next version, which the next patch makes.
+        key = hashlib.blake2b(text, digest_size=32).digest()
+        found = _digests.get(key)
+        if found is None:
+            if len(_digests) >= _MOST_DIGESTS:
+                _digests.clear()
+            found = _digests[key] = self._digest(span)
+        return found
+
+    def _digest(self, span: Span) -> str:
         pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)
@@ -393,6 +404,10 @@ class ScopeMap:
         for _, text in sorted(pieces):
             state.update(text + b"\x00")
         return state.hexdigest()
+
+
+_MOST_DIGESTS = 65536
+_digests: dict[bytes, str] = {}  # by digest of the bytes, of which the tokens are a pure function
 
 
 # Following a function reads every file of two trees, 143 each at build 6900. Most are equal in both, and all

@@ -60,6 +60,7 @@ class Trees:
 
     git: Git
     at: str = ""
+    contents: dict[tuple[str, str], bytes | None] = field(default_factory=dict)
 
     def place(self, tree: str, change: QueuedChange) -> PlacedChange:
         """Apply a change to a tree, with every hunk at the place found by :func:`renumber_diff`.
@@ -149,8 +150,11 @@ class Trees:
 
     def read(self, tree: str, path: str) -> bytes | None:
         """The content of a file in a tree; None if there is none."""
-        (found,) = self.git.objects([f"{tree}:{path}".encode()])
-        return found.data if found is not None and found.kind == "blob" else None
+        if (tree, path) not in self.contents:
+            (found,) = self.git.objects([f"{tree}:{path}".encode()])
+            is_file = found is not None and found.kind == "blob"
+            self.contents[tree, path] = found.data if found is not None and is_file else None
+        return self.contents[tree, path]
 
     def write(self, tree: str, files: Mapping[str, bytes]) -> str:
         """The tree with new content for some files."""

@@ -34,7 +34,7 @@ class Move:
     """One place of an edit that moved since the last rendering; ``how`` says in what way."""
 
     edit: str
-    how: Literal["renamed", "another file", "nesting", "order", "statement"]
+    how: Literal["renamed", "another file", "nesting", "order", "statement", "merged"]
     before: Location
     after: Location
     detail: str

@@ -14,6 +14,7 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
 from patchkit.carry.judging.derive import (
+    RevertedTree,
     Step,
     bare,
     compare_derivations,
@@ -24,6 +25,7 @@ from patchkit.carry.judging.derive import (
 from patchkit.carry.judging.drift import find_drift, find_moves
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
+from patchkit.carry.judging.merged import follow_by_merge
 from patchkit.carry.judging.premise import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.placing.context import make_guard
@@ -84,6 +86,8 @@ def _reason(agreement: Agreement, moves: tuple[Move, ...], drift: tuple[Drift, .
         parts.append(f"{len(moves)} places moved ({', '.join(sorted({move.how for move in moves}))})")
     if drift:
         parts.append(f"changed upstream: {', '.join(each.entity for each in drift)}; run the gates again")
+    if agreement.verdict == "agree":
+        parts += agreement.lines
     return "; ".join(parts) or "no place moved since the last rendering, and no edited function changed"
 
 
@@ -130,7 +134,11 @@ def _is_in_another_scope(old: Anchor, new: Anchor) -> bool:
 
 
 def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
+    # Edits of empty lines are skipped where they do not fit.
+    placed = [{edit.id for edit in each.placed.edits} for each in (last, rendering) if each.placed]
     for was, now in _pairs(last, rendering):
+        if not all(now.id in ids for ids in placed):
+            continue
         left = parse_scopes(SourceText(was.file, last.before[was.file]))
         right = parse_scopes(SourceText(now.file, rendering.before[now.file]))
         old, new = resolve_anchor(left, was), resolve_anchor(right, now)
@@ -333,14 +341,9 @@ def _classify(
         return verdict, rendering if verdict.patch_class in GOOD else None
     resemblances: tuple[Location, ...] = ()
     if last is not None:
-        found, resemblances = follow(last, rendering)
+        found, resemblances = _followed(comparison, files, last, rendering)
         if found is not None:
-            again = render_patch(found.selected, files, comparison.workspace.series)
-            if again.placed is not None:
-                verdict = _compare_rendering(last, again, found.moves, comparison.workspace.reporter)
-                agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
-                if found.certain or agrees:
-                    return verdict, again if verdict.patch_class in GOOD else None
+            return found
     if gone and not resemblances and _was_looked_for(selected, files):
         return _retired(selected, gone, rendering.errors), None
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
@@ -350,6 +353,42 @@ def _classify(
     if last is not None:
         conflict = replace(conflict, drift=_find_drifts(last, rendering))
     return conflict, None
+
+
+def _followed(
+    comparison: Comparison, files: UpstreamFiles, last: Rendering, failed: Rendering
+) -> tuple[tuple[Classified, Rendering | None] | None, tuple[Location, ...]]:
+    """The class of a patch whose places were found again, or None; and functions that resemble lost ones."""
+    moves: tuple[Move, ...] = ()
+    found, resemblances = follow(last, failed)
+    if found is not None:
+        again = render_patch(found.selected, files, comparison.workspace.series)
+        if again.placed is not None:
+            verdict = _compare_rendering(last, again, found.moves, comparison.workspace.reporter)
+            agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
+            if found.certain or agrees:
+                return (verdict, again if verdict.patch_class in GOOD else None), resemblances
+        elif found.certain:
+            failed, moves = again, found.moves
+    return _placed_by_merge(comparison, files, (last, failed), moves), resemblances
+
+
+def _placed_by_merge(
+    comparison: Comparison,
+    files: UpstreamFiles,
+    renderings: tuple[Rendering, Rendering],
+    moves: tuple[Move, ...],
+) -> tuple[Classified, Rendering] | None:
+    """The class of a patch if git's merge shows the places of its edits; None if they are in doubt."""
+    last, failed = renderings
+    merged = follow_by_merge(last, failed, comparison.workspace.reporter)
+    if merged is None:
+        return None
+    again = render_patch(merged.selected, files, comparison.workspace.series)
+    if again.placed is None:
+        return None
+    verdict = _compare_rendering(last, again, (*moves, *merged.moves), comparison.workspace.reporter)
+    return (verdict, again) if verdict.patch_class in GOOD else None
 
 
 def _known_before_placing(
@@ -485,11 +524,10 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
 
     The proof: reverting all of them and placing them again gives upstream's own tokens.
     """
-    steps = [_step(last) for last in comparison.last.values() if last.placed is not None]
-    upstream = comparison.files
-    reverted = revert_steps(steps, upstream.base, comparison.workspace.reporter, upstream.mode)
+    steps, reverted = _reverted(comparison)
     if not reverted.found:
         return {}
+    upstream = comparison.files
     files = upstream.with_others(reverted.files, reverted.modes)
     forms = dict(reverted.found)
     for name in forms:
@@ -515,6 +553,27 @@ def _upstreamed(comparison: Comparison) -> dict[str, str]:
         "structure: the same tokens as upstream's in every file it touches"
         for name, form in reverted.found
     }
+
+
+def _reverted(comparison: Comparison) -> tuple[tuple[Step, ...], RevertedTree]:
+    """The patches that are compared with upstream, and upstream without those that it has.
+
+    A patch that removes what an earlier one of the series adds is not compared: its change is "in" every
+    upstream that has neither of them, also in the old one.
+    """
+    steps = {name: _step(last) for name, last in comparison.last.items() if last.placed is not None}
+    upstream, reporter = comparison.files, comparison.workspace.reporter
+    while True:
+        reverted = revert_steps(tuple(steps.values()), upstream.base, reporter, upstream.mode)
+        vacuous = [
+            name
+            for name, _ in reverted.found
+            for old in [comparison.last[name].upstream]
+            if revert_steps([steps[name]], old.base, reporter, old.mode).found
+        ]
+        if not vacuous:
+            return tuple(steps.values()), reverted
+        steps = {name: step for name, step in steps.items() if name not in vacuous}
 
 
 def _merged(comparison: Comparison) -> dict[str, str]:

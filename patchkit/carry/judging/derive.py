@@ -20,6 +20,8 @@ from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import Group
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Agreement
+from patchkit.carry.judging.commute import can_follow
+from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.upstream.git import Git
 
@@ -73,6 +75,7 @@ def compare_derivations(
         reporter: logs the git commands.
     """
     lines: list[str] = []
+    order: list[str] = []
     verdict = "agree"
     for path in sorted({*after, *structural}):
         base, ours = before.get(path), current.get(path)
@@ -91,11 +94,15 @@ def compare_derivations(
         if conflicts:
             verdict = "does not apply" if verdict == "agree" else verdict
             lines.append(f"{path}: the textual merge has {conflicts} conflicts")
-        elif not same_tokens(path, merged, structural[path]):
+        elif same_tokens(path, merged, structural[path]):
+            continue
+        elif differ_in_order(path, merged, structural[path]):
+            order.append(f"{path}: in another order than by merging as text; both are right")
+        else:
             verdict = "differ"
             lines += _difference(path, merged, structural[path])
     if verdict == "agree":
-        return Agreement(verdict="agree")
+        return Agreement(verdict="agree", lines=tuple(order))
     return Agreement(verdict="differ" if verdict == "differ" else "does not apply", lines=tuple(lines))
 
 
@@ -122,6 +129,25 @@ def _difference(path: str, textual: bytes, structural: bytes) -> list[str]:
         )
     )
     return rows[:_SHOWN] + ([f"... and {len(rows) - _SHOWN} lines more"] if len(rows) > _SHOWN else [])
+
+
+def differ_in_order(path: str, one: bytes, other: bytes) -> bool:
+    """Whether two versions of a file differ only in the order of insertions that may be in any order."""
+    rows = [[row for row in data.split(b"\n") if row.strip()] for data in (one, other)]
+    blocks = compare_rows(*rows)
+    if not blocks or len(blocks) % 2:
+        return False
+    text = SourceText(path, b"\n".join(rows[0]) + b"\n")
+    for first, second in zip(blocks[::2], blocks[1::2], strict=True):
+        gone, new = (first, second) if first.new == first.new_end else (second, first)
+        moved = rows[0][gone.old : gone.old_end]
+        if gone.new != gone.new_end or new.old != new.old_end or moved != rows[1][new.new : new.new_end]:
+            return False
+        low, high = sorted((first.old_end, second.old))
+        between = rows[0][low:high]
+        if not can_follow(text, low, between, moved):
+            return False
+    return True
 
 
 Form = Literal["guarded", "bare"]

@@ -20,7 +20,8 @@ from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
 
 _ALIKE = 0.6  # share of common statements for a resemblance; kernels of one family reach lower ones
-_NEAR = 0.9  # share from which the only function that resembles the old one is taken for it
+_NEAR = 0.9  # share from which a function of the same name in another file is taken for the old one
+_RENAMED = 0.8  # share from which the only resemblance is taken for it, if the merge as text agrees
 _LEAST = 5  # minimum statements of a function for a comparison
 
 
@@ -103,7 +104,7 @@ def find_resemblances(
 
 def near_place(found: Sequence[FunctionPlace]) -> FunctionPlace | None:
     """The resemblance, if there is exactly one and it has nearly all of the code."""
-    return found[0] if len(found) == 1 and found[0].share >= _NEAR else None
+    return found[0] if len(found) == 1 and found[0].share >= _RENAMED else None
 
 
 def _names(files: UpstreamFiles, path: str) -> frozenset[str]:

@@ -16,7 +16,7 @@ from patchkit.carry.judging.rendering import Rendering, followed_by, last_render
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.fault import FaultHere
-from patchkit.carry.series.lock import Followed, Pin
+from patchkit.carry.series.lock import Followed, FollowedEdit, Pin
 from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.upstream.repository import Repository
 
@@ -25,13 +25,13 @@ from patchkit.carry.upstream.repository import Repository
 class JudgedSeries:
     """The verdicts on each patch of a decision on one tree; ``renderings``: the patches that are in.
 
-    ``followed``: functions that are not where patch.toml has them, with their new place.
+    ``followed``: functions and edits that are not where patch.toml has them, with their new place.
     """
 
     decision: Decision
     verdicts: tuple[Classified, ...]
     renderings: tuple[Rendering, ...]
-    followed: tuple[Followed, ...]
+    followed: tuple[Followed | FollowedEdit, ...]
 
     @property
     def pin(self) -> Pin:

@@ -153,10 +153,34 @@ def _is_elsewhere(base: SourceText, patched: SourceText, upstream: SourceText, m
         return ""
     before = list(_holders(base, patched))
     after = list(_holders(upstream, merged))
-    if len(before) == len(after) and all(map(_Holder.is_same, before, after)):
+    if len(before) == len(after) and all(
+        was.is_same(now) or _is_renamed((base, was.inside), (upstream, now.inside))
+        for was, now in zip(before, after, strict=True)
+    ):
         return ""
     was, now = (", ".join(dict.fromkeys(each.text for each in holders)) for holders in (before, after))
     return f"a change that was {was} is now {now}"
+
+
+_SAME_ROWS = 0.8
+"""Share of lines that a renamed definition has in common with the old one."""
+
+
+def _is_renamed(old: tuple[SourceText, str], new: tuple[SourceText, str]) -> bool:
+    """Whether a definition has the same lines in the new file, under a name that the old one lacks."""
+    sides = []
+    for source, name in (old, new):
+        named = [each for each in parse_scopes(source).definitions if each.name == name]
+        if len(named) != 1:
+            return False
+        rows = source.text(named[0].span).split(b"\n")
+        sides.append([row.strip() for row in rows if row.strip()])
+    for source, name in ((new[0], old[1]), (old[0], new[1])):
+        if any(each.name == name for each in parse_scopes(source).definitions):
+            return False
+    # By counting: aligning the lines of the largest classes would take minutes.
+    both = (Counter(sides[0]) & Counter(sides[1])).total()
+    return 2 * both >= _SAME_ROWS * sum(map(len, sides))
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,10 @@ def _find_gone(patch: Patch, files: UpstreamFiles) -> Iterator[Gone]:
     bases = {posixpath.basename(name) for name in names}
     wanted = [(edit.file, edit.function) for edit in patch.edits]
     wanted += [(alias.file, alias.function) for alias in patch.aliases]
-    for path, function in wanted:
+    for path, function in dict.fromkeys(wanted):
         if function is not None:
+            if defines(files, path, function):
+                continue
             last = function.rpartition("::")[2].encode()
             if any(last in data and defines(files, name, function) for name, data in files.base.items()):
                 continue

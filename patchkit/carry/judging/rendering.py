@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import ErrorGroup, PatchkitError
@@ -10,8 +10,8 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series
-from patchkit.carry.series.lock import Followed
-from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.lock import Followed, FollowedEdit, digest_of_place
+from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
 
@@ -64,22 +64,27 @@ def last_renderings(
     return done
 
 
-def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed, ...]:
-    """The followed functions that a pin must record to reproduce these renderings.
+def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Followed | FollowedEdit, ...]:
+    """The followed functions and edits that a pin must record to reproduce these renderings.
 
     ``series``: as written in patch.toml.
     """
     named = {(patch.id, edit.id, edit.first_build): edit for patch in series.patches for edit in patch.edits}
-    found: set[Followed] = set()
+    found: dict[tuple[str, str, int], Followed | FollowedEdit] = {}
     for rendering in renderings:
         for now in rendering.patch.edits:
             was = named[rendering.patch.id, now.id, now.first_build]
-            if was.function is None or now.function is None:
-                continue
-            if (was.file, was.function) != (now.file, now.function):
-                found.add(
-                    Followed(
-                        file=was.file, function=was.function, now_file=now.file, now_function=now.function
-                    )
-                )
-    return tuple(sorted(found))
+            for each in _followed(rendering.patch.id, was, now):
+                found[each.key] = each
+    return tuple(found[key] for key in sorted(found))
+
+
+def _followed(patch: str, was: Edit, now: Edit) -> Iterator[Followed | FollowedEdit]:
+    if was.at != now.at and now.at is not None:
+        yield FollowedEdit(
+            patch=patch, edit=was.id, first_build=was.first_build or 0, at=now.at, digest=digest_of_place(was)
+        )
+    if was.function is None or now.function is None:
+        return
+    if (was.file, was.function) != (now.file, now.function):
+        yield Followed(file=was.file, function=was.function, now_file=now.file, now_function=now.function)

@@ -33,7 +33,7 @@ from patchkit.carry.placing.expand import (
 )
 from patchkit.carry.placing.files import change_files
 from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
-from patchkit.carry.placing.plain import confirm_plain, expand_plain
+from patchkit.carry.placing.plain import confirm_plain, expand_plain, is_blank
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 from patchkit.carry.placing.templates import PatchRenderer
 from patchkit.carry.placing.tree import UpstreamFiles
@@ -281,13 +281,13 @@ def _edit_file(job: _Job, path: str, edits: Sequence[Edit]) -> _EditedFile:
     if data is None:
         raise _file_missing(job, path, edits)
     before = parse_scopes(SourceText(path, data))
-    anchored, placements = _anchor_all(job, before, edits)
+    anchored, placements, skipped = _anchor_all(job, before, edits)
     applied = apply_placements(before.source, placements)
     after = parse_scopes(applied.after)
     pairs = [(anchor, _spans_after(applied, anchor.edit)) for anchor, _ in anchored]
     doubts: tuple[str, ...] = ()
     if job.patch.is_plain:
-        doubts = confirm_plain(before, after, applied, pairs)
+        doubts = (*skipped, *confirm_plain(before, after, applied, pairs))
     else:
         aliases = {alias.name: alias.upstream for alias in job.patch.aliases}
         try:
@@ -378,8 +378,12 @@ def _misspelt(job: _Job, before: ScopeMap, after: ScopeMap, added: Mapping[str, 
 
 def _anchor_all(
     job: _Job, scopes: ScopeMap, edits: Sequence[Edit]
-) -> tuple[list[tuple[Anchor, str]], list[Placement]]:
-    """Anchor, render and expand all edits of one file; raises an ErrorGroup of all that failed."""
+) -> tuple[list[tuple[Anchor, str]], list[Placement], tuple[str, ...]]:
+    """Anchor, render and expand all edits of one file; raises an ErrorGroup of all that failed.
+
+    An edit of a plain patch that only concerns empty lines cannot fail: it is skipped, with a warning.
+    """
+    skipped: list[str] = []
     anchored: list[tuple[Anchor, str]] = []
     placements: list[Placement] = []
     errors: list[PatchkitError] = []
@@ -391,21 +395,25 @@ def _anchor_all(
             except PatchkitError as exc:
                 errors.append(exc)
     for edit in edits:
+        text = None
         try:
-            anchor = resolve_anchor(scopes, edit)
             text = _text(job, edit)
+            anchor = resolve_anchor(scopes, edit)
             if job.patch.is_plain:
                 placements += expand_plain(scopes.source, anchor, text)
             else:
                 placements += expand_edit(scopes, anchor, job.guard, text)
             anchored.append((anchor, text or edit.alias or edit.header or ""))
         except PatchkitError as exc:
-            errors.append(exc)
+            if job.patch.is_plain and is_blank(edit, text):
+                skipped.append(f"{edit.file}: edit '{edit.id}' changes only empty lines and was skipped")
+            else:
+                errors.append(exc)
     if errors:
         raise ErrorGroup("", errors)
     if job.header is not None and any(edit.verb != "add_include" for edit in edits):
         placements += expand_switch_include(scopes, job.header, job.guard, edits[0].where)
-    return anchored, placements
+    return anchored, placements, tuple(skipped)
 
 
 def _text(job: _Job, edit: Edit) -> str | None:

@@ -108,6 +108,15 @@ def _last_break(source: SourceText) -> bytes:
     return b"\r\n" if source.data.endswith(b"\r\n") else b"\n"
 
 
+def is_blank(edit: Edit, text: str | None) -> bool:
+    """Whether an edit only adds or removes empty lines, which no code depends on."""
+    if edit.at is None or not is_code(edit.file):
+        return False
+    if edit.verb == "remove":
+        return edit.at.lines is not None and not edit.at.lines.strip()
+    return edit.verb in ("insert_before", "insert_after") and text is not None and not text.strip()
+
+
 MIN_WORDS = 3
 """Words that lines must have to identify a place; a closing brace, for example, occurs everywhere."""
 

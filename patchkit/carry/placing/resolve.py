@@ -164,7 +164,7 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
     entity = None
     if edit.function is not None:
         entity = find_entity(scopes, edit.function, edit.parameters, edit.where)
-    digest = scopes.digest(entity.span) if entity is not None else ""
+    digest = entity.digest if entity is not None else ""
     if edit.digest is not None and entity is not None and edit.digest != digest:
         raise AnchorError(
             f"edit '{edit.id}' is for another version of '{entity.name}'",

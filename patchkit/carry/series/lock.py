@@ -11,7 +11,7 @@ import shlex
 import tempfile
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -19,6 +19,7 @@ import tomlkit
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from tomlkit.items import KeyType, SingleKey
 
+from patchkit.base.digests import sha256
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.locks import locked
@@ -35,6 +36,8 @@ from patchkit.base.toml import (
 )
 from patchkit.base.upstreams import Upstream, build_name, llama_cpp, load_upstreams
 from patchkit.carry.series.git_object import commit_date, object_id
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selector import Selector
 
 ObjectId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
@@ -124,6 +127,48 @@ class Followed(TomlTable):
     now_file: TreePath
     now_function: Words
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What distinguishes it from the others of a pin."""
+        return self.file, self.function, -1
+
+    def __str__(self) -> str:
+        return f"'{self.function}' of {self.file} is now '{self.now_function}' in {self.now_file}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedEdit(TomlTable):
+    """The lines that select the place of an edit on one pin, as found by git's merge in a bump.
+
+    ``digest`` is that of the place as patch.toml has it; if that changes, the recorded lines no longer count.
+    ``first_build`` is that of the edit, 0 for none.
+    """
+
+    json_keys: ClassVar = "patch edit first_build at=selector"
+    patch: Words
+    edit: Words
+    first_build: Annotated[int, Field(ge=0)] = 0
+    at: Selector
+    digest: Sha256
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """What distinguishes it from the others of a pin."""
+        return self.patch, self.edit, self.first_build
+
+    @property
+    def selector(self) -> str:
+        """``at`` as written in patch.toml."""
+        return str(self.at)
+
+    def __str__(self) -> str:
+        return f"edit '{self.edit}' of {self.patch} is now at {self.at}"
+
+
+def digest_of_place(edit: Edit) -> str:
+    """Digest of the place that patch.toml gives an edit."""
+    return sha256(f"{edit.file}\0{edit.function}\0{edit.parameters}\0{edit.verb}\0{edit.at}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DroppedPatch(TomlTable):
@@ -174,7 +219,7 @@ class Pin(TomlTable):
     sources: Annotated[
         Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
     ]
-    followed: Several[Followed] = ()
+    followed: Several[Followed | FollowedEdit] = ()
     dropped: Several[DroppedPatch] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
     # Set for --onto: the user's repository, which has the commit. No source serves it, ``name`` is ``onto-``
@@ -315,13 +360,14 @@ class Lock(TomlTable):
             return replace(self, pins=(*self.pins, pin))
         return replace(self, pins=tuple(pin if each.name == pin.name else each for each in self.pins))
 
-    def with_followed(self, name: str, followed: Sequence[Followed]) -> Lock:
-        """This lock with ``followed`` merged into the functions already recorded for a pin."""
+    def with_followed(self, name: str, followed: Sequence[Followed | FollowedEdit]) -> Lock:
+        """This lock with ``followed`` merged into the places already recorded for a pin."""
         pins = []
         for pin in self.pins:
             if pin.name == name:
-                merged = {(each.file, each.function): each for each in (*pin.followed, *followed)}
-                pins.append(replace(pin, followed=tuple(sorted(merged.values()))))
+                merged = {each.key: each for each in (*pin.followed, *followed)}
+                ordered = tuple(merged[key] for key in sorted(merged))
+                pins.append(replace(pin, followed=ordered))
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
@@ -424,12 +470,12 @@ def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
 
 
 def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
-    for places in _twice((each.file, each.function) for each in pin.followed):
-        each = pin.followed[places[0]]
+    for places in _twice(each.key for each in pin.followed):
+        one, other, _ = pin.followed[places[0]].key
         yield ConfigError(
-            f"lock: two places recorded on {pin.name} for '{each.function}' of {each.file}",
+            f"lock: two places recorded on {pin.name} for '{other}' of {one}",
             code="LOCK_BAD",
-            where=[document.locate((*at, "followed", number, "function")) for number in places],
+            where=[document.locate((*at, "followed", number)) for number in places],
         )
 
 
@@ -600,7 +646,10 @@ def format_lock(lock: Lock) -> str:
         own |= {name: getattr(pin, name) for name in ("commit", "tree", "committed", "ggml")}
         tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
-        tables += [_format_table("[[pin.followed]]\n", asdict(each)) for each in sorted(pin.followed)]
+        for each in sorted(pin.followed, key=lambda each: each.key):
+            values = {one.name: getattr(each, one.name) for one in fields(each)}
+            values |= {"first_build": values.get("first_build") or None}
+            tables.append(_format_table("[[pin.followed]]\n", values))
         tables += [_format_table("[[pin.dropped]]\n", asdict(each)) for each in sorted(pin.dropped)]
     tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
     for result in sorted(lock.results, key=lambda each: each.order):
@@ -625,6 +674,8 @@ def _format_table(header: str, values: Mapping[str, object], *, is_free: bool = 
             case tuple():
                 array = tomlkit.item(list(value))
                 table.add(name, array.multiline(len(array.as_string()) > _LONG))
+            case Selector():
+                table.add(name, tomlkit.parse(f"at = {value}")["at"])
             case _:
                 table.add(name, value)
     return header + table.as_string()

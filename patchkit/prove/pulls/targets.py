@@ -52,10 +52,7 @@ def _of_pins(before: SeriesSide, after: SeriesSide) -> Iterator[str]:
             yield f"the lock names {pin.name} as {names}; whether upstream tagged it so is not checked here"
         for one in pin.followed:
             if one not in known.get(pin.name, ()):
-                yield (
-                    f"on {pin.name}, edits of {one.function} in {one.file} go to {one.now_function} in "
-                    f"{one.now_file}: a bump found that both are the same function; not checked here"
-                )
+                yield f"on {pin.name}, {one}: found by a bump; not checked here"
 
 
 def _of_patch(was: Patch, now: Patch, where: str) -> Iterator[str]:

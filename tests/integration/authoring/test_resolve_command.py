@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import tomllib
@@ -58,6 +59,17 @@ def take(desk, *names: str, at: str = "b1") -> None:
     path.write_text(head + path.read_text())
 
 
+def place_by_hand(desk, at: str, name: str = "mine") -> None:
+    """Give the edit a place as a person may write it: bump finds no other one for it in git's merge."""
+    path = path_of(desk, name)
+    text, count = re.subn(r"(?ms)^at = .*?(?=^verb = )", lambda _: f"at = {at}\n", path.read_text())
+    assert count == 1
+    path.write_text(text)
+
+
+STATEMENT = '{ statement = "ne11 <= limit" }'
+
+
 def record(desk) -> None:
     done = desk.run("lock", *WITHOUT)
     assert done.returncode == 0, done.stderr
@@ -108,6 +120,8 @@ def git_bytes(desk, name: str) -> bytes:
 
 
 def test_what_git_merges_becomes_new_edits_and_old_builds_keep_theirs(mine) -> None:
+    place_by_hand(mine, STATEMENT)
+    record(mine)
     commit_build(mine, 3, {PATH: near(mine)})
     document = resolve(mine, "mine", "--to", "b3", "--upstream-url", str(mine.upstream))
     assert document["state"] == "regenerated", document
@@ -419,6 +433,9 @@ def listed(desk):
     for name in ("list.txt", "dos.txt"):
         desk.change(name, "e", "E")
         take(desk, name.partition(".")[0], at="b3")
+    place_by_hand(
+        desk, '{ first_of = [{ lines = "e", above = "c\\nd" }, { lines = "e", above = "c" }] }', "list"
+    )
     done = desk.run("lock", *WITHOUT, "--upstream", "b3")
     assert done.returncode == 0, done.stderr
     return desk
@@ -495,6 +512,7 @@ def test_a_guarded_patch_gets_the_file_and_is_written_by_hand(desk) -> None:
 def test_without_any_result_in_the_lock_its_pin_is_the_base(desk) -> None:
     desk.change(PATH, LINE, MORE)
     take(desk)
+    place_by_hand(desk, STATEMENT)
     commit_build(desk, 3, {PATH: near(desk)})
     document = resolve(desk, "mine", "--to", "b3", "--upstream-url", str(desk.upstream))
     assert (document["state"], document["old_build"]) == ("regenerated", 1)

@@ -44,6 +44,7 @@ def merged(new: str | None, patched: str = PATCHED, old: str | None = OLD, path:
         "// new\n" + OLD.replace("return n;", "return -n;"),
         f"int zero(int n) {{\n{BODY}}}\n\n{OLD}",
         OLD.replace("int one(int n)", "int one(const int n)"),
+        OLD.replace("int one(", "int uno("),  # renamed, with the same lines
     ],
 )
 def test_a_change_in_the_same_function_is_accepted(new: str) -> None:
@@ -63,7 +64,7 @@ def test_between_two_definitions_one_common_neighbour_is_enough() -> None:
     [
         (OLD.replace("middle(n)", "middle(3*n)"), PATCHED, "a conflict"),
         (
-            OLD.replace("int one(", "int uno("),
+            OLD.replace("int one(", "int uno(").replace("begin(", "start(").replace(" end(", " stop("),
             PATCHED,
             "a change that was in 'one' is now in 'uno'",
         ),

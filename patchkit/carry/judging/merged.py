@@ -1,0 +1,246 @@
+"""Follow edits of whole lines by git's merge, if the lines around their places changed.
+
+An edit names lines next to its place. If upstream changes one of these, the edit fits nowhere, although the
+place is not in doubt: git's merge of the edit alone has no conflict, it is in the same function as before,
+and no line of either side is lost. Then the edit gets other lines that select this place. Whether the edits
+select it is checked by placing them again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.reporter import Reporter
+from patchkit.base.source import SourceText, Span
+from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.carry.judging.classes import Move
+from patchkit.carry.judging.commute import can_follow
+from patchkit.carry.judging.derive import merge_file
+from patchkit.carry.judging.marks import list_conflicts
+from patchkit.carry.judging.merge import doubt_of
+from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.placing.expand import apply_placements
+from patchkit.carry.placing.lines import rows_of
+from patchkit.carry.placing.plain import expand_plain, is_blank
+from patchkit.carry.placing.resolve import find_entity, resolve_anchor
+from patchkit.carry.placing.select import select
+from patchkit.carry.series.patch import Edit
+from patchkit.carry.series.selection import Selected
+from patchkit.carry.series.selector import Selector
+
+_LABELS = ("patch", "before", "upstream")
+_NEAR = 8  # lines on each side that a selector has at most
+_ENOUGH_WORDS, _ENOUGH_WORDS_IN_FUNCTION = 5, 3  # as for edits that an import makes (lifting/lines.py)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MergedPatch:
+    """A patch with other lines for the edits that did not fit, and where these were and are."""
+
+    selected: Selected
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Merged:
+    """A file in which git merged one edit. ``detail``: how, as text."""
+
+    data: bytes
+    detail: str
+
+
+def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> MergedPatch | None:
+    """The patch with new lines for each edit that does not fit; None if one of them is in doubt.
+
+    Args:
+        last: the patch as placed on the old upstream.
+        failed: the patch on the new upstream, where it could not be placed.
+        reporter: logs the git commands.
+
+    Raises GitError and CacheError, as :func:`patchkit.carry.judging.derive.merge_file`.
+    """
+    if last.placed is None or not failed.patch.is_plain:
+        return None
+    was = {edit.id: edit for edit in last.patch.edits}
+    texts = {edit.id: edit.text for edit in last.placed.edits}
+    found: dict[str, Edit] = {}
+    moves: list[Move] = []
+    for edit in failed.patch.edits:
+        if is_blank(edit, edit.text):
+            continue
+        before = last.before.get(was[edit.id].file) if edit.id in was else None
+        upstream = failed.before.get(edit.file)
+        if before is None or upstream is None or edit.id not in texts:
+            return None
+        new = parse_scopes(SourceText(edit.file, upstream))
+        text = None if edit.verb == "remove" else texts[edit.id]
+        if _with_edit(new, edit, text) is not None:
+            continue
+        old = parse_scopes(SourceText(was[edit.id].file, before))
+        after = _with_edit(old, was[edit.id], text)
+        merged = _merge(old.source, after, new.source, reporter) if after is not None else None
+        again = _anchored(edit, text, new, merged.data) if merged is not None else None
+        if merged is None or again is None:
+            return None
+        found[edit.id] = again
+        moves.append(
+            Move(
+                edit=edit.id,
+                how="merged",
+                before=_place(old, was[edit.id]),
+                after=_place(new, again),
+                detail=merged.detail,
+            )
+        )
+    if not found:
+        return None
+    edits = tuple(found.get(edit.id, edit) for edit in failed.patch.edits)
+    patch = replace(failed.patch, edits=edits)
+    return MergedPatch(selected=replace(failed.selected, patch=patch), moves=tuple(moves))
+
+
+def _with_edit(scopes: ScopeMap, edit: Edit, text: str | None) -> bytes | None:
+    """A file with one edit; None if it does not fit."""
+    try:
+        anchor = resolve_anchor(scopes, edit)
+        return apply_placements(scopes.source, expand_plain(scopes.source, anchor, text)).after.data
+    except PatchkitError:
+        return None
+
+
+def _place(scopes: ScopeMap, edit: Edit) -> Location:
+    spans = resolve_anchor(scopes, edit).spans
+    return scopes.source.locate(spans[0].start) if spans else Location(path=edit.file)
+
+
+def _merge(base: SourceText, patched: bytes, upstream: SourceText, reporter: Reporter) -> _Merged | None:
+    """The new file with the edit, if nothing about the merge is in doubt."""
+    if b"\0" in base.data + patched + upstream.data or patched == base.data:
+        return None
+    merged, conflicts = merge_file(patched, base.data, upstream.data, reporter, _LABELS)
+    detail = "upstream changed the lines next to it; git's merge has no conflict there"
+    if conflicts:
+        ordered = _after_upstream(merged, upstream)
+        if ordered is None:
+            return None
+        merged = ordered
+        detail = "upstream inserted lines at the same place; the lines of the patch are after them"
+    if merged == upstream.data:
+        return None
+    doubt = doubt_of(base, SourceText(base.path, patched), upstream, SourceText(upstream.path, merged))
+    return _Merged(data=merged, detail=detail) if not doubt else None
+
+
+def _after_upstream(merged: bytes, upstream: SourceText) -> bytes | None:
+    """A merge with one conflict, two insertions that may be in any order: upstream's comes first."""
+    rows = merged.split(b"\n")
+    conflicts = list(list_conflicts(rows, _LABELS))
+    if len(conflicts) != 1:
+        return None
+    (one,) = conflicts
+    if any(row.strip() for row in one.base):
+        return None
+    if not can_follow(upstream, one.first, one.upstream, one.patch):
+        return None
+    return b"\n".join([*rows[: one.first], *one.upstream, *one.patch, *rows[one.stop :]])
+
+
+def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> Edit | None:
+    """The edit with lines that select the place at which it gives ``wanted``; None if there are none."""
+    if edit.count != 1 or edit.digest is not None:
+        return None
+    inside = edit.at.inside if edit.at is not None else None
+    if inside is not None and (inside.definition is None or len(select(scopes, None, inside)) != 1):
+        inside = None
+    for place, size in _places(edit, scopes.source.rows, wanted.split(b"\n")):
+        for selector in _selectors(edit, scopes, (place, size), inside):
+            again = replace(edit, at=selector)
+            if _with_edit(scopes, again, text) == wanted:
+                return again
+    return None
+
+
+def _places(edit: Edit, rows: Sequence[bytes], new: Sequence[bytes]) -> Iterator[tuple[int, int]]:
+    """First row, from 0, and number of the rows to select, for each place that may give the ``new`` rows."""
+    pairs = enumerate(zip(rows, new, strict=False))
+    first = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(rows), len(new)))
+    if edit.verb in ("insert_before", "insert_after"):
+        size = len(new) - len(rows)
+        # The same insertion may begin earlier, with lines that equal those above its end.
+        for at in range(first, -1, -1):
+            if size <= 0 or rows[at:] != new[at + size :]:
+                return
+            yield (at - 1 if edit.verb == "insert_after" else at), 1
+    elif edit.verb in ("change_to", "remove") and edit.at is not None and edit.at.lines is not None:
+        wanted = [row.strip() for row in rows_of(edit.at.lines)]
+        for at in range(first, max(-1, first - len(wanted)), -1):
+            if [row.strip() for row in rows[at : at + len(wanted)]] == wanted:
+                yield at, len(wanted)
+
+
+def _selectors(
+    edit: Edit, scopes: ScopeMap, place: tuple[int, int], inside: Selector | None
+) -> Iterator[Selector]:
+    """Selectors of whole lines at a place, with few lines around them first."""
+    rows, (first, size) = scopes.source.rows, place
+    low, high = _domain(edit, scopes, inside)
+    if not low <= first <= first + size <= high:
+        return
+    enough = _ENOUGH_WORDS if edit.function is None and inside is None else _ENOUGH_WORDS_IN_FUNCTION
+    # An insertion names the lines on both sides of it.
+    least = {"insert_after": (0, 1), "insert_before": (1, 0)}.get(edit.verb, (0, 0))
+    most = min(_NEAR, first - low), min(_NEAR, high - first - size)
+    for above, below in _sides(least, most):
+        near = rows[first - above : first], rows[first + size : first + size + below]
+        if (above > 1 and not near[0][0].strip()) or (below > 1 and not near[1][-1].strip()):
+            continue  # an empty line at the far end identifies nothing
+        lines = rows[first : first + size]
+        if _words([*near[0], *lines, *near[1]]) < enough:
+            continue
+        try:
+            yield Selector(
+                lines=_text(lines),
+                above=_text(near[0]) if near[0] else None,
+                below=_text(near[1]) if near[1] else None,
+                inside=inside,
+                exact=edit.at.exact if edit.at is not None else None,
+            )
+        except UnicodeDecodeError:
+            continue
+
+
+def _domain(edit: Edit, scopes: ScopeMap, inside: Selector | None) -> tuple[int, int]:
+    """The first row of the code in which an edit is searched for, and the row after its end."""
+    source = scopes.source
+    span = Span(0, len(source.data))
+    if inside is not None:
+        (span,) = select(scopes, None, inside)
+    elif edit.function is not None:
+        try:
+            span = find_entity(scopes, edit.function, edit.parameters, edit.where).span
+        except PatchkitError:
+            return 0, 0
+    return source.line_of(span.start) - 1, source.line_of(max(span.start, span.end - 1))
+
+
+def _sides(least: tuple[int, int], most: tuple[int, int]) -> list[tuple[int, int]]:
+    """Numbers of lines above and below, smallest sum first, the most balanced first."""
+    pairs = [
+        (above, below)
+        for above in range(min(least[0], most[0]), most[0] + 1)
+        for below in range(min(least[1], most[1]), most[1] + 1)
+    ]
+    return sorted(pairs, key=lambda pair: (sum(pair), abs(pair[0] - pair[1])))
+
+
+def _words(rows: Sequence[bytes]) -> int:
+    return sum(len(re.findall(rb"\w+", row)) for row in rows)
+
+
+def _text(rows: Sequence[bytes]) -> str:
+    """Lines as written in a selector; a single one has no line break."""
+    text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
+    return text if len(rows) == 1 and text.strip() else text + "\n"

@@ -1,0 +1,202 @@
+"""Edits of whole lines whose neighbours upstream changed are followed by git's merge; the lock records it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from typing import Any
+
+import pytest
+from command_line import run_patchkit
+from demo_world import git
+
+from patchkit.carry.series.lock import FollowedEdit, load_lock
+
+TOOL = "common/tool.cpp"
+BODY = """\
+static int table(int wanted) {
+    int sum = 0;
+    sum += first(wanted);
+    sum += second(wanted);
+    switch (wanted) {
+        case 1:
+            return sum;
+        case 2:
+            return -sum;
+    }
+    return sum + limit(wanted);
+}
+
+"""
+
+
+class Line:
+    """A plain series of one patch on b1, and further builds of upstream."""
+
+    def __init__(self, desk) -> None:
+        self.desk, self.folder = desk, desk.root / "queue"
+        desk.change(TOOL, "static std::string name() {", f"{BODY}static std::string name() {{")
+        desk.add("list.txt", NAMES)
+        desk.commit("the function")
+        git(desk.clone, "push", "-q", "-f", str(desk.upstream), "HEAD:refs/heads/next", "HEAD:refs/tags/b3")
+        git(desk.upstream, "checkout", "-q", "next")
+        url = ("--upstream-url", str(desk.upstream))
+        done = desk.run("init", str(self.folder), "--plain", "--upstream", "b3", *url)
+        assert done.returncode == 0, done.stderr
+
+    def patch(self, *changes: tuple[str, str], path: str = TOOL) -> None:
+        """Import a queue of changes, each a patch: mine, mine-2."""
+        start = git(self.desk.clone, "rev-parse", "HEAD")
+        for number, (old, new) in enumerate(changes, 1):
+            self.desk.change(path, old, new)
+            self.desk.commit("mine" if number == 1 else f"mine {number}")
+        git(self.desk.clone, "format-patch", "-q", "-o", str(self.desk.root / "patches"), start)
+        self.run("import", str(self.desk.root / "patches"), code=0)
+
+    def build(self, number: int, *changes: tuple[str, str], path: str = TOOL) -> None:
+        """One more build of upstream."""
+        upstream = self.desk.upstream
+        file = upstream / path
+        text = file.read_text()
+        for old, new in changes:
+            assert text.count(old) == 1, old
+            text = text.replace(old, new)
+        file.write_text(text)
+        git(upstream, "commit", "-q", "-a", "-m", f"{number}", date=f"2025-01-1{number}T03:04:05+00:00")
+        git(upstream, "tag", f"b{number}")
+
+    def run(self, *args: str, code: int | None = None) -> subprocess.CompletedProcess[str]:
+        words = [args[0], "--series-dir", str(self.folder), "--cache-dir", str(self.desk.cache), *args[1:]]
+        done = run_patchkit(*words, cwd=self.desk.root)
+        assert code in {None, done.returncode}, done.stdout + done.stderr
+        return done
+
+    def bump(self, build: int, code: int = 0) -> dict[str, Any]:
+        words = ("bump", "--to", f"b{build}", "--no-verify", "--no-fetch", "--json")
+        return json.loads(self.run(*words, "--upstream-url", str(self.desk.upstream), code=code).stdout)
+
+    def onto(self, build: int, code: int = 0) -> dict[str, Any]:
+        words = ("apply", "--onto", f"b{build}", "--repo", str(self.desk.upstream), "--json")
+        return json.loads(self.run(*words, code=code).stdout)
+
+    def text(self, document: dict[str, Any]) -> str:
+        return git(self.desk.upstream, "show", f"{document['commits'][-1]['commit']}:{TOOL}") + "\n"
+
+    @property
+    def lock(self):
+        return load_lock(self.folder / "patches/upstream.lock")
+
+
+@pytest.fixture
+def line(desk) -> Line:
+    return Line(desk)
+
+
+NAMES = "".join(f"name {letter}\n" for letter in "abcdefgh")
+SWITCH = "    switch (wanted) {\n"
+TWIN = f"""\
+    switch (sum) {{
+        case 1:
+            return sum;
+        case 2:
+            break;
+    }}
+{SWITCH}"""
+RETURN, MINE = "            return sum;\n", "            return sum + mine(wanted);\n"
+
+
+def _only(document: dict[str, Any]) -> dict[str, Any]:
+    (made,) = document["candidates"]
+    (patch,) = made["patches"]
+    return patch
+
+
+def test_an_edit_whose_lines_occur_twice_now_is_where_git_merges_it(line: Line) -> None:
+    line.patch((RETURN, MINE))
+    line.build(4, (SWITCH, TWIN))
+    document = line.onto(4)
+    (verdict,) = document["classes"]
+    assert (verdict["class"], [move["how"] for move in verdict["moves"]]) == ("moved", ["merged"])
+    assert line.text(document).count("sum + mine(wanted)") == 1
+    assert f"{SWITCH}        case 1:\n{MINE}" in line.text(document)
+
+
+def test_the_lock_records_the_place_and_the_next_bump_starts_there(line: Line) -> None:
+    line.patch(("name e\n", "name E\n"), path="list.txt")
+    twin = "name c\nname d\nname e\nname f\nname g\n"
+    line.build(4, (NAMES, f"{twin}{NAMES}"), path="list.txt")
+    document = line.bump(4)
+    assert _only(document)["class"] == "moved"
+    (followed,) = line.lock.pin("b4").followed
+    assert isinstance(followed, FollowedEdit)
+    assert document["candidates"][0]["followed"][0]["at"] == str(followed.at)
+    # patch.toml has the old place; with the lock's, apply gives the same commit, and only at that pin.
+    again = json.loads(line.run("apply", "--upstream", "b4", "--json", code=0).stdout)
+    assert again["commits"][-1]["commit"] == document["candidates"][0]["tip"]
+    line.run("plan", "--upstream", "b3", code=0)
+    line.build(5, ("name h\n", "name H\n"), path="list.txt")
+    assert _only(line.bump(5))["class"] == "moved"
+    # A place that was written since counts more than the recorded one.
+    (path,) = (line.folder / "patches").glob("*-mine/patch.toml")
+    path.write_text(path.read_text().replace('verb = "change_to"', 'verb = "insert_after"'))
+    planned = json.loads(line.run("plan", "--upstream", "b5", "--json").stdout)
+    assert str(followed.at) not in json.dumps(planned)
+
+
+def test_a_place_that_git_finds_in_another_function_is_a_conflict(line: Line) -> None:
+    line.patch((RETURN, MINE))
+    other = "    return sum;\n}\n\nstatic int other(int wanted) {\n    int sum = 0;\n"
+    line.build(4, (SWITCH, f"{other}{SWITCH}"))
+    assert line.onto(4, code=3)["error"]["code"]
+
+
+TWO = "        case 2:\n            return -sum;\n"
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("        case 8:\n            return 8;\n", "        case 9:\n            return 9;\n"),
+        ("        case 8: {\n            return 8;\n        }\n", "        case 9:\n            break;\n"),
+    ],
+)
+def test_two_new_branches_of_a_switch_follow_each_other(line: Line, mine: str, theirs: str) -> None:
+    line.patch((TWO, TWO + mine))
+    line.build(4, (TWO, TWO + theirs))
+    document = line.onto(4)
+    assert "the lines of the patch are after them" in document["classes"][0]["moves"][0]["detail"]
+    assert TWO + theirs + mine in line.text(document)
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ("    sum += mine(wanted);\n", "    sum = theirs(sum);\n"),
+        ("    sum += 1;\n", "    if (sum) {\n"),
+    ],
+)
+def test_statements_whose_order_may_matter_stay_a_conflict(line: Line, mine: str, theirs: str) -> None:
+    last = "    sum += second(wanted);\n"
+    line.patch((last, last + mine))
+    line.build(4, (last, last + theirs))
+    assert line.onto(4, code=3)["error"]["code"]
+
+
+def test_an_edit_of_empty_lines_is_no_conflict(line: Line) -> None:
+    line.desk.change(TOOL, "return -sum;", "return -2*sum;")
+    line.patch(("    sum += second(wanted);\n", "\n    sum += second(wanted);\n"))
+    line.build(4, ("    sum += second(wanted);\n", "    sum += third(wanted);\n    sum += second(sum);\n"))
+    document = line.onto(4)
+    assert document["classes"][0]["class"] == "clean"
+    assert "return -2*sum;" in line.text(document)
+    assert "sum += third(wanted);\n    sum += second(sum);" in line.text(document)
+
+
+def test_a_patch_that_cuts_what_an_earlier_one_adds_is_not_upstreamed(line: Line) -> None:
+    last = "    sum += second(wanted);\n"
+    traced = "    trace(sum, wanted);\n"
+    line.patch((last, f"{last}{traced}    sum += 2;\n"), (traced, ""))
+    line.build(4, ("    int sum = 0;\n", "    int sum = 1;\n"))
+    document = line.onto(4)
+    assert [each["class"] for each in document["classes"]] == ["clean", "clean"]
+    assert "trace(" not in line.text(document)

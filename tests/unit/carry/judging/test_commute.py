@@ -1,0 +1,78 @@
+"""Which insertions at the same place may be in any order."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.base.source import SourceText
+from patchkit.carry.judging.commute import can_follow
+from patchkit.carry.judging.derive import differ_in_order
+
+CALLS = "void tests(list & all) {\n    all.push_back(first());\n%s}\n"
+SWITCH = "int kind(int n) {\n    switch (n) {\n        case 1: return 1;\n%s    }\n}\n"
+TYPES = "enum kind {\n    ONE,\n%s    COUNT,\n};\n"
+FILE = "int one() { return 1; }\n%s"
+INCLUDES = '#include "a.h"\n%s#include "z.h"\n'
+
+
+def follows(around: str, theirs: str, ours: str, path: str = "a.cpp") -> bool:
+    row = around.partition("%s")[0].count("\n")
+    text = SourceText(path, (around % theirs).encode())
+    rows = [each.removesuffix("\n").encode().split(b"\n") for each in (theirs, ours)]
+    return can_follow(text, row, *rows)
+
+
+@pytest.mark.parametrize(
+    ("around", "theirs", "ours"),
+    [
+        (CALLS, "    all.push_back(second(2));\n", "    all.emplace_back(new third());\n"),
+        (SWITCH, "        case 2: return 2;\n", "        case 3:\n            break;\n"),
+        (FILE, "int two() { return 2; }\n", "struct three {\n    int n;\n};\n"),
+        (INCLUDES, '#include "b.h"\n', "#include <c>\n"),
+        (CALLS, "    const int n = 2;\n", "    const bool b = is(all);\n"),
+        (CALLS, "    // theirs\n", "    all.clear();\n"),
+    ],
+)
+def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
+    assert follows(around, theirs, ours)
+    assert follows(around, ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("around", "theirs", "ours"),
+    [
+        (CALLS, "    all.push_back(second(2));\n", "    other.push_back(third());\n"),
+        (CALLS, "    all.push_back(second(2));\n", "    all = {};\n"),
+        (CALLS, "    const int n = 2;\n", "    const int m = n + 1;\n"),
+        (CALLS, "    const int n = 2;\n", "    const int m = last++;\n"),
+        (SWITCH, "        case 2:\n            note();\n", "        case 3: return 3;\n"),
+        (SWITCH, "        case 2: return 2;\n", "        default: return 0;\n"),
+        (TYPES, "    TWO,\n", "    THREE,\n"),  # the values of both depend on the order
+        (FILE, "int two() { return 2; }\n", "int three() { return two() + 1; }\n"),
+        (FILE, "int two() { return 2; }\n", "static int count = 0;\n"),
+        (INCLUDES, "#define B 1\n", '#include "c.h"\n'),
+        (CALLS, "    if (all.empty()) {\n", "    all.push_back(third());\n"),
+    ],
+)
+def test_what_may_depend_on_the_order_does_not(around: str, theirs: str, ours: str) -> None:
+    assert not follows(around, theirs, ours)
+
+
+def test_lists_of_cmake_commute_and_other_text_does_not() -> None:
+    around = "add_library(ggml\n    ggml.c\n%s)\n"
+    assert follows(around, "    a.c\n", "    b.c\n", "CMakeLists.txt")
+    assert not follows(around, "    a.c)\nset(X 1)\n", "    b.c\n", "CMakeLists.txt")
+    assert not follows("one\n%s", "two\n", "three\n", "list.txt")
+
+
+def test_results_that_differ_in_the_order_of_includes_are_the_same() -> None:
+    one, other = (
+        INCLUDES % text for text in ('#include "b.h"\n\n#include "c.h"\n', '#include "c.h"\n#include "b.h"\n')
+    )
+    assert differ_in_order("a.cpp", one.encode(), other.encode())
+    moved = (
+        CALLS % "    all.pop();\n    all.push_back(2);\n",
+        CALLS % "    all.push_back(2);\n    all.pop();\n",
+    )
+    assert not differ_in_order("a.cpp", *(text.encode() for text in moved))
+    assert not differ_in_order("a.cpp", one.encode(), one.replace("b.h", "d.h").encode())
