@@ -8,17 +8,16 @@ from patchkit.base.errors import PatchkitError
 from patchkit.carry.amending.ground import Ground
 from patchkit.carry.amending.revise import (
     OldPatch,
-    Remainder,
     Revision,
     load_old,
     match_tables,
     name_edits,
     revise,
-    split_change,
 )
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.update import offering_profiles
 from patchkit.carry.lifting.change import Changeset
+from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.lift import Lifted
 from patchkit.carry.lifting.numbers import lift_again
 from patchkit.carry.lifting.pipeline import Pipeline
