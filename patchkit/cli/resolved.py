@@ -20,10 +20,12 @@ def resolved_lines(done: Resolved) -> Iterator[str]:
     if done.how == "placed":
         yield f"{done.patch}: applies to {build_name(done.build)} unchanged; nothing was written"
         return
+    kept = f", {len(done.kept)} unchanged" if done.kept else ""
     yield (
         f"{done.patch}: {_HOW[done.how]}: {counted(len(done.edits), 'new edit')} "
         f"from {build_name(done.build)} on; "
-        f"{counted(len(done.ended), 'old edit')} up to {build_name(done.build - 1)} (checked on both builds)"
+        f"{counted(len(done.ended), 'old edit')} up to {build_name(done.build - 1)}{kept} "
+        "(checked on both builds)"
     )
     for edit in done.edits:
         where = f"in {edit.function}" if edit.function else "in the file"

@@ -51,13 +51,14 @@ def make_revision(
         return _try_guarded(old, ground, change, files, pipeline)
     left = Remainder(files=change.files)
     if was is not None:
-        left = split_change(ground.selected.patch, was, change.files, keep=True)
+        edits, texts = ground.selected.patch.edits, {edit.id: edit.text for edit in was.edits}
+        left = split_change(edits, texts, change.files, keep=True)
         try:
             return _try(old, ground, change, left, files, pipeline)
         except PatchkitError:
             if not left.kept:
                 raise
-        left = split_change(ground.selected.patch, was, change.files, keep=False)
+        left = split_change(edits, texts, change.files, keep=False)
     return _try(old, ground, change, left, files, pipeline)
 
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from patchkit.base.errors import PatchkitError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.whole import edited_texts
 from patchkit.carry.placing.expand import Placement, apply_placements
-from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.plain import expand_plain
 from patchkit.carry.placing.resolve import resolve_anchor
-from patchkit.carry.series.patch import Edit, Patch
+from patchkit.carry.series.patch import Edit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remainder:
     """What the kept edits do not do. ``files``: the change without their part. ``kept``: their ids.
 
-    ``spans``: by id of an edit that is not kept, its places in the file before the patch.
+    ``spans``: by id of an edit that is not kept, its places in the file before the patch, if it has any.
     """
 
     files: tuple[FileChange, ...]
@@ -33,12 +33,14 @@ class Remainder:
     spans: Mapping[str, tuple[Span, ...]] = field(default_factory=dict)
 
 
-def split_change(patch: Patch, placed: PlacedPatch, files: Sequence[FileChange], *, keep: bool) -> Remainder:
+def split_change(
+    edits: Sequence[Edit], texts: Mapping[str, str], files: Sequence[FileChange], *, keep: bool
+) -> Remainder:
     """Find the edits of a plain patch that a new version keeps; none if ``keep`` is not set.
 
-    ``patch`` has the edits of one build only, ``placed`` is the result of placing it on the files before it.
+    ``edits``: those of one build. ``texts``: their rendered texts, by id. An edit that cannot be placed on
+    the files before the change is not kept. Raises EDIT_CONFLICT if two edits overlap there.
     """
-    texts = {edit.id: edit.text for edit in placed.edits}
     edited = {each.path: each for each in edited_texts(files)}
     kept: set[str] = set()
     spans: dict[str, tuple[Span, ...]] = {}
@@ -48,10 +50,10 @@ def split_change(patch: Patch, placed: PlacedPatch, files: Sequence[FileChange],
         if one is None:
             left.append(file)
             continue
-        edits = [edit for edit in patch.edits if edit.file == one.path]
+        mine = [edit for edit in edits if edit.file == one.path]
         source = SourceText(one.path, one.before)
-        wanted, mine, places = _split_file(source, edits, texts, one.after, keep=keep)
-        kept |= mine
+        wanted, same, places = _split_file(source, mine, texts, one.after, keep=keep)
+        kept |= same
         spans |= places
         left.append(replace(file, after=wanted))
     return Remainder(files=tuple(left), kept=frozenset(kept), spans=spans)
@@ -62,13 +64,16 @@ def _split_file(
 ) -> tuple[bytes, set[str], dict[str, tuple[Span, ...]]]:
     """``wanted`` without the part of the kept edits, their ids, and the places of the others."""
     placements: list[Placement] = []
+    touched = set() if keep else {edit.id for edit in edits}
     for edit in edits:
-        anchor = resolve_anchor(parse_scopes(source), edit)
-        placements += expand_plain(source, anchor, None if edit.verb == "remove" else texts[edit.id])
+        try:
+            anchor = resolve_anchor(parse_scopes(source), edit)
+            placements += expand_plain(source, anchor, None if edit.verb == "remove" else texts[edit.id])
+        except PatchkitError:
+            touched.add(edit.id)
     applied = apply_placements(source, placements)
     new = SourceText(source.path, wanted)
     blocks = compare_rows(applied.after.rows, new.rows)
-    touched = set() if keep else {edit.id for edit in edits}
     for placement, span in zip(applied.placements, applied.spans, strict=True):
         first, last = _lines(applied.after, span)
         if any(block.old <= last + 1 and block.old_end >= first for block in blocks):

@@ -20,10 +20,11 @@ from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.lifting.change import Changeset, FileChange
+from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.trial import require_same
 from patchkit.carry.lifting.write import NewEdit, read_text
-from patchkit.carry.placing.place import place_patch
+from patchkit.carry.placing.place import place_patch, render_edits
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.resolving.builds import Succession, succeed, table_at
 from patchkit.carry.series.catalogue import Series, load_series
@@ -101,13 +102,14 @@ def case_labels(patch: str, old: Pin, new: Pin) -> tuple[str, str, str]:
 class Resolved:
     """The result for a patch. ``edits``: new from ``build`` on; ``ended``: ids of those that end before it.
 
+    ``kept``: ids of the edits that are for both builds.
     ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git) or ``resolved`` (edited by the user).
     ``renewed``: results of the lock whose file digests were updated. ``stale``: other results with the patch,
     which have to be recorded again.
     """
 
     json_keys: ClassVar = (
-        "patch build old_build=old state=how edits places ended lock_renewed=renewed lock_stale=stale "
+        "patch build old_build=old state=how edits places ended kept lock_renewed=renewed lock_stale=stale "
         "warnings"
     )
 
@@ -118,6 +120,7 @@ class Resolved:
     edits: tuple[NewEdit, ...] = ()
     places: Mapping[str, str] | None = None
     ended: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     renewed: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -316,17 +319,21 @@ def _paths(last: Mapping[str, Rendering], name: str) -> set[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """New edits that were tried on a copy of the series, and their places."""
+    """New edits that were tried on a copy of the series, and their places.
+
+    ``kept``: ids of the old edits that are still for the target.
+    """
 
     succession: Succession
     places: Mapping[str, str]
+    kept: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pipeline) -> Proven:
     """The edits that turn the target into ``results`` (all files, by path), tried on a copy of the series.
 
-    ``text``: the present patch.toml. The old edits of a file are kept for the target if they give its result.
+    ``text``: the present patch.toml. Every old edit that still does its part of the result is kept.
 
     Raises:
         RESOLVE_NOTHING_LEFT: the results are upstream's own files.
@@ -350,8 +357,38 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
         for each in changed
         if each.path in wanted
     ]
-    lifted = pipeline.lift(case.changeset(files), is_guarded=False)
-    succession = succeed(case.patch, text, pin.build, (each.was for each in changed), lifted.body)
+    left = _left_to_lift(case, files, pipeline.workspace)
+    try:
+        return _prove(case, changed, left, wanted, text, pipeline)
+    except PatchkitError:
+        if not left.kept:
+            raise
+    return _prove(case, changed, Remainder(files=tuple(files)), wanted, text, pipeline)
+
+
+def _left_to_lift(case: Case, files: Sequence[FileChange], workspace: Workspace) -> Remainder:
+    """What the old edits that still fit the target do not do of the result."""
+    texts = render_edits(case.selected, case.files, workspace.series.patches, workspace.series.templates)
+    try:
+        return split_change(case.selected.patch.edits, texts, files, keep=True)
+    except PatchkitError:  # edits that now overlap
+        return Remainder(files=tuple(files))
+
+
+def _prove(
+    case: Case,
+    changed: Sequence[MergedFile],
+    left: Remainder,
+    wanted: Mapping[str, bytes],
+    text: str,
+    pipeline: Pipeline,
+) -> Proven:
+    """The kept edits and new ones for the rest, placed on both builds from a copy of the series."""
+    pin = case.new.pin
+    rest = [each for each in left.files if each.before != each.after]
+    lifted = pipeline.lift(case.changeset(rest), is_guarded=False)
+    paths = (each.was for each in changed)
+    succession = succeed(case.patch, text, pin.build, paths, lifted.body, left.kept)
     was = case.last.placed.changes if case.last.placed is not None else {}
     with pipeline.open_stage() as stage:
         stage.put(succession)
@@ -364,7 +401,8 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
     require_same(again.changes, was, f"the patch before at {case.old.title}")
     edits = zip(succession.body.edits, lifted.texts, strict=True)
     places = {edit.id: each.draft.place for edit, each in edits}
-    return Proven(succession=succession, places=places, warnings=placed.warnings)
+    kept = tuple(edit.id for edit in there.patch.edits if edit.id not in places)
+    return Proven(succession=succession, places=places, kept=kept, warnings=placed.warnings)
 
 
 def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
@@ -415,6 +453,7 @@ def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -
         edits=succession.body.edits,
         places=proven.places,
         ended=tuple(dict.fromkeys(e.id if isinstance(e, Edit) else e.path for e in succession.ended)),
+        kept=proven.kept,
         renewed=tuple(result.name for result in renewed),
         stale=tuple(result.name for result in having if result.key not in same),
         warnings=proven.warnings,

@@ -456,6 +456,32 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     assert json.loads(refused.stdout)["error"]["code"] == "USAGE_VALUE"
 
 
+def test_edits_that_still_fit_keep_their_text(listed) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    git(listed.clone, "checkout", "-q", "--", ".")
+    for letter in "bmr":
+        listed.change("list.txt", f"\n{letter}\n", f"\n{letter} of mine\n")
+    take(listed, "several", at="b3")
+    before = path_of(listed, "several").read_text()
+    commit_build(listed, 4, {"list.txt": LIST.replace("m", "M")}, day=11)
+    words = ("several", "--to", "b4", "--upstream-url", str(listed.upstream))
+    document = resolve(listed, *words, code=3)
+    settle(listed.root / document["folder"] / "list.txt", "M of mine\n")
+    document = resolve(listed, "several", "--continue")
+    assert len(document["edits"]) == 1
+    assert (len(document["ended"]), len(document["kept"])) == (1, 2)
+    # Only one edit got a last build, and only one edit was added.
+    now = path_of(listed, "several").read_text()
+    (ended,) = document["ended"]
+    old = f'id = "{ended}"\nfile = "list.txt"\n'
+    assert now.startswith(before.replace(old, f"{old}last_build = 3\n"))
+    assert [each.get("first_build") for each in edits(listed, "several")] == [None, None, None, 4]
+    wanted = "".join(
+        f"{each} of mine\n" if each in "bMr" else f"{each}\n" for each in LIST.replace("m", "M").split()
+    )
+    assert made(listed, 4, "list.txt") == wanted
+
+
 def test_a_file_that_upstream_renamed_is_followed_by_its_content(listed) -> None:
     commit_build(listed, 4, {"list.txt": None, "lists/all.txt": LIST.replace("q", "Q")}, day=11)
     document = resolve(listed, "list", "--to", "b4", "--upstream-url", str(listed.upstream))
