@@ -203,8 +203,13 @@ def render_edits(selected: Selected, files: UpstreamFiles, patches: Path, templa
     return {name: text for name, text in texts if text is not None}
 
 
-def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> PlacedPatch:
+def place_patch(
+    selected: Selected, files: UpstreamFiles, patches: Path, templates: Path, *, by_clang: bool = True
+) -> PlacedPatch:
     """Place one patch on the current state of ``files``.
+
+    ``by_clang``: whether to parse the result with clang too. Without it, the places and the new content are
+    the same, and only tokens confirm them.
 
     Raises one ErrorGroup with every AnchorError and RenderError of the patch.
     """
@@ -227,11 +232,15 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     around = {**added, **written}
     # A blob may be binary, whatever its name.
     new = {path: data for path, data in added.items() if b"\0" not in data}
-    errors.extend(check_new_files(job, new, around, warnings))
+    if by_clang:
+        errors.extend(check_new_files(job, new, around, warnings))
     errors.extend(faults)
     for each in edited:
         try:
-            placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
+            if by_clang:
+                placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
+            else:
+                placed += [_placed(each.before, *anchored, ()) for anchored in each.anchored]
         except PatchkitError as error:
             errors.append(error)
             continue
