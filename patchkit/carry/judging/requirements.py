@@ -120,7 +120,10 @@ class PatchStack:
         return tuple((name, why[name]) for name in self.least(needed))
 
     def reason(self, rendering: Rendering, name: str) -> str:
-        """Why a patch on top of the stack cannot be placed without one of the stack; empty if it can."""
+        """Why a patch on top of the stack cannot be placed without one of the stack; empty if it can.
+
+        Raises GitError and CacheError.
+        """
         return self._misfit(rendering, self._without(name))
 
     def _touching(self, rendering: Rendering) -> list[str]:

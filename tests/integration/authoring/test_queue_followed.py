@@ -136,3 +136,21 @@ def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_fir
     assert refused["error"]["code"] == "RESOLVE_EARLIER_FIRST"
     dropped = carried.bump(3, "--drop-conflicts", code=9)
     assert [each["patch"] for each in dropped["candidates"][0]["dropped"]] == ["hint", "alloc"]
+
+
+def test_a_patch_that_needed_one_in_conflict_is_reported_although_it_does_not_name_it(
+    carried: Carried,
+) -> None:
+    (path,) = (carried.folder / "patches").glob("*-alloc/patch.toml")
+    whole = path.read_text()
+    start, end = whole.index("[[requires]]"), whole.index("[[edit]]")
+    path.write_text(whole[:start] + whole[end:])
+    carried.bump(2, code=0)
+    carried.build(3, PATH, "ne11 <= limit;", "ne11 < limit;")
+    found = _patches(carried.bump(3, code=3))
+    # 'alloc' changes a line of 'hint', which is in conflict, and one of 'report', which is not.
+    assert found["alloc"]["reason"].startswith(
+        "requires 'hint', which is in conflict (not named in patch.toml: "
+    )
+    assert "report" not in found["alloc"]["reason"]
+    assert found["alloc"]["next_step"] == "patchkit resolve hint --to b3: this patch must be resolved first"
