@@ -126,6 +126,10 @@ class PatchStack:
         """
         return self._misfit(rendering, self._without(name))
 
+    def tree(self, names: Collection[str]) -> UpstreamFiles:
+        """The tree with only these patches, and without those of them that require another one."""
+        return self._with([name for name in names if self.entries[name].below <= {*names}])
+
     def _touching(self, rendering: Rendering) -> list[str]:
         """The patches of the stack that change or name a file of a patch."""
         mine = _paths(rendering)

@@ -16,7 +16,7 @@ from patchkit.carry.bump.report import Bump, format_bump, format_ending, keep_re
 from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.bump.run import run_bump
 from patchkit.carry.candidate.record import Candidate
-from patchkit.carry.resolving.run import Regenerated, regenerate_all
+from patchkit.carry.resolving.session import Regenerated, regenerate_all
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.complaint import error_as_json
