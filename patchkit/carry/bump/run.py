@@ -209,7 +209,7 @@ def _with_commits(work: Work, one: Successor) -> Successor:
         base if base.name != work.new.name else work.old,
         work.target,
         work.cache,
-        load_series(work.stage.series.patches).read,
+        load_series(work.stage.series.patches),
         work.workspace.reporter,
     )
     return replace(one, verdicts=verdicts, history=history)

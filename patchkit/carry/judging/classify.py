@@ -22,6 +22,7 @@ from patchkit.carry.judging.derive import (
     same_tokens,
 )
 from patchkit.carry.judging.drift import find_drift, find_moves
+from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
 from patchkit.carry.judging.premise import find_gone, find_replacement
@@ -220,6 +221,8 @@ def _with_next_step(
     last = comparison.last.get(selected.patch.id)
     if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
         return verdict
+    if verdict.next_step:
+        return verdict
     if last is None or last.placed is None or unmergeable_files(last):
         return verdict
     merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
@@ -389,7 +392,9 @@ def _classify(
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
     before = last.before if last is not None else {}
     existing = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    has = add_existing(rendering.errors, last, rendering, comparison.build) if last is not None else {}
     conflict = _conflict(selected, rendering.errors, resemblances, gone, existing)
+    conflict = _with_existing(comparison, conflict, rendering, has)
     if last is not None:
         conflict = replace(conflict, drift=_find_drifts(last, rendering))
     return conflict, None
@@ -431,6 +436,31 @@ def _conflict(
     if existing:
         reason += f"; upstream may have the change already: {', '.join(map(str, existing))}"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
+
+
+def _with_existing(
+    comparison: Comparison, conflict: Classified, rendering: Rendering, has: Mapping[str, Location]
+) -> Classified:
+    """The conflict with the places where upstream has the code of some edits, and the next step if of all."""
+    if not has:
+        return conflict
+    edits = {edit.where: edit.id for edit in rendering.patch.edits}
+    there = {
+        edits[place]
+        for error in rendering.errors
+        if error.code == "EDIT_THERE_ALREADY"
+        for place in error.where
+        if place in edits
+    }
+    places = ", ".join(dict.fromkeys(f"{place.path}:{place.line}" for place in has.values()))
+    is_all = {*has, *there} == {edit.id for edit in rendering.patch.edits} and not rendering.patch.files
+    what = "it" if is_all else f"the code of {', '.join(has)}"
+    reason = f"upstream has {what}, except for comments, #if lines or names: {places}"
+    if not is_all:
+        return replace(conflict, reason=f"{conflict.reason}; {reason}")
+    last = comparison.build - 1
+    step = f"compare both; if upstream's code is enough, end the patch: [builds] last = {last}"
+    return replace(conflict, reason=reason, next_step=step)
 
 
 def _not_chosen(

@@ -183,10 +183,8 @@ def obtain_target(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspa
 
 def _with_commits(case: Case, request: BumpRequest, found: Pin, workspace: Workspace, cache: Cache) -> Case:
     """The case with the upstream commits that changed its functions, if a git remote is available."""
-    folders = load_series(workspace.series.patches).read
-    (verdict,), _ = with_commits(
-        (case.verdict,), request, case.old, found, cache, folders, workspace.reporter
-    )
+    series = load_series(workspace.series.patches)
+    (verdict,), _ = with_commits((case.verdict,), request, case.old, found, cache, series, workspace.reporter)
     return replace(case, verdict=verdict)
 
 

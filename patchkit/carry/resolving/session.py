@@ -267,11 +267,11 @@ def _with_commits(
     cases: _Cases, request: BumpRequest, found: Pin, workspace: Workspace, cache: Cache
 ) -> _Cases:
     """The cases with the upstream commits that changed their functions; one search for each old pin."""
-    read = load_series(workspace.series.patches).read
+    series = load_series(workspace.series.patches)
     verdicts: dict[str, Classified] = {}
     for old, names in _by_old_pin(cases):
         mine = tuple(cases[name][0].verdict for name in names)
-        mine, _ = with_commits(mine, request, old, found, cache, read, workspace.reporter)
+        mine, _ = with_commits(mine, request, old, found, cache, series, workspace.reporter)
         verdicts |= dict(zip(names, mine, strict=True))
     return {
         name: (replace(case, verdict=verdicts[name]), variant, problems)
