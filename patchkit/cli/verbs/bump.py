@@ -85,6 +85,11 @@ from patchkit.prove.verify.run import run_verify
 )
 @click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
+@click.option(
+    "--accept-not-run",
+    is_flag=True,
+    help="Leave the gates out also then; the branch names end in -unproven.",
+)
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option(
     "--accept-fault",
@@ -116,7 +121,7 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     """
     workspace = settings.workspace()
     request = BumpRequest(**options)
-    if not request.no_verify:
+    if not request.skips_gates:
         _check_policy(workspace)  # fail before the work, not after it
     regenerated = _regenerate(request, workspace) if resolve else None
     written = tuple(dict.fromkeys(each.patch for each in regenerated.done)) if regenerated is not None else ()
