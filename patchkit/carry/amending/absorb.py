@@ -28,6 +28,7 @@ from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.importing.run import ImportRequest, run_import
+from patchkit.carry.judging.requirements import Requirement
 from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
@@ -71,9 +72,12 @@ class AbsorbRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsorbedPatch:
-    """A commit of the branch and the patch that it became. ``combined``: patches that are now part of it."""
+    """A commit of the branch and the patch that it became. ``combined``: patches that are now part of it.
 
-    json_keys: ClassVar = "patch commit subject state combined changed added removed kept"
+    ``requires``: the patches that a new one requires, each with the reason.
+    """
+
+    json_keys: ClassVar = "patch commit subject state combined changed added removed kept requires=needed"
 
     patch: str
     commit: str
@@ -84,6 +88,12 @@ class AbsorbedPatch:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """The reason for each required patch."""
+        return dict(self.requires)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,6 +427,7 @@ class _Work:
             source=f"{commit.sha}^..{commit.sha}",
             repo=self.clone.top,
             as_build=self.pin.build,
+            archs=self.archs,
         )
         try:
             written = run_import(request, self.quiet)
@@ -434,6 +445,7 @@ class _Work:
                 subject=commit.subject,
                 state="new",
                 added=tuple(written.places),
+                requires=written.requires,
             )
         )
         return {old: folder for old, folder in moved.items() if folder.partition("-")[2] != name}

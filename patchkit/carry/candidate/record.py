@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,12 @@ from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
 _RECORDS = "refs/patchkit/made/"
-CANDIDATE_REF = re.compile(_BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})")
+UNPROVEN = "-unproven"
+"""The end of the name of a candidate on a build that no bump has checked."""
+
+CANDIDATE_REF = re.compile(
+    _BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})(?P<unproven>-unproven)?"
+)
 
 
 def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
@@ -118,6 +123,10 @@ class Candidate:
     tip: str
     commits: tuple[CandidateCommit, ...]
     record: CandidateRecord | None = None
+
+    def as_unproven(self) -> Candidate:
+        """The candidate under a name that marks it as unproven."""
+        return replace(self, ref=f"{self.ref}{UNPROVEN}")
 
     @property
     def branch(self) -> str:

@@ -90,11 +90,13 @@ class Agreement:
 class Classified:
     """One patch on one upstream. ``proof``: sentences on how the class was determined.
 
-    ``next_step``: for a conflict, the command to continue with and what to expect from it.
+    ``next_step``: for a conflict, the command to continue with and what to expect from it. ``merged``: the
+    commits between the builds with a pull request that the patch names, or with its title.
     """
 
     json_keys: ClassVar = (
-        "id title intent class=patch_class reason proof moves drift gone agreement problems next_step"
+        "id title intent class=patch_class reason proof moves drift gone agreement problems next_step "
+        "upstream_commits=merged"
     )
 
     id: str
@@ -109,12 +111,15 @@ class Classified:
     agreement: Agreement | None = None
     problems: tuple[PatchkitError, ...] = ()
     next_step: str = ""
+    merged: tuple[UpstreamCommit, ...] = ()
 
     def lines(self, pin: str) -> Iterator[str]:
         """All details as text: reason, proof, moves, both sides of each problem, drift, intent."""
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
         for sentence in self.proof:
             yield f"  proof: {sentence}"
+        for commit in self.merged:
+            yield f"  upstream merged what the patch names: {commit}"
         for gone in self.gone:
             if gone.commit is not None:
                 yield f"  {gone} was removed by {gone.commit}"

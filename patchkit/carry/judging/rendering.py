@@ -35,13 +35,17 @@ class Rendering:
         return self.selected.patch
 
 
-def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
-    """Place one patch on the current state of ``files``, without changing them."""
-    patch = selected.patch
+def files_before(patch: Patch, files: UpstreamFiles) -> dict[str, bytes]:
+    """The files that a patch names, as far as they exist; as in :class:`Rendering`."""
     named = dict.fromkeys([*(edit.file for edit in patch.edits), *sorted(patch.found_files)])
     found = {path: files.read(path) for path in named}
     found |= {file.to: files.read(file.source) for file in patch.renames}
-    before = {path: data for path, data in found.items() if data is not None}
+    return {path: data for path, data in found.items() if data is not None}
+
+
+def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
+    """Place one patch on the current state of ``files``, without changing them."""
+    before = files_before(selected.patch, files)
     upstream = files.fresh()
     try:
         placed = place_patch(selected, files, series.patches, series.templates)

@@ -112,10 +112,16 @@ def test_a_commit_without_an_id_is_a_new_patch_in_its_place(branch) -> None:
     git(branch.clone, "add", "-A")
     git(branch.clone, "commit", "-q", "-m", "one more file\n\nIt is needed.")
     git(branch.clone, "cherry-pick", fast)
+    branch.change(TOOL, "another", "yet another")
+    git(branch.clone, "commit", "-q", "-a", "-m", "yet another name")
     told = absorbed(branch)
-    assert [each["state"] for each in told["patches"]] == ["same", "same", "same", "new", "same"]
-    assert order(branch) == ["first", "second", "name", "one-more-file", "fast"]
+    assert [each["state"] for each in told["patches"]] == ["same", "same", "same", "new", "same", "new"]
+    assert order(branch) == ["first", "second", "name", "one-more-file", "fast", "yet-another-name"]
     assert "It is needed." in tables(branch, "one-more-file")["why"]
+    # The second new patch changes a line that another patch of the branch wrote, the first does not.
+    assert [list(each["requires"]) for each in told["patches"]] == [[], [], [], [], [], ["name"]]
+    assert "requires" not in tables(branch, "one-more-file")
+    assert [each["patch"] for each in tables(branch, "yet-another-name")["requires"]] == ["name"]
 
 
 def test_commits_in_another_order_are_patches_in_that_order(branch) -> None:
