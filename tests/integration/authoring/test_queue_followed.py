@@ -136,3 +136,24 @@ def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_fir
     assert refused["error"]["code"] == "RESOLVE_EARLIER_FIRST"
     dropped = carried.bump(3, "--drop-conflicts", code=9)
     assert [each["patch"] for each in dropped["candidates"][0]["dropped"]] == ["hint", "alloc"]
+
+
+def test_a_call_whose_declaration_changed_is_reported(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    carried.build(3, TOOL, "static int limit(int wanted) {", "static int limit(long wanted, int most = 0) {")
+    document = carried.bump(3, code=2)
+    assert document["error"]["code"] == "BUMP_GATES_NEEDED"
+    patches = {each["id"]: each for each in document["candidates"][0]["patches"]}
+    (changed,) = patches["report"]["changed_declarations"]
+    assert (changed["kind"], changed["name"], changed["how"]) == (
+        "function",
+        "limit",
+        "whose parameters changed",
+    )
+    assert changed["used"].startswith(f"{TOOL}:")
+    assert patches["report"]["reason"].endswith("declared differently upstream: limit")
+    assert patches["hint"]["changed_declarations"] == []
+    words = ("bump", "--to", "b3", "--no-verify", "--no-fetch", "--upstream-url", str(carried.desk.upstream))
+    told = carried.run(*words, code=2).stdout
+    assert f"calls limit, whose parameters changed ({TOOL}:" in told
+    assert f"({changed['declared']})" in told
