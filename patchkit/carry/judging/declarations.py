@@ -5,6 +5,7 @@ This uses tokens only, so declarations under a false ``#if`` are found like any 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,7 @@ _IGNORED = frozenset(
     b"static inline extern constexpr virtual explicit friend mutable thread_local typename struct class enum "
     b"noexcept override final __restrict__ __restrict register volatile".split()
 )
+_COMMENT = re.compile(rb"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _VARIADIC = 1000  # more arguments than any call has
 
 
@@ -135,7 +137,7 @@ def _statement(scopes: ScopeMap, first: int, last: int, span: Span) -> Iterator[
             kind="constant",
             name=name,
             value=_joined(words[end:]),
-            text=_joined(words),
+            text=_spelled(scopes, scopes.code[first:last]),
             where=scopes.source.locate(scopes.code[first].span.start),
         )
 
@@ -171,7 +173,7 @@ def _function(scopes: ScopeMap, start: int, end: int, *, owner: str) -> Iterator
         templates=tuple(_parameters(templates)),
         parameters=tuple(_parameters(code[opening + 1 : closing])),
         value=result,
-        text=_joined([token.text for token in code[inside.start : closing + 1]]),
+        text=_spelled(scopes, code[inside.start : closing + 1]),
         where=scopes.source.locate(code[opening - 1].span.start),
     )
 
@@ -282,6 +284,13 @@ def _joined(words: Iterable[bytes]) -> str:
     return b" ".join(words).decode("utf-8", "replace")
 
 
+def _spelled(scopes: ScopeMap, tokens: Sequence[Token]) -> str:
+    """The source of some tokens on one line, without comments."""
+    source = scopes.source.text(Span(tokens[0].span.start, tokens[-1].span.end))
+    source = _COMMENT.sub(b" ", source).replace(b"\\\n", b" ")
+    return " ".join(source.decode("utf-8", "replace").split())
+
+
 def _macro(scopes: ScopeMap, entity: Entity, line: Directive) -> Declaration:
     """A macro; ``(`` right after the name begins its parameters."""
     name, rest = line.tokens[0], line.tokens[1:]
@@ -301,7 +310,7 @@ def _macro(scopes: ScopeMap, entity: Entity, line: Directive) -> Declaration:
         name=entity.name,
         parameters=parameters,
         value=value,
-        text=f"#define {_joined(token.text for token in line.tokens)}",
+        text=f"#define {_spelled(scopes, line.tokens)}",
         where=scopes.source.locate(name.span.start),
     )
 
@@ -360,6 +369,6 @@ def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:
             name=names[0].decode("utf-8", "replace"),
             owner=enum.name,
             value=_joined(words[2:]) if words[1:2] == [b"="] else "",
-            text=_joined(words),
+            text=_spelled(scopes, [scopes.code[position] for position in scopes.code_in(span)]).rstrip(","),
             where=scopes.source.locate(span.start),
         )
