@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from patchkit.base.errors import UsageError
 from patchkit.carry.candidate.record import Candidate, CandidateCommit
+from patchkit.carry.candidate.trailers import cut_trailers
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
 from patchkit.carry.series.catalogue import Series
@@ -22,8 +23,6 @@ from patchkit.carry.upstream.repository import Repository
 
 _CUDA = "!defined(GGML_USE_HIP) && !defined(GGML_USE_MUSA)"
 _HOST = "GGML_CUDA_CC_IS_NVIDIA"  # upstream's macro on a compute capability
-# Trailers say how a commit was made; this one was made otherwise.
-_TRAILER = re.compile(r"^(Patchkit-\w+|Upstream-Commit):.*\n", re.MULTILINE)
 # What a template compares: members, elements and calls without arguments, as in devices[ctx.device].cc.
 _CAPABILITY = r"(?P<cc>[A-Za-z_](?:\w|\.|->|\(\)|\[[^\[\]]*\])*)"
 
@@ -67,9 +66,12 @@ def widened_text(text: str, guard: Guard) -> str:
 def _widened(repository: Repository, commit: CandidateCommit, guard: Guard) -> NewCommit:
     changed = [change.path for change in repository.git.changes(f"{commit.commit}^", commit.commit)]
     files = repository.read_blobs(commit.commit, changed)
-    message = repository.git.run("log", "-1", "--format=%B", commit.commit, "--").decode("utf-8", "replace")
+    out = repository.git.run("log", "-1", "--format=%an <%ae>%n%aI%n%B", commit.commit, "--")
+    author, date, message = out.split(b"\n", 2)
     return NewCommit(
-        message=_TRAILER.sub("", message).rstrip() + "\n",
+        # Trailers say how a commit was made; this one was made otherwise.
+        message=cut_trailers(message).decode("utf-8", "replace"),
+        author=(author.decode("utf-8", "replace"), date.decode("ascii")),
         changes={path: widened_text(data.decode("utf-8"), guard).encode() for path, data in files.items()},
         gone=tuple(path for path in changed if path not in files),
     )
