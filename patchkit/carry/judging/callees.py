@@ -87,6 +87,10 @@ class Sources(Protocol):
     def unpatched(self, path: str) -> bytes | None:
         """A file as it is upstream."""
 
+    @property
+    def paths(self) -> Iterable[str]:
+        """Every file that was read."""
+
 
 class _Tree:
     """The declarations of one tree that a file may use."""
@@ -109,6 +113,11 @@ class _Tree:
                 with suppress(PatchkitError, RecursionError):
                     found += list_declarations(SourceText(file, data)).get(name, ())
         return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether any file that was read has the name, in upstream's version."""
+        word = name.encode()
+        return any(word in _words(self.sources.unpatched(path) or b"") for path in self.sources.paths)
 
     def is_upstream(self, declaration: Declaration) -> bool:
         """Whether the declaration is not one that the series adds."""
@@ -177,6 +186,8 @@ class CompareDeclarations:
         if old and not same:
             if new or not self._old.is_upstream(old[0]):
                 return None  # it may be inherited, or in a class of another name
+            if not old[0].owner and self._new.mentions(use.name):
+                return None  # a library may declare it, or a file that this one no longer includes
             lost = "upstream no longer declares" if not old[0].owner else f"{old[0].owner} no longer has"
             return Compared(f"which {lost}", old[0], None)
         if use.arguments is not None and any(each.parameters is not None for each in old):
@@ -276,6 +287,10 @@ def _difference(use: Use, before: Declaration, after: Declaration) -> str:
     if _types_of(new[: len(old)]) == _types_of(old) and len(new) > len(old):
         return f"which has {counted(len(new) - len(old), 'new parameter')} with a default value"
     if _types_of(old) == _types_of(new) and not _is_reordered(old, new):
+        was, now = before.templates, after.templates
+        more = now[len(was) :]
+        if more and _types_of(now[: len(was)]) == _types_of(was) and all(each.has_default for each in more):
+            return f"which has {counted(len(more), 'new template parameter')} with a default value"
         return "whose template parameters changed"
     return "whose parameters changed"
 

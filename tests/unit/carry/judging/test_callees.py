@@ -59,6 +59,18 @@ CHANGED = {
         "k<64><<<a, b, 0, ctx.stream()>>>(nullptr);",
         "whose template parameters changed",
     ),
+    "a template parameter with a default": (
+        "template <int n> void f();",
+        "template <int n, int m = 0> void f();",
+        "f<1>();",
+        "which has 1 new template parameter with a default value",
+    ),
+    "two template parameters are swapped": (
+        "template <int n, int m> void f();",
+        "template <int m, int n> void f();",
+        "f<1, 2>();",
+        "whose template parameters changed",
+    ),
     "the result is used": (
         "static int f(int n);",
         "static bool f(int n);",
@@ -145,6 +157,11 @@ SAME = {
     "template arguments are deduced": (
         "template <typename T> void f(T n);",
         "template <typename T, int n = 1> void f(T n);",
+        "f(a);",
+    ),
+    "what is declared elsewhere now, for example by a library": (
+        "static int f(int n) { return n; }",
+        "inline int g() { return f(1); }",
         "f(a);",
     ),
     "a variable of the same name": (
