@@ -19,7 +19,7 @@ from patchkit.carry.candidate.widened import widen
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import ObjectId, PinWanted, Sha256
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.export import format_patches
+from patchkit.carry.upstream.export import PATCH_ENDINGS, format_patches
 from patchkit.carry.upstream.repository import Repository
 
 # All options whose defaults may differ between versions of git.
@@ -201,15 +201,15 @@ def run_export(
         return json.dumps(release.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
 
     originals = [series.require(commit.id).commit for commit in candidate.commits]
+    files_of = [each.file if each is not None and each.file is not None else "" for each in originals]
+    names = [name if name.endswith(PATCH_ENDINGS) else None for name in files_of]
     files = format_patches(
         repository,
         candidate.base,
         tip,
         directory,
         kept=kept,
-        names=[each.file if each is not None else None for each in originals]
-        if options.original_names
-        else (),
+        names=names if options.original_names else (),
         describe=describe if options.release else None,
     )
     return ExportedPatches(

@@ -20,7 +20,8 @@ _SUMS = "SHA256SUMS"
 _HEADER_START = "# Written by patchkit export"
 _HEADER = f"{_HEADER_START}, which replaces these files unless they were changed.\n"
 RELEASE = "release.json"
-_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[^./\\\0][^/\\\0]*)")
+PATCH_ENDINGS = (".patch", ".diff")
+_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>release\.json|[^./\\\0][^/\\\0]*\.(?:patch|diff))")
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
 _ELSEWHERE = "name a folder on another disk"
 
@@ -70,9 +71,9 @@ def format_patches(
     """Write one patch file per commit of ``base..tip`` into ``directory``; returns their paths in order.
 
     The files are written to a temporary folder, which then replaces ``directory``. ``kept`` are folders that
-    must not be exported into; the cache is always one of them. ``names``: names of the files, in order; None
-    for the name that git gives it. ``describe``: gets the sha256 of each file by name, in order, and makes
-    the text of ``release.json``.
+    must not be exported into; the cache is always one of them. ``names``: names of the files, in order, each
+    with one of ``PATCH_ENDINGS``; None for the name that git gives it. ``describe``: gets the sha256 of each
+    file by name, in order, and makes the text of ``release.json``.
 
     Raises:
         EXPORT_NAMES: two files would have the same name.
