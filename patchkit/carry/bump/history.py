@@ -166,7 +166,7 @@ def with_commits(
     Raises CacheError on disk errors.
     """
     if not any(verdict.drift or verdict.gone for verdict in verdicts):
-        return verdicts, "not needed: no code that a patch depends on was changed or removed"
+        return verdicts, "not needed: no function that a patch edits was changed or removed"
     if request.source == "sdist":
         return verdicts, "not searched: a source package has no history"
     unknown = [pin.name for pin in (old, new) if pin.commit is None]

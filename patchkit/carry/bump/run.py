@@ -186,19 +186,21 @@ def _state(successors: Sequence[Successor], accepted: Sequence[str]) -> State:
 
 
 def _drifted(successors: Sequence[Successor]) -> dict[str, str]:
-    """The patches whose edited functions changed upstream, with the names of these functions."""
+    """The patches for which upstream changed a function that they edit or use, with the names of these."""
     return {
-        verdict.id: ", ".join(drift.entity for drift in verdict.drift)
+        verdict.id: ", ".join(
+            [each.entity for each in verdict.drift] + [each.name for each in verdict.declarations]
+        )
         for one in successors
         for verdict in one.verdicts
-        if verdict.patch_class in GOOD and verdict.drift
+        if verdict.patch_class in GOOD and (verdict.drift or verdict.declarations)
     }
 
 
 def _gates_needed(successors: Sequence[Successor]) -> UsageError:
     drifted = _drifted(successors)
     return UsageError(
-        f"functions that {counted(len(drifted), 'patch edits', 'patches edit')} changed upstream: "
+        f"code that {counted(len(drifted), 'patch edits or uses', 'patches edit or use')} changed upstream: "
         "the gates must run",
         code="BUMP_GATES_NEEDED",
         why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 
 from patchkit.base.errors import UsageError
 from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.candidate.trailers import cut_trailers
 from patchkit.carry.candidate.upstream_form import upstream_text
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
@@ -26,8 +28,6 @@ from patchkit.carry.upstream.repository import Repository
 
 _CUDA = "!defined(GGML_USE_HIP) && !defined(GGML_USE_MUSA)"
 _HOST = "GGML_CUDA_CC_IS_NVIDIA"  # upstream's macro on a compute capability
-# Trailers say how a commit was made; this one was made otherwise.
-_TRAILER = re.compile(r"^(Patchkit-\w+|Upstream-Commit):.*\n", re.MULTILINE)
 # What a template compares: members, elements and calls without arguments, as in devices[ctx.device].cc.
 _CAPABILITY = r"(?P<cc>[A-Za-z_](?:\w|\.|->|\(\)|\[[^\[\]]*\])*)"
 
@@ -53,10 +53,13 @@ def widen(
     commits = []
     for commit in candidate.commits:
         guard = make_guard(patches[commit.id].guard, [profile])
-        message = repository.git.run("log", "-1", "--format=%B", commit.commit, "--")
-        text = _TRAILER.sub("", message.decode("utf-8", "replace")).rstrip() + "\n"
+        out = repository.git.run("log", "-1", "--format=%an <%ae>%n%aI%n%B", commit.commit, "--")
+        author, written, message = out.split(b"\n", 2)
+        # Trailers say how a commit was made; this one was made otherwise.
+        text = cut_trailers(message).decode("utf-8", "replace")
         change = partial(_widened_bytes, guard=guard)
-        commits.append(_changed(repository, commit.commit, text, change))
+        made = _changed(repository, commit.commit, text, change)
+        commits.append(replace(made, author=(author.decode("utf-8", "replace"), written.decode("ascii"))))
     date = repository.git.run("log", "-1", "--format=%aI", candidate.tip, "--").decode("ascii").strip()
     return write_commits(repository, candidate.base, commits, date=date)[-1].commit
 

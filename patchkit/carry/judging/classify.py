@@ -11,6 +11,7 @@ from patchkit.base.source import SourceText
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.callees import with_declarations
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
 from patchkit.carry.judging.derive import (
@@ -195,10 +196,11 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
                 verdict, rendering = _classified(comparison, selected, files)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
-                files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+                rendering.write(files)
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
+            verdicts = with_declarations(verdicts, comparison.last, renderings, comparison.files)
             return _with_requirements(comparison, verdicts, renderings), tuple(renderings)
         settled |= unmet
 

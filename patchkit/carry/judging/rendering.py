@@ -34,6 +34,11 @@ class Rendering:
         """The patch as it was placed."""
         return self.selected.patch
 
+    def write(self, files: UpstreamFiles) -> None:
+        """Write the result of the patch to ``files``, if it could be placed."""
+        if self.placed is not None:
+            files.write(self.placed.changes, self.placed.gone, self.placed.modes)
+
 
 def files_before(patch: Patch, files: UpstreamFiles) -> dict[str, bytes]:
     """The files that a patch names, as far as they exist; as in :class:`Rendering`."""
@@ -63,7 +68,7 @@ def last_renderings(
     for selected in chosen:
         rendering = render_patch(selected, files, series) if selected.targets else None
         if rendering is not None and rendering.placed is not None:
-            files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+            rendering.write(files)
             done[rendering.patch.id] = rendering
     return done
 

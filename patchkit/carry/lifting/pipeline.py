@@ -147,6 +147,7 @@ class Pipeline:
             why=_why(change.by),
             links=change.by.links,
             authors=change.by.authors,
+            original=change.by.original,
             upstream_url=change.url,
             upstream_ends=change.ends,
             macros=wanted.macros,

@@ -10,7 +10,15 @@ from types import MappingProxyType
 
 from patchkit.base.source import SourceText
 from patchkit.base.upstreams import GPU_FOLDER, Upstream, recognise
-from patchkit.carry.cpp.ast import Pass, Preprocessing, Tree, has_device_pass, parse_tree, read_includes
+from patchkit.carry.cpp.ast import (
+    Pass,
+    Preprocessing,
+    Tree,
+    has_device_pass,
+    parse_tree,
+    reachable_files,
+    read_includes,
+)
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.carry.upstream.repository import Repository
 
@@ -136,6 +144,20 @@ class UpstreamFiles:
         """Where upstream has each text on a line of any file, including files that are not read otherwise."""
         return self._search(texts) if self._search is not None and texts else dict.fromkeys(texts, ())
 
+    def unpatched(self, path: str) -> bytes | None:
+        """A file as it is upstream, also one that is only included; None if it was not read."""
+        return self._base.get(path, self._included.get(path))
+
+    def visible(self, path: str) -> Mapping[str, bytes]:
+        """The file and the files that it includes, directly or not, in any branch; empty if it is gone."""
+        data = self.read(path)
+        if data is None:
+            return {}
+        files = {**self._base, **self._included, **self._overlay}
+        if not path.startswith(f"{self.project.gpu_folder}/"):
+            files |= self._read_includes({path: data}, files)
+        return reachable_files(path, {name: each for name, each in files.items() if name not in self._gone})
+
     def write(
         self,
         changes: Mapping[str, bytes],
@@ -196,12 +218,8 @@ class UpstreamFiles:
         folders = self.project.folders.include
         seen = Preprocessing(defines=tuple(defines), folders=folders)
         kernels = f"{self.project.gpu_folder}/"  # the folders of its includes are always read
-        if self._read_more is not None and not all(source.path.startswith(kernels) for source in sources):
-            files |= {source.path: source.data for source in sources}
-            paths = [source.path for source in sources]
-            more = read_includes(paths, files, self._readable - self._gone, self._read_more, folders)
-            self._included |= more
-            files |= more
+        if not all(source.path.startswith(kernels) for source in sources):
+            files |= self._read_includes({source.path: source.data for source in sources}, files)
         for path in self._gone - added.keys():
             files.pop(path, None)
 
@@ -223,6 +241,16 @@ class UpstreamFiles:
         with ThreadPoolExecutor(_PARSERS) as pool:
             parsed = pool.map(parse, jobs)
             return [{one: next(parsed) for one in some} for some in passes]
+
+    def _read_includes(self, sources: Mapping[str, bytes], files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The sources, and upstream's files that they include and that are not in ``files``."""
+        found = {**files, **sources}
+        if self._read_more is None:
+            return sources
+        readable, folders = self._readable - self._gone, self.project.folders.include
+        more = read_includes([*sources], found, readable, self._read_more, folders)
+        self._included |= more
+        return {**sources, **more}
 
 
 def header_folders(project: Upstream) -> tuple[str, ...]:

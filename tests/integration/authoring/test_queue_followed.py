@@ -188,3 +188,24 @@ def test_a_conflict_names_where_upstream_has_the_code_of_the_patch(desk, ours, t
     assert found["class"] == "conflict"
     assert found["reason"].startswith("upstream has it, except for comments, #if lines or names: ") is has
     assert found["next_step"].startswith("compare both; if upstream's code is enough") is has
+
+
+def test_a_call_whose_declaration_changed_is_reported(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    carried.build(3, TOOL, "static int limit(int wanted) {", "static int limit(long wanted, int most = 0) {")
+    document = carried.bump(3, code=2)
+    assert document["error"]["code"] == "BUMP_GATES_NEEDED"
+    patches = {each["id"]: each for each in document["candidates"][0]["patches"]}
+    (changed,) = patches["report"]["changed_declarations"]
+    assert (changed["kind"], changed["name"], changed["how"]) == (
+        "function",
+        "limit",
+        "whose parameters changed",
+    )
+    assert changed["used"].startswith(f"{TOOL}:")
+    assert patches["report"]["reason"].endswith("declared differently upstream: limit")
+    assert patches["hint"]["changed_declarations"] == []
+    words = ("bump", "--to", "b3", "--no-verify", "--no-fetch", "--upstream-url", str(carried.desk.upstream))
+    told = carried.run(*words, code=2).stdout
+    assert f"calls limit, whose parameters changed ({TOOL}:" in told
+    assert f"({changed['declared']})" in told
