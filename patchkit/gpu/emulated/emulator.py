@@ -35,6 +35,8 @@ Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: immediately, as late as HIP allows, or in a random order that HIP allows."""
 
 _NATIVE = Path(__file__).parent / "native" / "emulator"
+# For Python programs: contains a driver that Triton finds by its entry point.
+_PYTHON_PATH = Path(__file__).parent / "python_path"
 _LIBRARY = "libpatchkit-emulator.so"
 _PROGRAMS = ("alone", "look", "coverage")  # one source file each, linked against the library
 _TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
@@ -273,6 +275,8 @@ class EmulatedGpu:
             "PATCHKIT_EMULATOR": str(self.library),
             "PATCHKIT_EMULATOR_DISASSEMBLER": str(self.disassembler),
             "PATCHKIT_EMULATOR_COMPILER": "\n".join(self.device_compiler),
+            "PYTHONPATH": str(_PYTHON_PATH),
+            "TRITON_DEFAULT_BACKEND": "patchkit",
             **options.variables(),
         }
 

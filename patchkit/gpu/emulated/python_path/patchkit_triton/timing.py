@@ -1,0 +1,80 @@
+"""Modelled times for the autotuner and for ``triton.testing.do_bench``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from .hip import Hip
+
+_SETTING = "PATCHKIT_TIMING"  # JSON: the timing program and what it reads, from patchkit.gpu.api
+_COLD = _ALL_WORK = "1.0"  # data come from DRAM, as do_bench clears the caches; all blocks have work
+
+
+class Timer:
+    """Times launches with the timing model."""
+
+    def __init__(self, hip: Hip, arch: str) -> None:
+        self._hip = hip
+        self._arch = arch
+        text = os.environ.get(_SETTING)
+        self._model = json.loads(text) if text else None
+        self.is_timing = False
+
+    def bench(
+        self, call: Callable[[], Any], quantiles: Sequence[float] | None = None, return_mode: str = "mean"
+    ) -> Any:
+        """The modelled time of the launches in a call, in ms, in the form of ``triton.testing.do_bench``.
+
+        The launches run only in part, and their results are discarded. A call that launches no kernel has
+        the time NaN. Without a timing model for this GPU, the call is made and its time is 0, so the
+        autotuner takes its first configuration.
+        """
+        if self._model is None:
+            self._warn()
+            call()
+            time = 0.0
+        else:
+            with tempfile.TemporaryDirectory(prefix="patchkit-triton-") as name:
+                folder = Path(name)
+                with self._recording(folder):
+                    call()
+                traces = sorted(folder.glob("*.trace"), key=lambda path: int(path.stem))
+                us = [_simulated(self._model, trace) for trace in traces]
+            time = sum(us) / 1000 if us else math.nan  # a call that launches nothing is not modelled
+        if quantiles is not None:
+            return [time] * len(quantiles) if len(quantiles) > 1 else time
+        return [time] if return_mode == "all" else time
+
+    @contextlib.contextmanager
+    def _recording(self, folder: Path) -> Iterator[None]:
+        self._hip.record_to(folder)
+        self.is_timing = True
+        try:
+            yield
+        finally:
+            self.is_timing = False
+            self._hip.record_to(None)
+
+    def _warn(self) -> None:
+        text = f"patchkit: there is no timing model for {self._arch}: benchmarks report 0 ms\n"
+        sys.stderr.write(text)
+
+
+def _simulated(model: dict[str, Any], trace: Path) -> float:
+    """Microseconds of a recorded launch, with its overhead. Raises RuntimeError if it cannot be simulated."""
+    words = [model["program"], model["figures"], str(model["most"]), _COLD, _ALL_WORK, str(trace)]
+    done = subprocess.run(words, capture_output=True, check=False)  # noqa: S603 - patchkit's own program
+    trace.unlink()
+    if done.returncode:
+        why = done.stderr.decode("utf-8", "replace").strip()
+        raise RuntimeError(f"a launch could not be simulated by the timing model: {why}")
+    return float(json.loads(done.stdout)["us"]) + float(model["launch_us"])
