@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import socketserver
 import threading
@@ -37,6 +38,7 @@ Schedule = Literal["in-order", "late", "shuffle"]
 _NATIVE = Path(__file__).parent / "native" / "emulator"
 # For Python programs: contains a driver that Triton finds by its entry point.
 _PYTHON_PATH = Path(__file__).parent / "python_path"
+_TRITON_BUFFERS = "AMDGCN_USE_BUFFER_OPS"
 _LIBRARY = "libpatchkit-emulator.so"
 _PROGRAMS = ("alone", "look", "coverage")  # one source file each, linked against the library
 _TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
@@ -277,6 +279,8 @@ class EmulatedGpu:
             "PATCHKIT_EMULATOR_COMPILER": "\n".join(self.device_compiler),
             "PYTHONPATH": str(_PYTHON_PATH),
             "TRITON_DEFAULT_BACKEND": "patchkit",
+            # Checks and the timing model do not see the addresses of buffer instructions.
+            _TRITON_BUFFERS: os.environ.get(_TRITON_BUFFERS, "0"),
             **options.variables(),
         }
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.driver import DriverBase
 
@@ -18,10 +21,23 @@ from .timing import Timer
 
 _DEVICE = "PATCHKIT_RECORDER_DEVICE"  # file of "name value" lines: the emulated GPU
 _WAVE = 32
+_MOST_PLACES = 4  # of the program's stack, in findings
+_NOT_THE_PROGRAMS = (str(Path(triton.__file__).parent), str(Path(__file__).parent), "<")
 
 
 def _is_emulated() -> bool:
     return _DEVICE in os.environ and "PATCHKIT_EMULATOR" in os.environ
+
+
+def _places_of_program() -> list[tuple[str, int, str]]:
+    """File, line and function of the stack's frames outside of Triton and this package, innermost first."""
+    places: list[tuple[str, int, str]] = []
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented way to read one's own stack
+    while frame is not None and len(places) < _MOST_PLACES:
+        if not frame.f_code.co_filename.startswith(_NOT_THE_PROGRAMS):
+            places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
+        frame = frame.f_back
+    return places
 
 
 class _Utils:
@@ -39,12 +55,16 @@ class _Utils:
             "max_num_regs": int(self._device["vgprs_per_simd"]),
             "multiprocessor_count": int(self._device["multiprocessors"]),
             "warpSize": int(self._device["wave_size"]),
+            "max_threads_per_sm": _WAVE * self._waves_per_multiprocessor(),
             "arch": self._device["arch"],
             "cooperativeLaunch": 1,
             "sm_clock_rate": 0,
             "mem_clock_rate": 0,
             "mem_bus_width": 0,
         }
+
+    def _waves_per_multiprocessor(self) -> int:
+        return int(self._device["simds_per_multiprocessor"]) * int(self._device["max_waves_per_simd"])
 
     def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         """Load a kernel: handles of module and kernel, VGPRs, dwords of scratch, maximum of threads."""
@@ -84,6 +104,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         self._device = dict(line.split(" ", 1) for line in lines)
         self._hip = Hip()
         self._mirrors = Mirrors(self._hip)
+        self._is_checked = "PATCHKIT_EMULATOR_CHECK" in os.environ
         self.utils = _Utils(self._hip, self._device)
         self.timer = Timer(self._hip, self._device["arch"])
 
@@ -106,6 +127,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
                 f"kernel {metadata.name} is compiled for waves of {metadata.warp_size} lanes, but only waves "
                 f"of {_WAVE} lanes are emulated"
             )
+        if self._is_checked:
+            self._hip.called_from(_places_of_program())
         mirrored = self._mirrors.upload(memory_of(arguments))
         blocks = grid[0] * grid[1] * grid[2]
         scratch = [
@@ -182,7 +205,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
 def _adapt_triton() -> None:
     """Let kernels take NumPy arrays, and the program's own benchmarks modelled times."""
     from triton import testing  # noqa: PLC0415 - complete only now
-    from triton.runtime import driver, jit  # noqa: PLC0415 - as above
+    from triton.runtime import autotuner, driver, jit  # noqa: PLC0415 - as above
 
     def bind(kernel: Any, grid: Any) -> Any:
         def launch(*arguments: Any, **named: Any) -> Any:
@@ -194,7 +217,13 @@ def _adapt_triton() -> None:
     def do_bench(fn: Any, *_: Any, quantiles: Any = None, return_mode: str = "mean", **__: Any) -> Any:
         return driver.active.timer.bench(fn, quantiles, return_mode)
 
+    prune = autotuner.Autotuner.prune_configs
+
+    def prune_configs(self: Any, named: Any) -> Any:
+        return prune(self, named)[: driver.active.timer.most_configurations]
+
     jit.KernelInterface.__getitem__ = bind
+    autotuner.Autotuner.prune_configs = prune_configs
     testing.do_bench = do_bench
 
 

@@ -92,6 +92,11 @@ class Hip:
         name = "hipModuleLaunchCooperativeKernel" if cooperative else "hipModuleLaunchKernel"
         self._call(name, ctypes.c_void_p(function), *sizes, None, pointers, *rest)
 
+    def called_from(self, places: Sequence[tuple[str, int, str]]) -> None:
+        """File, line and function of the program that launches, innermost first, for findings of checks."""
+        text = "\n".join("\t".join(map(str, place)) for place in places)
+        self._library.patchkit_called_from(text.encode("utf-8", "replace"))
+
     def record_to(self, folder: Path | None) -> None:
         """Record launches from here on for the timing model, and execute them only in part.
 

@@ -16,6 +16,7 @@ from typing import Any
 from .hip import Hip
 
 _SETTING = "PATCHKIT_TIMING"  # JSON: the timing program and what it reads, from patchkit.gpu.api
+_CONFIGURATIONS = "PATCHKIT_AUTOTUNE_CONFIGS"  # by the user
 _COLD = _ALL_WORK = "1.0"  # data come from DRAM, as do_bench clears the caches; all blocks have work
 
 
@@ -28,31 +29,39 @@ class Timer:
         text = os.environ.get(_SETTING)
         self._model = json.loads(text) if text else None
         self.is_timing = False
+        self._has_warned = False
 
     def bench(
         self, call: Callable[[], Any], quantiles: Sequence[float] | None = None, return_mode: str = "mean"
     ) -> Any:
         """The modelled time of the launches in a call, in ms, in the form of ``triton.testing.do_bench``.
 
-        The launches run only in part, and their results are discarded. A call that launches no kernel has
-        the time NaN. Without a timing model for this GPU, the call is made and its time is 0, so the
-        autotuner takes its first configuration.
+        The launches run only in part, and their results are discarded. The time is NaN if the call launches
+        no kernel, or if there is no timing model for this GPU.
         """
+        time = math.nan
         if self._model is None:
             self._warn()
             call()
-            time = 0.0
         else:
             with tempfile.TemporaryDirectory(prefix="patchkit-triton-") as name:
                 folder = Path(name)
                 with self._recording(folder):
                     call()
                 traces = sorted(folder.glob("*.trace"), key=lambda path: int(path.stem))
-                us = [_simulated(self._model, trace) for trace in traces]
-            time = sum(us) / 1000 if us else math.nan  # a call that launches nothing is not modelled
+                if us := [_simulated(self._model, trace) for trace in traces]:
+                    time = sum(us) / 1000
         if quantiles is not None:
             return [time] * len(quantiles) if len(quantiles) > 1 else time
         return [time] if return_mode == "all" else time
+
+    @property
+    def most_configurations(self) -> int | None:
+        """How many configurations the autotuner tries: one without a timing model; None for all."""
+        if self._model is None:
+            return 1
+        given = os.environ.get(_CONFIGURATIONS, "")
+        return max(1, int(given)) if given.isdigit() else None
 
     @contextlib.contextmanager
     def _recording(self, folder: Path) -> Iterator[None]:
@@ -65,7 +74,10 @@ class Timer:
             self._hip.record_to(None)
 
     def _warn(self) -> None:
-        text = f"patchkit: there is no timing model for {self._arch}: benchmarks report 0 ms\n"
+        if self._has_warned:
+            return
+        self._has_warned = True
+        text = f"patchkit: there is no timing model for {self._arch}: benchmarks report NaN\n"
         sys.stderr.write(text)
 
 
