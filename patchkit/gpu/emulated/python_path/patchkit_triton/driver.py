@@ -127,6 +127,8 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
                 f"kernel {metadata.name} is compiled for waves of {metadata.warp_size} lanes, but only waves "
                 f"of {_WAVE} lanes are emulated"
             )
+        if self.timer.is_dry:
+            return
         if self._is_checked:
             self._hip.called_from(_places_of_program())
         mirrored = self._mirrors.upload(memory_of(arguments))
@@ -170,7 +172,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
 
     def get_benchmarker(self) -> Any:
         """The autotuner's benchmark: modelled times."""
-        return lambda call, quantiles=None, **_: self.timer.bench(call, quantiles)
+        return lambda call, quantiles, **_: self.timer.tune(call, quantiles)
 
     def get_current_device(self) -> int:
         """The only device."""
@@ -220,7 +222,8 @@ def _adapt_triton() -> None:
     prune = autotuner.Autotuner.prune_configs
 
     def prune_configs(self: Any, named: Any) -> Any:
-        return prune(self, named)[: driver.active.timer.most_configurations]
+        driver.active.timer.begin_tuning()
+        return prune(self, named)
 
     jit.KernelInterface.__getitem__ = bind
     autotuner.Autotuner.prune_configs = prune_configs
