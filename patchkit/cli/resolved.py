@@ -13,6 +13,7 @@ from patchkit.carry.resolving.session import Continued, Regenerated, Session, se
 
 _HOW = {
     "regenerated": "git merged it without conflict",
+    "ordered": "merged in the order that you chose",
     "resolved": "merged by you",
 }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.source import SourceText
+from patchkit.base.text import counted
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
@@ -18,9 +20,11 @@ from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
+from patchkit.carry.judging.marks import Conflict, list_conflicts
+from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
+from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import Changeset, FileChange
 from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.pipeline import Pipeline
@@ -107,7 +111,8 @@ class Resolved:
     """The result for a patch. ``edits``: new from ``build`` on; ``ended``: ids of those that end before it.
 
     ``kept``: ids of the edits that are for both builds.
-    ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git) or ``resolved`` (edited by the user).
+    ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git), ``ordered`` (two insertions, in the
+    order that the user chose) or ``resolved`` (edited by the user).
     ``renewed``: results of the lock whose file digests were updated. ``stale``: other results with the patch,
     which have to be recorded again.
     """
@@ -128,6 +133,65 @@ class Resolved:
     renewed: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+Order = Literal["before", "after"]
+"""Where the lines that a patch inserts go: before or after those that upstream inserts at the same place."""
+
+
+def with_order(case: Case, order: Order) -> Case:
+    """The case with every conflict of two insertions merged in this order.
+
+    Raises RESOLVE_BY_HAND if another conflict is left, or if the result would still have to be checked.
+    """
+    merged = tuple(_ordered(file, case.labels, order) for file in case.merged)
+    doubts = {file.path: file.doubt for file in merged if file.doubt}
+    if doubts:
+        raise AnchorError(
+            f"--{order} cannot merge '{case.patch.id}' at {case.new.pin.title}",
+            code="RESOLVE_BY_HAND",
+            where=case.patch.where,
+            why="; ".join(f"{path}: {doubt}" for path, doubt in doubts.items()),
+            hint="it is for conflicts of two insertions only: run the command without it, and edit the files",
+        )
+    return replace(case, merged=merged)
+
+
+def _ordered(file: MergedFile, labels: tuple[str, str, str], order: Order) -> MergedFile:
+    if not file.conflicts:
+        return file
+    rows = file.merged.split(b"\n")
+    result: list[bytes] = []
+    at = left = 0
+    for each in list_conflicts(rows, labels):
+        both = _interleaved(each, order)
+        result += [*rows[at : each.first], *(both if both is not None else rows[each.first : each.stop])]
+        at, left = each.stop, left + (both is None)
+    data = b"\n".join([*result, *rows[at:]])
+    doubt = f"{counted(left, 'conflict')} of changed lines"
+    if not left:
+        doubt = doubt_of(
+            SourceText(file.was, file.base or b""),
+            SourceText(file.was, file.patched),
+            SourceText(file.path, file.upstream or b""),
+            SourceText(file.path, data),
+        )
+    return replace(file, merged=data, conflicts=left, doubt=doubt)
+
+
+def _interleaved(conflict: Conflict, order: Order) -> list[bytes] | None:
+    """The old lines with the insertions of both sides; None if one of them changes old lines."""
+    inserted: list[dict[int, list[bytes]]] = []
+    for side in (conflict.patch, conflict.upstream):
+        blocks = compare_rows(conflict.base, side)
+        if any(block.old != block.old_end for block in blocks):
+            return None
+        inserted.append({block.old: side[block.new : block.new_end] for block in blocks})
+    first, second = inserted if order == "before" else reversed(inserted)
+    found: list[bytes] = []
+    for at in range(len(conflict.base) + 1):
+        found += [*first.get(at, ()), *second.get(at, ()), *conflict.base[at : at + 1]]
+    return found
 
 
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:
@@ -501,7 +565,9 @@ def _pending_warning(case: Case) -> Iterator[str]:
         yield f"made for the build without {names}, in conflict there too; a bump places them together"
 
 
-def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
+def regenerate(
+    case: Case, pipeline: Pipeline, how: str = "regenerated"
+) -> Resolved | tuple[PatchkitError, ...]:
     """Write git's merge as the patch's new edits; if that is not possible, return the errors.
 
     Only for a plain patch whose merge has no doubts.
@@ -513,4 +579,4 @@ def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError
         if error.code == "RESOLVE_NOTHING_LEFT":
             raise
         return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
-    return write_resolved(case, proven, "regenerated", pipeline.workspace)
+    return write_resolved(case, proven, how, pipeline.workspace)

@@ -27,11 +27,13 @@ from patchkit.carry.lifting.write import read_text
 from patchkit.carry.resolving.case import (
     Case,
     Destination,
+    Order,
     Resolved,
     find_case,
     find_variant,
     make_edits,
     regenerate,
+    with_order,
     write_resolved,
 )
 from patchkit.carry.resolving.conflict import (
@@ -55,7 +57,8 @@ from patchkit.carry.upstream.repository import Repository
 class ResolveRequest:
     """The options of resolve. ``to``: the new upstream, as in a bump; ``archs`` and ``with_``: the candidate.
 
-    ``into``: the conflict folder; None for ``PATCH.conflict`` in the current folder.
+    ``into``: the conflict folder; None for ``PATCH.conflict`` in the current folder. ``order``: where the
+    lines go that the patch inserts at the same place as upstream; None to ask.
     """
 
     patch: str
@@ -65,6 +68,7 @@ class ResolveRequest:
     source: SourceWanted = "auto"
     upstream_url: str | None = None
     into: Path | None = None
+    order: Order | None = None
 
     @property
     def bump(self) -> BumpRequest:
@@ -115,6 +119,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     Raises:
         RESOLVE_UNFINISHED: the folder already exists.
         RESOLVE_NOTHING_LEFT: upstream has all of the change.
+        RESOLVE_BY_HAND: an order is given, and not all conflicts are of two insertions.
         PatchkitError: as :func:`patchkit.carry.resolving.case.find_case`, and from finding the target.
 
     After any exception, KeyboardInterrupt included, the series is unchanged.
@@ -132,6 +137,11 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
         if isinstance(case, Classified):
             return Resolved(patch=request.patch, build=pin.build, old=None, how="placed")
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
+        if request.order is not None and case.patch.is_plain:
+            ordered = regenerate(with_order(case, request.order), pipeline, "ordered")
+            if isinstance(ordered, Resolved):
+                return ordered
+            raise ErrorGroup(f"the edits of '{request.patch}' cannot be written in this order", ordered)
         done = regenerate_case(case, pipeline)
         if isinstance(done, Resolved):
             return done

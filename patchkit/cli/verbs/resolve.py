@@ -62,6 +62,13 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     metavar="DIR",
     help="Folder for the conflicting files (default: PATCH.conflict; with --all: conflicts).",
 )
+@click.option(
+    "--before",
+    "order",
+    flag_value="before",
+    help="If upstream inserts lines at the same place, put those of the patch before them.",
+)
+@click.option("--after", "order", flag_value="after", help="The same, after them.")
 @click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, then continue.")
 @click.option("--editor", type=TEXT, metavar="COMMAND", help="Open the files in this editor, then continue.")
 @click.option(
@@ -111,8 +118,11 @@ def command(
     the folder conflicts gets a folder for each patch that you have to look at.
     """
     _refuse_mixed({"--continue": continues, "--abort": abort, "--to": bool(options["to"])})
+    order = options["order"]
+    _refuse_mixed({"--continue": continues, "--abort": abort, f"--{order}": order is not None})
     if every:
-        _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None})
+        del options["order"]
+        _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None, f"--{order}": order is not None})
         return _all(settings, options, editor or ("" if edit else None), continues=continues, abort=abort)
     if options["patch"] is None:
         raise click.MissingParameter(param_hint="'PATCH' or '--all'", param_type="argument")

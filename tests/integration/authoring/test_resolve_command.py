@@ -499,6 +499,30 @@ def test_edits_that_still_fit_keep_their_text(listed) -> None:
     assert made(listed, 4, "list.txt") == wanted
 
 
+@pytest.mark.parametrize(
+    ("option", "wanted"), [("--before", "e\nmine\ntheirs\n"), ("--after", "e\ntheirs\nmine\n")]
+)
+def test_two_insertions_are_merged_in_the_order_that_the_user_names(listed, option, wanted) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    git(listed.clone, "checkout", "-q", "--", ".")
+    listed.change("list.txt", "\ne\n", "\ne\nmine\n")
+    take(listed, "inserts", at="b3")
+    commit_build(listed, 4, {"list.txt": LIST.replace("e\n", "e\ntheirs\n")}, day=11)
+    words = ("inserts", "--to", "b4", "--upstream-url", str(listed.upstream))
+    assert resolve(listed, *words, option)["state"] == "ordered"
+    assert made(listed, 4, "list.txt") == LIST.replace("e\n", wanted)
+
+
+def test_an_order_is_for_insertions_only(mine) -> None:
+    commit_build(mine, 3, {PATH: other(mine)})
+    before = mine.snapshot()
+    refused = mine.run(
+        "resolve", "mine", "--to", "b3", "--upstream-url", str(mine.upstream), "--after", "--json"
+    )
+    assert json.loads(refused.stdout)["error"]["code"] == "RESOLVE_BY_HAND"
+    assert mine.snapshot() == before
+
+
 @pytest.fixture
 def several(listed):
     """A desk with three patches of one file, the last requires the second; b4 changed their lines."""
