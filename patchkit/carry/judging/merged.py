@@ -80,11 +80,10 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
         if _with_edit(new, edit, text) is not None:
             continue
         old = parse_scopes(SourceText(was[edit.id].file, before))
-        after = _with_edit(old, was[edit.id], text)
-        merged = _merge(old.source, after, new.source, reporter) if after is not None else None
-        again = _anchored(edit, text, new, merged.data) if merged is not None else None
-        if merged is None or again is None:
+        followed = follow_edit(was[edit.id], edit, text, (old, new), reporter)
+        if followed is None:
             return None
+        again, detail = followed
         found[edit.id] = again
         moves.append(
             Move(
@@ -92,7 +91,7 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
                 how="merged",
                 before=_place(old, was[edit.id]),
                 after=_place(new, again),
-                detail=merged.detail,
+                detail=detail,
             )
         )
     if not found:
@@ -100,6 +99,21 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
     edits = tuple(found.get(edit.id, edit) for edit in failed.patch.edits)
     patch = replace(failed.patch, edits=edits)
     return MergedPatch(selected=replace(failed.selected, patch=patch), moves=tuple(moves))
+
+
+def follow_edit(
+    was: Edit, edit: Edit, text: str | None, files: tuple[ScopeMap, ScopeMap], reporter: Reporter
+) -> tuple[Edit, str] | None:
+    """An edit with lines that select the place at which git merges it, and how; None if that is in doubt.
+
+    ``was`` is the edit in the first of the ``files``, ``edit`` the same one in the second file, where it does
+    not fit. ``text``: what it writes, None if it removes.
+    """
+    old, new = files
+    after = _with_edit(old, was, text)
+    merged = _merge(old.source, after, new.source, reporter) if after is not None else None
+    again = _anchored(edit, text, new, merged.data) if merged is not None else None
+    return (again, merged.detail) if merged is not None and again is not None else None
 
 
 def _with_edit(scopes: ScopeMap, edit: Edit, text: str | None) -> bytes | None:

@@ -137,7 +137,10 @@ def _refuse_repeated(scopes: ScopeMap, anchor: Anchor, text: str) -> None:
         line = find_repeated(scopes, at, text.encode())
     else:
         region = anchor.entity.span if anchor.entity is not None else Span(0, len(scopes.source.data))
-        line = find_repeated_lines(scopes, region, text.encode())
+        place = None
+        if len(anchor.spans) == 1:
+            place = anchor.spans[0].end if edit.verb == "insert_after" else anchor.spans[0].start
+        line = find_repeated_lines(scopes, region, text.encode(), place)
         if line is None and anchor.is_fallback and _stays_after(at, edit.verb, text.encode()):
             line, share = find_half(scopes, region, at, text.encode()), "a part of "
     if line is not None:
@@ -189,23 +192,45 @@ def _find_run(
     return None
 
 
-def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes) -> int | None:
+def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes, place: int | None = None) -> int | None:
     """The line at which a part of a file already has what is added between two of its lines.
 
     Either all of its lines, if they have enough words, or a label or ``#include`` that may occur only once.
+    With ``place``, the offset where it is added, labels of other switches do not count.
     """
     source = scopes.source
     first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
     wanted = _numbered_rows(text.split(b"\n"), 1)
     rows = _numbered_rows(source.rows[first - 1 : last], first)
+    if place is not None and is_code(source.path) and wanted and _LABEL.fullmatch(wanted[0][1]):
+        switch = _block_at(scopes, place)
+        rows = [
+            row
+            for row in rows
+            if not _LABEL.fullmatch(row[1]) or _block_at(scopes, source.line_span(row[0]).start) == switch
+        ]
     if _is_distinctive(wanted):
         line = _find_run(rows, wanted, range(len(rows) - len(wanted) + 1))
         if line is not None:
             return line
     if not is_code(source.path):
         return None
-    once = {row for _, row in wanted if re.fullmatch(rb"case [\w:]+:.*|#\s*include\s.*", row)}
+    once = {row for _, row in wanted if _LABEL.fullmatch(row) or _INCLUDE.fullmatch(row)}
     return next((at for at, row in rows if row in once), None)
+
+
+_LABEL, _INCLUDE = re.compile(rb"case [\w:]+:.*"), re.compile(rb"#\s*include\s.*")
+
+
+def _block_at(scopes: ScopeMap, offset: int) -> int | None:
+    """The position of the innermost ``{`` around an offset between two lines."""
+    at = scopes.first_from(offset)
+    if at >= len(scopes.code):
+        return None
+    opener = scopes.match.get(at) if scopes.code[at].text == b"}" else scopes.parents[at]
+    while opener is not None and scopes.code[opener].text != b"{":
+        opener = scopes.parents[opener]
+    return opener
 
 
 def _stays_after(at: Selector, verb: str, text: bytes) -> bool:

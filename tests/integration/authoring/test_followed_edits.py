@@ -168,6 +168,16 @@ def test_two_new_branches_of_a_switch_follow_each_other(line: Line, mine: str, t
     assert TWO + theirs + mine in line.text(document)
 
 
+def test_a_label_of_another_switch_is_not_the_one_that_a_patch_adds(line: Line) -> None:
+    mine = "        case 3:\n            return 3;\n"
+    line.patch((TWO, TWO + mine))
+    line.build(4, (SWITCH, f"    switch (sum) {{\n        case 3:\n            return 3;\n    }}\n{SWITCH}"))
+    assert TWO + mine in line.text(line.onto(4))
+    # A second label in the same switch does not compile.
+    line.build(5, (TWO, f"        case 3:\n            return 4;\n{TWO}"))
+    assert "EDIT_THERE_ALREADY" in json.dumps(line.onto(5, code=3))
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
