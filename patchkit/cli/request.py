@@ -74,7 +74,7 @@ _AS_BUILD = click.option(
     type=TEXT,
     callback=build_number,
     metavar="N",
-    help="Upstream build or release that --onto is based on, if your clone has no tags to detect it.",
+    help="Upstream build or release that --onto is based on, if neither its code nor its tags show it.",
 )
 _WHICH = options(ARCHS, _UPSTREAM, CLONE)
 WITH = click.option(

@@ -128,3 +128,45 @@ def test_status_shows_the_project_and_what_is_not_known(project):
     document = json.loads(owner.place.run(*shown, "--json").stdout)
     assert (document["project"], document["build"], document["behind"]) == ("ggml", None, None)
     assert owner.place.run(*shown, "--fetch").returncode == 2
+
+
+FAULT = """
+[[fault]]
+id = "scales-twice"
+title = "it multiplies by two"
+builds = { first = 90, why = "the build number has nothing to do with it" }
+archs = ["gfx1151"]
+symptom = "Twice the value."
+does = "wrong results"
+seen_on = "hardware"
+links = ["https://example.invalid/3"]
+code = [
+    { file = "ggml/src/ggml-cuda/demo.cu", function = "twin_b", tokens = "scale = 2" },
+    { file = "ggml/src/ggml-cuda/demo.cu", function = "twin_a", tokens = "scale = 3", absent = true },
+]
+"""
+
+
+def test_a_known_fault_is_found_by_its_code_wherever_the_function_is(project):
+    owner = project("")
+    rules = owner.place.series / "patches" / "series.toml"
+    rules.write_text(rules.read_text() + FAULT)
+
+    def found():
+        assert owner.git("status", "--porcelain") == ""
+        done = owner.place.run("plan", *owner.here, "--as-build", "b2", "--drop-conflicts", "--json")
+        assert done.returncode == 0, done.stderr
+        return [each["id"] for each in json.loads(done.stdout)["faults"]]
+
+    assert found() == ["scales-twice"]
+    error = owner.error("--as-build", "b2", code=1)
+    assert error["code"] == "FAULT_UNMENDED"
+    moved = SOURCE[SOURCE.index("static __device__ int twin_b") : SOURCE.index("template<")]
+    owner.commit(f"{KERNELS}/parts/twins.inc", moved)
+    owner.commit(f"{KERNELS}/demo.cu", SOURCE.replace(moved, '#include "parts/twins.inc"\n\n'))
+    assert found() == ["scales-twice"]
+    owner.commit(f"{KERNELS}/parts/twins.inc", moved.replace("scale = 2", "scale = 4"))
+    assert found() == []
+    owner.commit(f"{KERNELS}/parts/twins.inc", moved)
+    owner.commit(f"{KERNELS}/demo.cu", SOURCE.replace("int scale = 2", "int scale = 3", 1))
+    assert found() == []
