@@ -137,11 +137,13 @@ class Repository:
         Whitespace and indentation are ignored.
         """
         wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
-        patterns = [option for words in wanted.values() if words for option in ("-e", _pattern(words))]
+        patterns = [_pattern(words) for words in wanted.values() if words]
         if not patterns:
             return dict.fromkeys(texts, ())
-        args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish)
-        done = self.git.attempt(*args)
+        # From stdin: the lines of a large patch are longer than a command line may be.
+        args = ("grep", "-n", "-z", "-I", "-E", "-f", "-", treeish)
+        stdin = "".join(f"{pattern}\n" for pattern in patterns).encode("utf-8", "surrogateescape")
+        done = self.git.attempt(*args, stdin=stdin)
         if done.status not in (0, 1):  # 1: no match
             raise self.git.failure(args, done)
         found: dict[str, list[tuple[str, int]]] = {text: [] for text in texts}
