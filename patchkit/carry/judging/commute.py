@@ -34,15 +34,21 @@ def can_follow(upstream: SourceText, row: int, theirs: Sequence[bytes], ours: Se
     both = [parse_scopes(SourceText(upstream.path, b"\n".join(rows) + b"\n")) for rows in (theirs, ours)]
     if any(scopes.unpaired or find_unbalanced(scopes.directives) is not None for scopes in both):
         return False
-    if any(scopes.directives for scopes in both) or not all(scopes.code for scopes in both):
+    if any(map(_has_loose_directives, both)) or not all(scopes.code for scopes in both):
         return all(map(_has_only_includes, both))
     start = upstream.line_span(min(row + 1, len(upstream.rows))).start
     around = [each for each in parse_scopes(upstream).definitions if each.span.start < start < each.span.end]
     holder = max(around, key=lambda each: each.span.start, default=None)
     if holder is None:
         return all(map(_is_definitions, both)) and not _names_shared(both)
-    in_function = _are_cases(theirs, ours) or _are_appends(both) or _are_constants(both)
-    return holder.kind == "function" and in_function
+    is_plain = holder.kind == "function" and not any(scopes.directives for scopes in both)
+    return is_plain and (_are_cases(theirs, ours) or _are_appends(both) or _are_constants(both))
+
+
+def _has_loose_directives(scopes: ScopeMap) -> bool:
+    """Whether there are preprocessor lines outside of functions, structs and enums."""
+    spans = [each.span for each in scopes.definitions if each.kind != "macro"]
+    return any(not any(span.contains(line.span) for span in spans) for line in scopes.directives)
 
 
 def _has_only_includes(scopes: ScopeMap) -> bool:

@@ -139,12 +139,14 @@ class Repository:
         With ``prefix``, only files in that folder are searched. Whitespace and indentation are ignored.
         """
         wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
-        patterns = [option for words in wanted.values() if words for option in ("-e", _pattern(words))]
+        patterns = [_pattern(words) for words in wanted.values() if words]
         if not patterns:
             return dict.fromkeys(texts, ())
+        # From stdin: the lines of a large patch are longer than a command line may be.
         where = ("--", prefix) if prefix else ()
-        args = ("grep", "-n", "-z", "-I", "-E", *patterns, treeish, *where)
-        done = self.git.attempt(*args)
+        args = ("grep", "-n", "-z", "-I", "-E", "-f", "-", treeish, *where)
+        stdin = "".join(f"{pattern}\n" for pattern in patterns).encode("utf-8", "surrogateescape")
+        done = self.git.attempt(*args, stdin=stdin)
         if done.status not in (0, 1):  # 1: no match
             raise self.git.failure(args, done)
         found: dict[str, list[tuple[str, int]]] = {text: [] for text in texts}

@@ -28,6 +28,7 @@ def follows(around: str, theirs: str, ours: str, path: str = "a.cpp") -> bool:
         (CALLS, "    all.push_back(second(2));\n", "    all.emplace_back(new third());\n"),
         (SWITCH, "        case 2: return 2;\n", "        case 3:\n            break;\n"),
         (FILE, "int two() { return 2; }\n", "struct three {\n    int n;\n};\n"),
+        (FILE, "int two() {\n#if X\n    return 2;\n#endif\n}\n", "int three() { return 3; }\n"),
         (INCLUDES, '#include "b.h"\n', "#include <c>\n"),
         (CALLS, "    const int n = 2;\n", "    const bool b = is(all);\n"),
         (CALLS, "    // theirs\n", "    all.clear();\n"),
@@ -51,6 +52,8 @@ def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
         (FILE, "int two() { return 2; }\n", "int three() { return two() + 1; }\n"),
         (FILE, "int two() { return 2; }\n", "static int count = 0;\n"),
         (INCLUDES, "#define B 1\n", '#include "c.h"\n'),
+        (FILE, "#if X\nint two() { return 2; }\n#endif\n", "int three() { return 3; }\n"),
+        (CALLS, "#if X\n    all.pop();\n#endif\n", "    all.push_back(third());\n"),
         (CALLS, "    if (all.empty()) {\n", "    all.push_back(third());\n"),
     ],
 )

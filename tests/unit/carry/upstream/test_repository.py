@@ -43,6 +43,9 @@ def test_a_line_is_found_whatever_its_characters_and_blanks_are(repo: Repository
     found = repo.search(sha, [line, f"{line} more"])
     assert found == {line: (("f.c", 2),), f"{line} more": ()}
     assert repo.search(sha, []) == {}
+    # The texts of a large patch are longer than a command line may be.
+    many = [line, *(f"{line} {'more ' * 30_000}{number}" for number in range(3))]
+    assert repo.search(sha, many)[line] == found[line]
 
 
 def test_blobs_come_back_byte_for_byte_in_one_process(repo: Repository, base: Written, recorder) -> None:
