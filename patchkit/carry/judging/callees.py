@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from patchkit.base.errors import PatchkitError
-from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.carry.judging.classes import ChangedDeclaration, Classified
 from patchkit.carry.judging.declarations import Declaration, Parameter, list_declarations
@@ -111,7 +110,7 @@ class _Tree:
         for file, data in self.files(path).items():
             if word in _words(data) and b"\0" not in data:
                 with suppress(PatchkitError, RecursionError):
-                    found += list_declarations(SourceText(file, data)).get(name, ())
+                    found += list_declarations(file, data).get(name, ())
         return found
 
     def mentions(self, name: str) -> bool:

@@ -69,11 +69,11 @@ class Declaration:
 
 
 @lru_cache(maxsize=2048)
-def list_declarations(source: SourceText) -> Mapping[str, tuple[Declaration, ...]]:
+def list_declarations(path: str, data: bytes) -> Mapping[str, tuple[Declaration, ...]]:
     """The declarations of a file by name, without namespaces. A file that is no code has none."""
-    if not is_code(source.path):
+    if not is_code(path):
         return {}
-    scopes = parse_scopes(source)
+    scopes = parse_scopes(SourceText(path, data))
     found: dict[str, list[Declaration]] = {}
     for each in _all(scopes):
         found.setdefault(each.name, []).append(each)

@@ -140,7 +140,7 @@ def test_a_release_whose_base_is_not_there_says_so(release, tmp_path) -> None:
 def test_two_files_of_one_name_are_refused(release) -> None:
     path = next((release.series / "patches").glob("*-fast")) / "patch.toml"
     text = path.read_text()
-    path.write_text(text.replace(NAMES[1], NAMES[0].upper()))
+    path.write_text(text.replace(NAMES[1], NAMES[0].capitalize()))
     try:
         assert release.run("apply", "--arch", "plain", "--unlocked").returncode == 0
         done = release.run("export", "--arch", "plain", "--original-names", str(release.root / "two"))
