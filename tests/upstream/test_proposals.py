@@ -195,6 +195,19 @@ def test_the_facts_are_in_the_folder(folder: Path) -> None:
 
 
 @pytest.mark.hip
+def test_changed_kernels_are_listed_with_their_figures(gates_cache: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    given = ("propose", "moe-sum-coalesce", out, "--arch", "gfx1151", "--cache-dir", gates_cache)
+    done = run_patchkit(*given)
+    assert done.returncode == 0, done.stderr
+    assert "all of the CUDA backend" in done.stdout
+    rows = [line for line in (out / "spills.md").read_text("utf-8").splitlines() if "moe" in line]
+    assert len(rows) == 2, "of one column and of four"
+    assert all(re.search(r"\| - -> \d+ \| - -> 0 \| - -> 0 \| - -> 16 \|", row) for row in rows), rows
+    assert "There are no measurements" in (out / "measurements.md").read_text("utf-8")
+
+
+@pytest.mark.hip
 def test_the_check_finds_what_the_person_has_to_write(folder: Path, trees: Trees) -> None:
     patches = [path.read_bytes() for path in sorted(folder.glob("*.patch"))]
     tree = trees.make("checked", *patches)
