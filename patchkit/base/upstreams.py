@@ -122,7 +122,7 @@ class CMakeOptions(TomlTable):
 
     build_number: Words | None = None
     build_commit: Words | None = None
-    always: Mapping[str, bool | str]
+    always: Mapping[str, bool]
     with_programs: Mapping[str, bool]
     without_programs: Mapping[str, bool]
 

@@ -156,13 +156,16 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
 
 def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> float:
     def build(project: Project) -> float:
-        return build_targets(
+        seconds = build_targets(
             project,
             targets,
             what=f"building {', '.join(targets)}",
             reporter=workshop.reporter,
             stop=workshop.stop,
         )
+        with disk_errors(project.folder, "collecting the libraries of a build"):
+            _collect_libraries(project.build)
+        return seconds
 
     try:
         return build(project)
@@ -172,6 +175,13 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
         # Upstream's programs now call excluded code, or the tree does not build at all.
         workshop.reporter.info(f"the reduced build of llama.cpp failed, trying the full one: {error.message}")
         return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
+
+
+def _collect_libraries(build: Path) -> None:
+    """Put shared libraries next to the programs: only llama.cpp's CMake builds all of them in ``bin``."""
+    for path in sorted(build.rglob("lib*.so*")):
+        if path.parent != build / "bin":
+            put_file(path, build / "bin" / path.name)
 
 
 def _build_in_turn(
