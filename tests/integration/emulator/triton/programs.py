@@ -41,6 +41,18 @@ def matmul() -> tuple[np.ndarray, np.ndarray, float]:
     return product, left.astype(np.float32) @ right.astype(np.float32), 2e-2
 
 
+def attention() -> tuple[np.ndarray, np.ndarray, float]:
+    heads, tokens, size = 3, 100, 64
+    queries, keys, values = _DRAW.standard_normal((3, heads, tokens, size)).astype(np.float16)
+    result = np.zeros((heads, tokens, size), np.float16)
+    grid = (triton.cdiv(tokens, 32), 1, heads)
+    kernels.attention[grid](queries, keys, values, result, tokens, size**-0.5, size=64, tile=32)
+    scores = queries.astype(np.float32) @ keys.astype(np.float32).swapaxes(1, 2) * size**-0.5
+    scores = np.where(np.tri(tokens, dtype=bool), scores, -np.inf)
+    power = np.exp(scores - scores.max(axis=2, keepdims=True))
+    return result, power / power.sum(axis=2, keepdims=True) @ values.astype(np.float32), 2e-3
+
+
 def histogram() -> tuple[np.ndarray, np.ndarray, float]:
     values = _DRAW.integers(0, 16, 5000, dtype=np.int32)
     counts = np.zeros(16, np.int32)
@@ -92,7 +104,7 @@ def benchmarked() -> tuple[np.ndarray, np.ndarray, float]:
 
 PROGRAMS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray, float]]] = {
     one.__name__: one
-    for one in (vector_add, softmax, matmul, histogram, sum_of_halves, autotuned, benchmarked)
+    for one in (vector_add, softmax, matmul, attention, histogram, sum_of_halves, autotuned, benchmarked)
 }
 
 if __name__ == "__main__":

@@ -50,21 +50,19 @@ class _Utils:
     def get_device_properties(self, device: int) -> dict[str, Any]:
         """Limits of the GPU. Clocks and bus width are unknown to the emulated GPU, and 0."""
         del device
+        lanes = int(self._device["simds_per_multiprocessor"]) * int(self._device["wave_size"])
         return {
             "max_shared_mem": int(self._device["lds_per_block"]),
-            "max_num_regs": int(self._device["vgprs_per_simd"]),
+            "max_num_regs": int(self._device["vgprs_per_simd"]) * lanes,
             "multiprocessor_count": int(self._device["multiprocessors"]),
             "warpSize": int(self._device["wave_size"]),
-            "max_threads_per_sm": _WAVE * self._waves_per_multiprocessor(),
+            "max_threads_per_sm": int(self._device["max_waves_per_simd"]) * lanes,
             "arch": self._device["arch"],
             "cooperativeLaunch": 1,
             "sm_clock_rate": 0,
             "mem_clock_rate": 0,
             "mem_bus_width": 0,
         }
-
-    def _waves_per_multiprocessor(self) -> int:
-        return int(self._device["simds_per_multiprocessor"]) * int(self._device["max_waves_per_simd"])
 
     def load_binary(self, name: str, code: bytes, shared: int, device: int) -> tuple[int, int, int, int, int]:
         """Load a kernel: handles of module and kernel, VGPRs, dwords of scratch, maximum of threads."""
