@@ -32,6 +32,7 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"fuse-fattn-combine-q8-1", QUANTIZED_GATES},
     {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
     {"fattn-vec-heads-first", DECODE_ATTENTION},
+    {"fattn-vec-gqa-heads", DECODE_GQA},
 };
 
 bool is_named(const std::string & name, int argc, char ** argv) {

@@ -50,6 +50,7 @@ UNSETTLED = (
     "fuse-delta-net-inputs",
     "fuse-gate-up-q8-1",
     "fuse-fattn-combine-q8-1",
+    "fattn-vec-gqa-heads",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
