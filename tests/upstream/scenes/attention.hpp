@@ -55,7 +55,8 @@ const double QUANTIZED_CACHE = 5e-4; // as in test-backend-ops
 const table DECODE_GQA = {
     {"gqa-4-q8_0", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .seen = {{{0, 300}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
     {"gqa-8-size-64", [](scene & s) { s.result(attention(s, {.size = 64, .many = 16, .of_kv = 2, .kv = 1024, .seen = {{{100, 900}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
-    {"gqa-6-size-256-q4_0", [](scene & s) { s.result(attention(s, {.size = 256, .many = 6, .of_kv = 1, .kv = 512, .seen = {{{0, 400}}}, .type = GGML_TYPE_Q4_0})); }, QUANTIZED_CACHE},
+    {"gqa-6-q4_0", [](scene & s) { s.result(attention(s, {.many = 6, .of_kv = 1, .kv = 512, .seen = {{{0, 400}}}, .type = GGML_TYPE_Q4_0})); }, QUANTIZED_CACHE},
+    {"gqa-4-size-256", [](scene & s) { s.result(attention(s, {.size = 256, .many = 4, .of_kv = 1, .kv = 512, .seen = {{{0, 400}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // upstream's
     {"gqa-3", [](scene & s) { s.result(attention(s, {.many = 6, .of_kv = 2, .kv = 512, .seen = {{{0, 300}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // one head per block
     {"gqa-2-sequences", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .sequences = 2, .seen = {{{0, 70}}, {{0, 400}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
     {"gqa-no-mask", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .seen = {}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
