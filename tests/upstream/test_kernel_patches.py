@@ -395,6 +395,7 @@ PATCHES = (
         is_replayed=True,
     ),
     KernelPatch(name="fattn-vec-heads-first", has_upstreams_launches=True),
+    KernelPatch(name="fattn-vec-gqa-heads", has_upstreams_launches=True),
 )
 
 

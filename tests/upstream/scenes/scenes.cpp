@@ -29,6 +29,7 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"rope-block-size", ROPES},
     {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
     {"fattn-vec-heads-first", DECODE_ATTENTION},
+    {"fattn-vec-gqa-heads", DECODE_GQA},
 };
 
 bool is_named(const std::string & name, int argc, char ** argv) {

@@ -116,7 +116,7 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     assert less.sentence() == (
         "published; --trust modelled would add fattn-vec-heads-first, reuse-q8-1-activations, "
         "moe-sum-coalesce, fattn-wmma-prefill, mul-mat-wmma-prefill, fuse-norm-q8-1, "
-        "fuse-qkv-rope-kv-store, rope-block-size, fuse-fattn-combine-q8-1: not measured"
+        "fuse-qkv-rope-kv-store, rope-block-size, fuse-fattn-combine-q8-1, fattn-vec-gqa-heads: not measured"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (
