@@ -37,6 +37,7 @@ _UPSTREAMS = (256, 4)
 _UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
 _FEW_WAVES = 5
 _TESTS = (PROMPT, "pp512 @ d16384", TEXT, "tg128 @ d16384", "tg128 x8 @ d0")  # of the table of gains
+_NOTICED = 0.5  # percent: repeated runs of the model differ by up to 0.4
 _SOME = 2  # fewest models for a mean
 _LISTED = 5  # GPUs of a fault that are listed; more are a family, shown by its first and last GPU
 
@@ -514,6 +515,26 @@ def _gains_short() -> str:
     return _table([*head, "token generation, with optional ones"], rows_of_chart())
 
 
+def _each_patch() -> str:
+    """By how much decode is slower without a patch (and without those that require it), in percent."""
+    record = _record("each-patch")
+    models: Mapping[str, Mapping[str, float]] = record["models"]
+    rows = [
+        ["all of them", *(f"{rates['all'] / rates['upstream'] - 1:+.1%}" for rates in models.values())],
+        *(
+            [f"`{patch}`", *(_percent_of(rates[patch], rates["all"]) for rates in models.values())]
+            for patch in record["patches"]
+            if all(patch in rates for rates in models.values())
+        ),
+    ]
+    return f"{_table(['without', *models], rows)}\n\n{_source_line(record)}"
+
+
+def _percent_of(without: float, with_all: float) -> str:
+    lost = round(100 * (1 - without / with_all), 1)
+    return f"{lost:.1f} %" if lost >= _NOTICED else ""
+
+
 def _where_in_order() -> str:
     """Kernels by their share of the time above the bound, mean over the models, prefill and decode apart."""
     models: Mapping[str, Mapping[str, Any]] = _record("where-the-time-is")["models"]
@@ -656,6 +677,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "foreign-hecbench": _foreign("hecbench"),
     "foreign-rocm-examples": _foreign("rocm-examples"),
     "gains": _gains,
+    "each-patch": _each_patch,
     "gains-short": _gains_short,
     "known-faults": _known_faults,
     "operations": _operations,

@@ -145,13 +145,13 @@ def disk_errors(path: Path, doing: str, elsewhere: str = OTHER_FOLDER) -> Iterat
 
 
 @contextmanager
-def working_folder(root: Path, prefix: str, doing: str) -> Iterator[Path]:
+def working_folder(root: Path, prefix: str, doing: str, elsewhere: str = OTHER_FOLDER) -> Iterator[Path]:
     """A temporary folder of this process below ``root``, removed when the context ends.
 
     Folders with the same ``prefix`` that killed processes of this user left are removed, too.
     Raises CacheError.
     """
-    with disk_errors(root, doing):
+    with disk_errors(root, doing, elsewhere):
         root.mkdir(parents=True, exist_ok=True)
         for remains in root.glob(f"{prefix}*"):
             if _is_abandoned(remains, remains.name.removeprefix(prefix)):

@@ -16,7 +16,7 @@ from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
-from patchkit.carry.candidate.renames import followed_series
+from patchkit.carry.candidate.renames import faulted_series, followed_series
 from patchkit.carry.judging.classes import Gone
 from patchkit.carry.judging.premise import find_gone, find_replacement
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
@@ -307,7 +307,8 @@ def _read_results(series: Series, folder: SeriesDir, lock: Lock) -> Iterator[Loc
 def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[CandidateFault]:
     for made in candidates:
         live = [(patch, made.archs) for patch in made.ids]
-        for found in find_faults(series.faults, made.build, made.archs, live):
+        there = faulted_series(series, made.record.faults if made.record is not None else None)
+        for found in find_faults(there.faults, made.build, made.archs, live):
             yield CandidateFault(made=made, fault=found)
 
 

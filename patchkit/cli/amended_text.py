@@ -57,7 +57,9 @@ def absorbed_lines(done: Absorbed) -> Iterator[str]:
             "replaced": "new version",
             "combined": f"combined with {_names(each.combined)}",
         }[each.state]
+        about += ", new message" if each.reworded else ""
         yield f"  {each.patch:<{width}}  {about}{': ' if words else ''}{', '.join(words)}"
+        yield from (f"    requires {name}: {why}" for name, why in each.requires)
     if done.dropped:
         yield f"dropped: {_names(done.dropped)}"
     if done.missing:

@@ -1,4 +1,4 @@
-"""The options that select a commit of the user's own clone of llama.cpp.
+"""The options that select a commit of the user's own clone.
 
 ``emulate`` and ``sanitize`` have them too. They must not import the patch manager unless a commit is named
 (tests/integration/emulator/test_standing_alone.py).
@@ -22,8 +22,8 @@ CLONE = options(
         is_flag=False,
         flag_value="HEAD",
         metavar="REV",
-        help="Use this commit of your own llama.cpp clone instead of a build of the lock file (default "
-        "REV: HEAD).",
+        help="Use this commit of your own clone, of llama.cpp or another project on ggml, instead of a build "
+        "of the lock file (default REV: HEAD).",
     ),
     click.option(
         "--repo", type=FOLDER, metavar="DIR", help="The clone for --onto (default: the current folder's)."

@@ -120,6 +120,7 @@ def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     yield from (f"  new file {path}" for path in patch.body.files)
     yield from (f"  {line}" for line in patch.body.whole.describe())
     yield from (f"  {hunk}" for hunk in done.change.moved)
+    yield from (f"  requires {name}: {why}" for name, why in done.requires)
     yield f"on {done.change.name}: same result as the original change ({done.same})"
     if done.change.because:
         yield f"  {done.change.name}: {done.change.because}"

@@ -95,7 +95,9 @@ def draw_onto(screen: Screen, applied: OntoReport, series: SeriesDir, *, verbose
 
 def _draw_headline(screen: Screen, applied: OntoReport) -> None:
     found, top = applied.onto, applied.onto.clone.top
-    on = f"{found.commit.sha[:12]} (upstream {found.build.known_by})"
+    is_exact = found.build.high == found.build.low
+    based = f"upstream {found.build.known_by}" if is_exact else f"as in llama.cpp {found.build}"
+    on = f"{found.commit.sha[:12]} ({based})"
     if applied.is_current:
         are = counted(len(found.replaced), "patch is", "patches are")
         head = f"already applied and current: {are} in {on}; no branch was created in {top}"

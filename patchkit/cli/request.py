@@ -74,7 +74,7 @@ _AS_BUILD = click.option(
     type=TEXT,
     callback=build_number,
     metavar="N",
-    help="Upstream build or release that --onto is based on, if your clone has no tags to detect it.",
+    help="Upstream build or release that --onto is based on, if neither its code nor its tags show it.",
 )
 _WHICH = options(ARCHS, _UPSTREAM, CLONE)
 WITH = click.option(
@@ -185,6 +185,13 @@ def _make_choice(
 
 
 candidate_options = packed("choice", _make_choice, _WHICH, _PATCHES)
+# For propose, which names its one patch.
+base_options = packed("base", _make_choice, _WHICH)
+
+
+def with_named(patches: Request) -> Request:
+    """The request, where patches of ``--only`` are also added if they are optional: to try them."""
+    return replace(patches, with_=tuple(dict.fromkeys((*patches.with_, *patches.only))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.arch import ARCHITECTURES, GpuProfile, architecture_of, load_gpu
-from patchkit.base.errors import Location, PatchkitError, ToolchainError, UsageError
+from patchkit.base.errors import ConfigError, Location, PatchkitError, ToolchainError, UsageError
 from patchkit.base.files import temporary_folder
 from patchkit.base.process import run_in_terminal, signal_name
 from patchkit.base.reporter import NullReporter, Reporter
@@ -56,7 +56,7 @@ from patchkit.gpu.emulated.findings import (
 from patchkit.gpu.emulated.hazards import CodeLook, look_at_file, look_at_objects
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.report_pipe import merge_reports, report_pipe
-from patchkit.gpu.modelled.machine import Machine, Played, load_machine, play
+from patchkit.gpu.modelled.machine import Machine, Played, load_machine, play, timing_variables
 from patchkit.gpu.modelled.operation import TimedKernel, kind_of
 from patchkit.gpu.modelled.recording import TraceHead, recording_variables, traces_in
 from patchkit.toolchain.compiler import Compiler, open_compiler
@@ -212,13 +212,15 @@ class Gpu:
             objects = how.objects or stack.enter_context(temporary_folder("objects"))
             how = replace(how, report=pipe.place, objects=objects)
             if prepares is None:
-                ready = Program(path=path, variables=gpu.environment(folder, how))
+                own = {**gpu.environment(folder, how), **self._timing_variables(folder)}
+                ready = Program(path=path, variables=own)
             else:
                 ready = stack.enter_context(prepares(gpu, how))
             environment = {**ready.variables, **(variables or {})}
-            inherited = os.environ.get("LD_LIBRARY_PATH")
-            if inherited:
-                environment["LD_LIBRARY_PATH"] += f":{inherited}"
+            for name in ("LD_LIBRARY_PATH", "PYTHONPATH"):
+                inherited = os.environ.get(name)
+                if inherited and name in environment:
+                    environment[name] += f":{inherited}"
             ended = run_in_terminal([ready.path, *argv[1:]], env=environment, is_quiet=quiet)
             if ended < 0:
                 self.compiler.reporter.warn(f"the program was ended by {signal_name(-ended)}")
@@ -231,6 +233,16 @@ class Gpu:
                 report = self._with_lines(report, SourceLines(objects, ready.tree))
         status = ended if ended >= 0 else _SIGNALLED - ended
         return EmulatedRun(status=status, gpu=gpu, report=report, broken=broken, tree=ready.tree)
+
+    def _timing_variables(self, folder: Path) -> dict[str, str]:
+        """What a program needs to model the time of its own launches, as Triton's autotuner does."""
+        try:
+            machine = load_machine(self.profiles, self.device)
+        except ConfigError as error:
+            if error.code != "TIMING_UNKNOWN":
+                raise
+            return {}
+        return timing_variables(machine, folder, self.compiler)
 
     def _with_lines(self, report: EmulationReport, lines: SourceLines) -> EmulationReport:
         """Add the source lines at which a kernel was stopped to the report, and print them."""

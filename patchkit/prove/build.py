@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.errors import GateError, Location, ToolchainError, UsageError
-from patchkit.base.upstreams import llama_cpp
+from patchkit.base.upstreams import llama_cpp, load_upstreams
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.find import check_candidate, find_candidate
@@ -113,7 +113,7 @@ def build_tree(
 
     Raises the errors of :func:`patchkit.toolchain.machine.build_side`.
     """
-    commit = subject.base[:9] or subject.baseline_tree[:9]
+    commit = subject.label or subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
         Source(root=root, tree=tree, build=subject.build, commit=commit),
         backend,
@@ -325,12 +325,14 @@ def prepare_subject(
 
 def check_programs(programs: Sequence[str]) -> None:
     """Reject names that are not programs of upstream before configuring anything. Raises USAGE_VALUE."""
+    described = {name for project in load_upstreams() for name in project.programs.for_users}
     for name in programs:
-        if _PROGRAM.fullmatch(name) is None:
+        if _PROGRAM.fullmatch(name) is None and name not in described:
             raise UsageError(
                 f"{name[:60]!r} is not a program of upstream",
                 code="USAGE_VALUE",
-                why="programs are named llama-NAME or test-NAME, or rpc-server",
+                why="programs are named llama-NAME or test-NAME, or rpc-server, "
+                f"{', '.join(sorted(name for name in described if not name.startswith('llama-')))}",
                 hint=f"one of: {', '.join(PROGRAMS)}; or another program of upstream",
             )
 

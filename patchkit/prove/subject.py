@@ -72,7 +72,8 @@ class Subject:
     """One candidate.
 
     ``baseline`` and ``candidate`` are exported trees, with the hashes of their git trees; ``base`` is the
-    pin's commit. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
+    pin's commit. ``label``: what built programs print as their commit; by default that of the pin, so that
+    both trees share the programs. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
     ``profiles_folder``. ``authors`` maps each changed file of the candidate to the patch that each line comes
     from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the GPU-independent
     patches, if there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds``
@@ -94,6 +95,7 @@ class Subject:
     cache_root: Path
     reporter: Reporter
     base: str = ""
+    label: str = ""
     plain_baseline: Path | None = None
     scheduler: str | None = None
     _trees: list[SourceTree] = field(default_factory=list, init=False, compare=False, repr=False)

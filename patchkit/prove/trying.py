@@ -33,6 +33,7 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.onto.plan import place_request
 from patchkit.carry.series.lock import Pin, PinWanted
+from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
@@ -186,7 +187,9 @@ def run_try(
         try:
             if gates is not None:
                 gates.start()
-            kernels, variants = _compare(wanted, trees, subject, compiler, on_kernels or (lambda _: None))
+            kernels, variants = compare_kernels(
+                wanted, trees, subject.archs, subject.profiles, compiler, on_kernels
+            )
             if gates is not None:
                 at = plan.pin if onto is not None else plan.pin.name
                 checked = _check(workspace, candidate, at, environ, gates, types_of(variants))
@@ -370,23 +373,28 @@ def _before(
     return name, exported.root, exported.tree
 
 
-def _compare(
+def compare_kernels(
     units: Sequence[str],
     trees: tuple[SourceTree, SourceTree],
-    subject: Subject,
+    archs: Sequence[str],
+    profiles: Mapping[str, ArchProfile],
     compiler: Compiler,
-    on_kernels: Callable[[Sequence[KernelRow]], None],
+    on_kernels: Callable[[Sequence[KernelRow]], None] | None = None,
 ) -> tuple[list[KernelRow], list[str]]:
-    """The kernels whose code differs, and the names of all kernels in the units whose input differs."""
-    has_rocwmma = rocwmma_for(compiler.toolchain, subject.archs[0]) is not None
-    wanted = [(unit, arch) for unit in units for arch in subject.archs]
+    """The kernels whose code differs, and the names of all kernels in the units whose input differs.
+
+    ``profiles`` has those of ``archs``; ``on_kernels`` as for :func:`run_try`. Raises CompileFailed,
+    ToolchainError and CacheError.
+    """
+    has_rocwmma = rocwmma_for(compiler.toolchain, archs[0]) is not None
+    wanted = [(unit, arch) for unit in units for arch in archs]
 
     def work(item: tuple[str, str]) -> tuple[list[KernelRow], list[str]]:
         unit, arch = item
         old, new = (
             compile_unit(device_job(tree, unit, arch, rocwmma=has_rocwmma), compiler) for tree in trees
         )
-        return ([], []) if old.key == new.key else _changed_rows(old, new, subject, compiler)
+        return ([], []) if old.key == new.key else _changed_rows(old, new, profiles[arch], compiler)
 
     found: dict[tuple[str, str], list[KernelRow]] = {}
     variants: list[str] = []
@@ -402,19 +410,19 @@ def _compare(
         ):
             found[item] = rows
             variants += names
-            if rows:
+            if rows and on_kernels is not None:
                 on_kernels(rows)
     return [row for item in sorted(found) for row in found[item]], variants
 
 
 def _changed_rows(
-    old: CompiledUnit, new: CompiledUnit, subject: Subject, compiler: Compiler
+    old: CompiledUnit, new: CompiledUnit, profile: ArchProfile, compiler: Compiler
 ) -> tuple[list[KernelRow], list[str]]:
     """The kernels whose code changed, and the names of all kernels of the unit."""
     changed = _changed_kernels(old, new)
     mine = dict.fromkeys(kernel.name for unit in (old, new) for kernel in unit.kernels)
     names = demangle(mine, compiler.toolchain, compiler.reporter)
-    rows = kernel_rows(old, new, names, limits_of(subject.profiles[new.arch]))
+    rows = kernel_rows(old, new, names, limits_of(profile))
     every = [row.variant for row in rows]
     return [row for name, row in zip(mine, rows, strict=True) if name in changed], every
 

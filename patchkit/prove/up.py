@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -27,15 +27,27 @@ from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace, default_data_root
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.record import Candidate
-from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.lock import Pin, PinWanted
+from patchkit.carry.series.trust import Level
 from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
 from patchkit.gpu.hardware.program import RunContext, run_program
 from patchkit.prove.build import Machine, build_tree, check_device, check_programs, prepare_subject
+from patchkit.prove.serving import (
+    SERVER,
+    ServerFlags,
+    Service,
+    ServiceKind,
+    make_service,
+    server_flags,
+    service_path,
+    usable_memory,
+    write_service,
+)
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.parts import OPERATION_TESTS, BackendName
 from patchkit.toolchain.sides import BuiltSide, put_file
 
-PROGRAMS = ("llama-server", "llama-cli", llama_cpp().programs.bench)
+PROGRAMS = (SERVER, "llama-cli", llama_cpp().programs.bench)
 """The programs that are installed by default."""
 
 _MANIFEST = "patchkit.json"
@@ -51,10 +63,27 @@ _CHECK_S, _PROMPT_S = 600.0, 600.0
 _SHOWN = 8
 
 
+class AskedPatches(BaseModel):
+    """The options that selected the patches of a build, as in :class:`Wish`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    with_: tuple[str, ...] = ()
+    trust: Level | None = None
+
+    @property
+    def wish(self) -> Wish:
+        """The same as a wish."""
+        return Wish(only=self.only, without=self.without, with_=self.with_, trust=self.trust)
+
+
 class Installation(BaseModel):
     """One installed build, as described by the file ``patchkit.json`` in its folder.
 
-    ``checked``: what ran on which device before it was put into use, or why nothing did.
+    ``checked``: what ran on which device before it was put into use, or why nothing did. ``asked``: what
+    ``--update`` asks for again; None in files of earlier versions. ``onto``: it is of the user's own clone.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -72,6 +101,8 @@ class Installation(BaseModel):
     programs: tuple[str, ...]
     made: str
     checked: str
+    asked: AskedPatches | None = None
+    onto: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +119,13 @@ class Installed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpReport:
-    """The build in use. ``is_new``: it was installed by this run. ``replaced``: the one before it."""
+    """The build in use. ``is_new``: it was installed by this run. ``replaced``: the one before it.
 
-    json_keys: ClassVar = "installation folder is_new replaced server seconds"
+    ``server`` is the command that starts the server, if that was installed; ``notes`` say where its flags
+    come from.
+    """
+
+    json_keys: ClassVar = "installation folder is_new replaced server notes service seconds"
 
     installation: Installation
     folder: Path
@@ -98,18 +133,17 @@ class UpReport:
     is_new: bool
     replaced: str | None
     seconds: float
-    model: Path | None = None
-
-    @property
-    def server(self) -> list[str]:
-        """The command that starts the server."""
-        model = str(self.model) if self.model is not None else "MODEL.gguf"
-        return [str(self.current / "llama-server"), "-m", model, "-ngl", "all", "-fa", "on"]
+    server: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    service: Service | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpRequest:
-    """What to install, and where. ``check``: whether to run operations on the GPU before using the build."""
+    """What to install, and where. ``check``: whether to run operations on the GPU before using the build.
+
+    ``service``: the kind of file to write that starts the server with ``model``.
+    """
 
     archs: tuple[str, ...]
     upstream: PinWanted
@@ -119,6 +153,7 @@ class UpRequest:
     prefix: Path | None = None
     model: Path | None = None
     check: bool = True
+    service: ServiceKind | None = None
 
     @property
     def checks_operations(self) -> bool:
@@ -144,12 +179,17 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     began = time.monotonic()
     check_programs(request.programs)
     prefix = _prefix(request.prefix)
+    if request.model is not None:  # a service is not started in this folder
+        request = replace(request, model=_absolute(request.model))
+    place = _service_place(request, prefix, environ)
     subject, candidate = prepare_subject(
         workspace, request.archs, request.upstream, request.backend, environ, request.wish
     )
     programs = (*request.programs, *((OPERATION_TESTS,) if request.checks_operations else ()))
     workspace.reporter.step(f"building {candidate.branch} for {request.backend}")
-    side = build_tree(subject, subject.candidate, subject.candidate_tree, request.backend, programs)
+    subject = replace(subject, label=_label(candidate))
+    tree = subject.candidate_tree
+    side = build_tree(subject, subject.candidate, tree, request.backend, programs, in_turns=True)
     with locked(prefix / "lock", waiting=_waiting(workspace.reporter), doing=_DOING, elsewhere=_ELSEWHERE):
         name = _name(request, candidate, side)
         known = _read(prefix / name)
@@ -159,6 +199,13 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
             workspace.reporter.step(f"installing {name}")
             known = _install(prefix / name, side, request, subject, candidate, checked)
         replaced = _use(prefix, name)
+        flags = _flags(prefix / _CURRENT / SERVER, request, workspace.reporter, environ)
+        model = str(request.model) if request.model is not None else "MODEL.gguf"
+        server = (str(prefix / _CURRENT / SERVER), "-m", model, *flags.words) if flags is not None else ()
+        service = None
+        if place is not None and request.service is not None and request.model is not None:
+            service = make_service(request.service, place, server, request.model)
+            write_service(service)
     return UpReport(
         installation=known,
         folder=prefix / name,
@@ -166,8 +213,60 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
         is_new=is_new,
         replaced=replaced,
         seconds=round(time.monotonic() - began, 1),
-        model=request.model,
+        server=server,
+        notes=flags.notes if flags is not None else (),
+        service=service,
     )
+
+
+def _service_place(request: UpRequest, prefix: Path, environ: Mapping[str, str]) -> Path | None:
+    """Where to write the service. Raises before anything is built, as :func:`service_path`."""
+    if request.service is None:
+        return None
+    if request.model is None or SERVER not in request.programs:
+        raise UsageError(
+            f"--service requires --model and the program {SERVER}",
+            code="OPTIONS_CONTRADICT",
+            hint="add --model MODEL.gguf",
+        )
+    return service_path(request.service, prefix, request.model, environ)
+
+
+def _flags(
+    server: Path, request: UpRequest, reporter: Reporter, environ: Mapping[str, str]
+) -> ServerFlags | None:
+    """The flags of the installed server; None if it is not among the programs."""
+    if SERVER not in request.programs:
+        return None
+    memory = usable_memory(request.backend, request.archs, environ) if request.model is not None else None
+    return server_flags(server, request.model, request.backend, memory, reporter)
+
+
+def update_request(prefix: Path | None) -> tuple[Installation, Wish]:
+    """The current build, and the patches that it was asked with, to install its successor.
+
+    Raises:
+        UP_REFUSED: there is no current build, or it is of the user's own clone.
+    """
+    root = _prefix(prefix)
+    known = list_installed(root)
+    current = next((each for each in known.builds if each.name == known.current), None)
+    if current is None:
+        raise UsageError(
+            f"{root} has no current build to update",
+            code="UP_REFUSED",
+            where=Location(path=str(root)),
+            hint="install one first: patchkit up",
+        )
+    if current.asked is None or current.onto:
+        raise UsageError(
+            f"cannot update {current.name} without its options",
+            code="UP_REFUSED",
+            where=Location(path=str(root / current.name)),
+            why="it is of your own clone" if current.onto else "an earlier version of patchkit installed it",
+            hint="run patchkit up with the options that you used, without --update",
+        )
+    return current, current.asked.wish
 
 
 def list_installed(prefix: Path | None) -> Installed:
@@ -204,7 +303,11 @@ def roll_back(prefix: Path | None, name: str | None, reporter: Reporter) -> Inst
 
 
 def _prefix(named: Path | None) -> Path:
-    return Path(os.path.abspath(named)) if named is not None else default_prefix()  # noqa: PTH100 - keep links
+    return _absolute(named) if named is not None else default_prefix()
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - keep links
 
 
 def _waiting(reporter: Reporter) -> Callable[[], None]:
@@ -234,6 +337,8 @@ def _install(
         programs=request.programs,
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         checked=checked,
+        asked=_asked(request.wish),
+        onto=isinstance(request.upstream, Pin),
     )
     if os.path.lexists(folder):
         raise UsageError(
@@ -249,6 +354,18 @@ def _install(
                 put_file(path, partial / path.name)
         write_whole(partial / _MANIFEST, made.model_dump_json(indent=1) + "\n", _DOING)
     return made
+
+
+def _asked(wish: Wish) -> AskedPatches:
+    return AskedPatches(only=wish.only, without=wish.without, with_=wish.with_, trust=wish.trust)
+
+
+def _label(candidate: Candidate) -> str:
+    """What ``--version`` and the server's ``system_fingerprint`` name: the commit and its patches.
+
+    It has no spaces, because llama.cpp also sends it as the User-Agent of downloads.
+    """
+    return "+".join((candidate.tip[:9], *candidate.ids))
 
 
 def _name(request: UpRequest, candidate: Candidate, side: BuiltSide) -> str:

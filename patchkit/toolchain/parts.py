@@ -61,7 +61,8 @@ _LEAN_DIGEST = "PATCHKIT_LEAN_DIGEST"
 class Part:
     """One part of a tree's build. ``library`` is the target of a backend; those of programs are chosen later.
 
-    ``sources`` is the digest of the files it is built from; ``environment`` is for CMake.
+    ``sources`` is the digest of the files it is built from; ``environment`` is for CMake. ``labels`` names
+    the entries that programs only print.
     """
 
     name: PartName
@@ -71,6 +72,7 @@ class Part:
     environment: Mapping[str, str] = field(default_factory=dict)
     library: str | None = None
     compiler: str
+    labels: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:
@@ -115,9 +117,16 @@ def programs_part(
         **_everywhere(upstream),
         **upstream.cmake.with_programs,
         "GGML_CPU": has_cpu,  # otherwise it is a separate part
-        upstream.cmake.build_number: str(build),
-        upstream.cmake.build_commit: commit,
     }
+    labels = {
+        option: value
+        for option, value in (
+            (upstream.cmake.build_number, str(build)),
+            (upstream.cmake.build_commit, commit),
+        )
+        if option is not None
+    }
+    entries |= labels
     if not is_timed:
         entries |= _UNTIMED
         if wanted and set(wanted) <= set(GATE_PROGRAMS):
@@ -128,6 +137,7 @@ def programs_part(
         sources=_digest(tree, upstream.folders.programs, frozenset({CPU_LIBRARY} if has_cpu else ())),
         entries=entries,
         compiler=compiler,
+        labels=frozenset(labels),
     )
 
 

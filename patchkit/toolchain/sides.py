@@ -32,8 +32,8 @@ _STAMP = "built.json"
 class Workshop:
     """The settings for building: the cache folder (builds are in ``<cache>/builds``) and the reporter.
 
-    ``in_turns``: build parts that differ only in their sources one after the other in the same folder, so
-    that only the units with changes are recompiled.
+    ``in_turns``: build parts that differ only in their sources and in what programs print as their version
+    one after the other in the same folder, so that only the units with changes are recompiled.
     """
 
     cache_root: Path
@@ -156,13 +156,16 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
 
 def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> float:
     def build(project: Project) -> float:
-        return build_targets(
+        seconds = build_targets(
             project,
             targets,
             what=f"building {', '.join(targets)}",
             reporter=workshop.reporter,
             stop=workshop.stop,
         )
+        with disk_errors(project.folder, "collecting the libraries of a build"):
+            _collect_libraries(project.build)
+        return seconds
 
     try:
         return build(project)
@@ -174,14 +177,21 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
         return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
 
 
+def _collect_libraries(build: Path) -> None:
+    """Put shared libraries next to the programs: only llama.cpp's CMake builds all of them in ``bin``."""
+    for path in sorted(build.rglob("lib*.so*")):
+        if path.parent != build / "bin":
+            put_file(path, build / "bin" / path.name)
+
+
 def _build_in_turn(
     part: Part, tree: Path, targets: Sequence[str], project: Project, workshop: Workshop
 ) -> float:
-    """Build in the folder shared by all parts that differ only in their sources, and copy the results."""
+    """Build in the folder shared by all parts that differ only in sources and labels; copy the results."""
     options = key_of(
         {
             "name": part.name,
-            "entries": dict(project.entries),
+            "entries": {name: value for name, value in project.entries.items() if name not in part.labels},
             "environment": dict(part.environment),
             "compiler": part.compiler,
         }

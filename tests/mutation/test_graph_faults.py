@@ -90,17 +90,10 @@ def modelled(gates_cache: Path, hip_toolchain: Toolchain) -> Subject:
 
 TWO_CONTEXTS = (
     Fault(
-        id="waiting-steps-of-all-threads",
-        file="delta-net-inputs.cuh",
-        texts={"static thread_local delta_net_begun begun": "static delta_net_begun begun"},
-        graphs=("delta-net", "delta-net-l2"),
-        kind="far",
-    ),
-    Fault(
         id="q8-1-of-all-contexts",
         file="quantize-once.cuh",
         texts={"all.of_context[&ctx]": "all.of_context[nullptr]"},
-        graphs=("gate-up", "moe-layer", "qkv-rope-store"),
+        graphs=("moe-layer", "qkv-rope-store"),
         kind="far",
     ),
 )

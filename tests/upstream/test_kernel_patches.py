@@ -21,7 +21,6 @@ _CAN_FUSE = (
 )
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
-_NEIGHBOUR = "before == number - 1"
 _NEVER = r"(?!)"
 
 PATCHES = (
@@ -375,130 +374,14 @@ PATCHES = (
         },
         has_upstreams_launches=True,
     ),
-    # Not left out: forks, and what another rule would catch as well (shapes).
-    KernelPatch(
-        name="fuse-delta-net-inputs",
-        needs=("reuse-q8-1-activations",),
-        kernels={
-            "delta_net_convolved": r"net-(?!not|convolution-not)",
-            "delta_net_inputs": r"net-(?!not|inputs-not)",
-        },
-        rules={
-            "delta-net-inputs.cuh": [
-                Rule(
-                    "silu",
-                    "ggml_get_unary_op(silu) != GGML_UNARY_OP_SILU",
-                    "false",
-                    ("net-convolution-not-gelu",),
-                ),
-                Rule(
-                    "newest",
-                    "last->view_offs != tokens*sizeof(float)",
-                    "false",
-                    ("net-convolution-not-kept-first",),
-                ),
-                Rule(
-                    "states-read",
-                    "!is_read_by(states, { concat })",
-                    "false",
-                    ("net-convolution-not-states-read",),
-                ),
-                Rule(
-                    "joined-read",
-                    "!is_read_by(concat, { copied, conv })",
-                    "false",
-                    ("net-convolution-not-joined-read",),
-                    by="checks",
-                ),
-                Rule("conv-read", "!is_read_by(conv, { silu })", "false", ("net-convolution-not-read",)),
-                Rule(
-                    "cache-alone",
-                    "!is_left_alone(cache, states)",
-                    "false",
-                    ("net-convolution-not-cache-changed",),
-                ),
-                Rule(
-                    "given-alone",
-                    "!is_left_alone(given, concat)",
-                    "false",
-                    ("net-convolution-not-given-changed",),
-                ),
-                Rule(
-                    "kept-alone",
-                    "!is_left_alone(kept, copied, /*is_written =*/ true)",
-                    "false",
-                    ("net-convolution-not-kept-read",),
-                ),
-                Rule(
-                    "made-alone",
-                    "!is_left_alone(silu, silu, /*is_written =*/ true)",
-                    "false",
-                    ("net-convolution-not-kept-late",),
-                    by="checks",
-                ),
-                Rule(
-                    "whole-rows",
-                    "row_to_row % cache->nb[1] != 0",
-                    "false",
-                    ("net-convolution-not-between-rows",),
-                    by="checks",
-                ),
-                Rule("head", "made->ne[0] == delta_net_head", "true", ("net-inputs-not-64",)),
-                Rule(
-                    "no-bias",
-                    "ggml_get_op_params_f32(made, 1) == 0.0f",
-                    "true",
-                    ("net-inputs-not-with-bias",),
-                ),
-                Rule(
-                    "made-before",
-                    "is_waiting(read) || is_waiting(read->view_src)",
-                    "false",
-                    ("net-inputs-not-gate-squared",),
-                ),
-                Rule("in-place", "one->view_src != nullptr", "false", ("net-inputs-not-biased-in-place",)),
-                Rule("norm-read", "!is_read_by(norm_q, { q })", "false", ("net-inputs-not-norm-read",)),
-                Rule(
-                    "biased-read",
-                    "!is_read_by(biased, { softplus })",
-                    "false",
-                    ("net-inputs-not-biased-read",),
-                ),
-                Rule(
-                    "inputs-alone", "!is_left_alone(read, by)", "false", ("net-inputs-not-convolved-changed",)
-                ),
-                # a fusion computes a node that waits, which ends the program
-                Rule("neighbour", _NEIGHBOUR, "false", ("net-inputs-not-behind-its-product",), by="end"),
-            ],
-        },
-        is_replayed=True,
-    ),
-    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), that there is a gate
-    # (without one no operation is named, either), and that a step belongs to a graph.
+    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), and that a step belongs to
+    # a graph.
     KernelPatch(
         name="fuse-fattn-combine-q8-1",
-        needs=("reuse-q8-1-activations", "fuse-norm-q8-1", "fuse-gate-up-q8-1"),
-        kernels={
-            "mul_mat_vec_q_gate_up": r"gate-(?!not)",
-            "flash_attn_combine_quantized": r"attention-(?!not)",
-        },
-        spared={"gate-q4_k": 1, "gate-experts": 1, "gate-experts-shared": 1, "attention-128": 1},
+        needs=("reuse-q8-1-activations", "fuse-norm-q8-1"),
+        kernels={"flash_attn_combine_quantized": r"attention-(?!not)"},
+        spared={"attention-128": 1},
         rules={
-            # the kernel reads one half of the buffer while it writes the other
-            "quantize-once.cuh": [
-                Rule("other-half", "1 - kept.half", "kept.half", ("gate-over-input",), by="checks")
-            ],
-            "gate-up-quantized.cuh": [
-                Rule("token", "ggml_nrows(src1) != 1", "false", ("gate-not-2-of-experts",)),
-                Rule(
-                    "large",
-                    "2*ggml_nrows(dst)*src0->ne[1]*int64_t(src0->nb[1]) > gate_up_quantized_most",
-                    "false",
-                    ("gate-not-large",),
-                    by="launches",
-                ),
-                Rule("no-copy", "copy == nullptr", "false", ("gate-not-read-by-quantized",), by="checks"),
-            ],
             "attention-quantized.cuh": [
                 Rule("whole", "columns % MATRIX_ROW_PADDING == 0", "true", ("attention-not-2-of-384",)),
                 Rule(
@@ -506,17 +389,13 @@ PATCHES = (
                 ),
             ],
             "quantized-results.cuh": [
-                Rule(
-                    "as-wide",
-                    "reads->ne[0] != columns",
-                    "false",
-                    ("gate-not-in-halves", "attention-not-in-halves"),
-                ),
+                Rule("as-wide", "reads->ne[0] != columns", "false", ("attention-not-in-halves",)),
             ],
         },
         is_replayed=True,
     ),
     KernelPatch(name="fattn-vec-heads-first", has_upstreams_launches=True),
+    KernelPatch(name="fattn-vec-gqa-heads", has_upstreams_launches=True),
 )
 
 

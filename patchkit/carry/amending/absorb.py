@@ -12,25 +12,33 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from patchkit.base.errors import AnchorError, InterruptNote, Location, PatchkitError, UsageError
-from patchkit.base.files import disk_errors
+from patchkit.base.files import disk_errors, open_regular, write_whole
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, refuse_installed
+from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, without_patches
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
 from patchkit.carry.amending.staged import publish_series, read_series
+from patchkit.carry.amending.tables import with_commit
 from patchkit.carry.amending.uses import remove_patches, rename_faults, require_not_required
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.candidate.staging import copied_series
+from patchkit.carry.candidate.trailers import cut_trailers
+from patchkit.carry.importing.commits import commit_authorship
 from patchkit.carry.importing.run import ImportRequest, run_import
+from patchkit.carry.judging.requirements import Requirement
 from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
+from patchkit.carry.lifting.write import free_id, read_text, short_title
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.git_object import object_id
 from patchkit.carry.series.lock import Lock, Pin, PinWanted, load_lock
+from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit
 from patchkit.carry.upstream.pin import find_pinned, obtain
@@ -39,6 +47,7 @@ State = Literal["same", "replaced", "new", "combined"]
 
 _DOING = "writing the series"
 _ASIDE = "aside"
+_MOST = 10_000  # above the number of any patch
 # Names in the git folder while a command of git is not finished.
 _UNFINISHED = {
     "rebase-merge": "a rebase",
@@ -71,9 +80,15 @@ class AbsorbRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbsorbedPatch:
-    """A commit of the branch and the patch that it became. ``combined``: patches that are now part of it."""
+    """A commit of the branch and the patch that it became. ``combined``: patches that are now part of it.
 
-    json_keys: ClassVar = "patch commit subject state combined changed added removed kept"
+    ``requires``: the patches that a new one requires, each with the reason. ``reworded``: it got the author,
+    date or message of the commit.
+    """
+
+    json_keys: ClassVar = (
+        "patch commit subject state combined changed added removed kept requires=needed reworded"
+    )
 
     patch: str
     commit: str
@@ -84,6 +99,18 @@ class AbsorbedPatch:
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
+    requires: tuple[Requirement, ...] = ()
+    reworded: bool = False
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """The reason for each required patch."""
+        return dict(self.requires)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the patch is another one now."""
+        return self.reworded or self.state != "same"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +135,7 @@ class Absorbed:
     @property
     def is_changed(self) -> bool:
         """Whether the series is another one now."""
-        return bool(self.dropped or self.moved) or any(each.state != "same" for each in self.patches)
+        return bool(self.dropped or self.moved) or any(each.is_changed for each in self.patches)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +193,7 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
             quiet=replace(workspace, series=copy, reporter=NullReporter()),
         )
         done = work.named().absorb(tip, drop=request.drop)
+        done = replace(done, warnings=(*_uncommitted(clone, tip), *done.warnings))
         if done.is_changed and not request.dry_run:
             publish_series(copy, before, workspace.series)
     return replace(done, written=done.is_changed and not request.dry_run)
@@ -194,15 +222,12 @@ class _Work:
 
         Such a commit has the subject of a patch that no other commit is of.
         """
-        subjects: dict[str, str] = {}
-        for name in self._missing(self.known):
-            title = self.old.require(name).title
-            subjects |= {title: name, f"{name}: {title}": name}
+        left = [self.old.require(name) for name in self._missing(self.known)]
         commits = []
         for commit in self.commits:
-            mine = None if commit.ids else subjects.get(commit.subject)
-            commits.append(commit if mine is None else replace(commit, ids=(mine,)))
-            subjects = {subject: name for subject, name in subjects.items() if name != mine}
+            mine = next((each for each in left if not commit.ids and commit.subject in _subjects(each)), None)
+            commits.append(commit if mine is None else replace(commit, ids=(mine.id,)))
+            left = [each for each in left if each is not mine]
         return replace(self, commits=tuple(commits))
 
     @property
@@ -231,7 +256,8 @@ class _Work:
             for number, commit in enumerate(self.commits, 1):
                 self.staged.reporter.step(f"commit {number} of {len(self.commits)}: {commit.subject}")
                 if commit.ids:
-                    found.append(self._take(commit, old, missing, warnings))
+                    taken = self._take(commit, old, missing, warnings)
+                    found.append(replace(taken, reworded=self._reword(commit, old[0])))
                 else:
                     moves = self._add(found, commit)
                     moved = {was: moves.pop(now, now) for was, now in moved.items()} | moves
@@ -239,7 +265,7 @@ class _Work:
         self._require_others({*dropped, *(name for commit in self.commits for name in commit.ids[1:])})
         changed = {
             *dropped,
-            *(name for each in found if each.state != "same" for name in (each.patch, *each.combined)),
+            *(name for each in found if each.is_changed for name in (each.patch, *each.combined)),
         }
         is_new = any(each.state == "new" for each in found)
         renumbered = {folder.partition("-")[2] for folder in moved}
@@ -317,7 +343,12 @@ class _Work:
         last = -1
         for name in ids:
             patch = series.require(name)
-            last = last + 1 if name == new else max(last + 1, patch.number)
+            following = ids[ids.index(name) + 1 :]
+            if name == new:  # after the patches without a commit that follow the one before it
+                end = series.require(following[0]).number if following else _MOST
+                last = max([last, *(number for number in taken if number < end)]) + 1
+            else:
+                last = max(last + 1, patch.number)
             while last in taken:
                 last += 1
             folder = f"{last:04d}-{name}"
@@ -367,6 +398,28 @@ class _Work:
             done, state=state, changed=new.changed, added=new.added, removed=new.removed, kept=new.kept
         )
 
+    def _reword(self, commit: _BranchCommit, old: Candidate) -> bool:
+        """Give an imported patch the author, date and message of its commit, if they are not its own."""
+        patch = self.old.require(commit.ids[0])
+        mine = next((each.commit for each in old.commits if each.id == patch.id), None)
+        cache = open_cache(self.quiet.cache_root).peek(self.quiet.reporter)
+        if patch.commit is None or mine is None or cache is None:
+            return False
+        (was,), (now,) = cache.git.objects([mine.encode()]), self.clone.git.objects([commit.sha.encode()])
+        if was is None or now is None:
+            return False
+        before, after = (commit_authorship(_without_trailers(each.data)) for each in (was, now))
+        # What the message has after the reason is made from other keys of patch.toml.
+        rest = before.message.removeprefix(patch.why or "") if patch.why else before.message
+        after = replace(after, message=after.message.removesuffix(rest).rstrip(), file=patch.commit.file)
+        before = replace(before, message=before.message.removesuffix(rest).rstrip(), file=patch.commit.file)
+        if before == replace(after, links=before.links):
+            return False
+        path = self.patches / load_series(self.patches).require(patch.id).folder
+        text = with_commit(read_text(path), after, title=patch.title == short_title(before.subject))
+        write_whole(path / "patch.toml", text, _DOING)
+        return True
+
     def _replace(self, commit: _BranchCommit, name: str) -> Replaced:
         # Patches after it may not fit before they have their own new versions.
         request = ReplaceRequest(
@@ -413,10 +466,11 @@ class _Work:
     def _add(self, found: list[AbsorbedPatch], commit: _BranchCommit) -> dict[str, str]:
         """Make a patch of a commit, right after the last one that was found; new folders by old ones."""
         request = ImportRequest(
-            wanted=PatchOptions(guard="none"),
+            wanted=PatchOptions(guard="none", id=free_id(commit.subject, load_series(self.patches))),
             source=f"{commit.sha}^..{commit.sha}",
             repo=self.clone.top,
             as_build=self.pin.build,
+            archs=self.archs,
         )
         try:
             written = run_import(request, self.quiet)
@@ -434,6 +488,7 @@ class _Work:
                 subject=commit.subject,
                 state="new",
                 added=tuple(written.places),
+                requires=written.requires,
             )
         )
         return {old: folder for old, folder in moved.items() if folder.partition("-")[2] != name}
@@ -484,6 +539,17 @@ class _Work:
         )
 
 
+def _subjects(patch: Patch) -> tuple[str, ...]:
+    """What the subject of a patch's commit may be."""
+    own = patch.commit.subject if patch.commit is not None else None
+    return (*([own] if own is not None else []), patch.title, f"{patch.id}: {patch.title}")
+
+
+def _without_trailers(raw: bytes) -> bytes:
+    head, _, message = raw.partition(b"\n\n")
+    return head + b"\n\n" + cut_trailers(message)
+
+
 def _refuse_unfinished(request: AbsorbRequest, clone: Clone) -> None:
     """Raise AMEND_REFUSED if HEAD is in the middle of a rebase, whose later commits are not there yet."""
     unfinished = [name for name in _UNFINISHED if (clone.git_dir / name).exists()]
@@ -495,6 +561,37 @@ def _refuse_unfinished(request: AbsorbRequest, clone: Clone) -> None:
             why="HEAD does not have all commits yet",
             hint=f"finish it (see {clone.command} status), or name the branch to absorb",
         )
+
+
+def _uncommitted(clone: Clone, tip: Commit) -> Iterator[str]:
+    """A warning if the branch is checked out and its files were changed since its last commit."""
+    if clone.is_bare or clone.ask("rev-parse", "HEAD") != (tip.sha,):
+        return
+    git = replace(clone.git, work_tree=clone.top)
+    # Neither command runs a filter of the clone's configuration, as git status may.
+    staged = git.attempt("diff-index", "--cached", "--name-only", "-z", "HEAD", "--")
+    touched = git.attempt("diff-files", "-z", "--ignore-submodules")
+    if staged.status or touched.status:
+        return
+    names = {name.decode("utf-8", "surrogateescape") for name in staged.stdout.split(b"\0") if name}
+    fields = touched.stdout.split(b"\0")
+    for row, raw in zip(fields[::2], fields[1::2], strict=False):
+        name = raw.decode("utf-8", "surrogateescape")
+        if not _has_content(clone.top / name, row.split()[2].decode("ascii")):
+            names.add(name)
+    if names:
+        shown = ", ".join(map(visible, sorted(names)[:_SHOWN]))
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        yield f"not absorbed, because it is not committed: {shown}{more}"
+
+
+def _has_content(path: Path, blob: str) -> bool:
+    """Whether a file that was touched has the content of a blob all the same."""
+    try:
+        with open_regular(path) as stream:
+            return object_id("blob", stream.read()) == blob
+    except OSError:
+        return False
 
 
 def _base(

@@ -8,17 +8,16 @@ from patchkit.base.errors import PatchkitError
 from patchkit.carry.amending.ground import Ground
 from patchkit.carry.amending.revise import (
     OldPatch,
-    Remainder,
     Revision,
     load_old,
     match_tables,
     name_edits,
     revise,
-    split_change,
 )
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.update import offering_profiles
 from patchkit.carry.lifting.change import Changeset
+from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.lift import Lifted
 from patchkit.carry.lifting.numbers import lift_again
 from patchkit.carry.lifting.pipeline import Pipeline
@@ -52,13 +51,14 @@ def make_revision(
         return _try_guarded(old, ground, change, files, pipeline)
     left = Remainder(files=change.files)
     if was is not None:
-        left = split_change(ground.selected.patch, was, change.files, keep=True)
+        edits, texts = ground.selected.patch.edits, {edit.id: edit.text for edit in was.edits}
+        left = split_change(edits, texts, change.files, keep=True)
         try:
             return _try(old, ground, change, left, files, pipeline)
         except PatchkitError:
             if not left.kept:
                 raise
-        left = split_change(ground.selected.patch, was, change.files, keep=False)
+        left = split_change(edits, texts, change.files, keep=False)
     return _try(old, ground, change, left, files, pipeline)
 
 

@@ -43,7 +43,7 @@ from patchkit.carry.series.patch import Edit, NewFile, Patch, Requirement
 _TABLES = (*BODY_TABLES, "alias", "replaced_by")
 """The tables that the first patch gets from the second."""
 _JOINED = frozenset(
-    {"id", "title", "why", "links", "authors", "context", "builds", "guard", "requires", *_TABLES}
+    {"id", "title", "why", "links", "authors", "commit", "context", "builds", "guard", "requires", *_TABLES}
 )
 _LOST = ("status", "upstream", "without", "expected", "expires")
 """Keys of the second patch that are not carried over; the first patch has its own."""

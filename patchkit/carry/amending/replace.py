@@ -33,7 +33,7 @@ from patchkit.carry.importing.queue_sources import (
     read_files,
 )
 from patchkit.carry.importing.refusal import explain
-from patchkit.carry.importing.standing import Trees
+from patchkit.carry.importing.trees import Trees
 from patchkit.carry.lifting.change import Changeset, MovedHunk
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
 from patchkit.carry.resolving.builds import table_at

@@ -25,7 +25,7 @@ from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.patch import Patch
 
-_COPIED = ("builds", "guard", "requires", "expected")
+_COPIED = ("builds", "guard", "requires", "expected", "commit")
 """The tables that the new patch gets too. Its status upstream and its gates are not known."""
 _LAST = 9999
 
@@ -156,6 +156,8 @@ def _write(
     text = texts.text
     left = [part for part in text.parts if part not in moved]
     copied = [part.moved() for part in text.of(*_COPIED)]
+    for key in ("subject", "file"):  # those of the patch that was split
+        copied = [part.with_value(key, None) if part.key == "commit" else part for part in copied]
     head = with_context(text.head, patch.context, used_context(patch.context, left, texts.files))
     old = join_text(text, head, left)
     document = tomlkit.parse(text.head)

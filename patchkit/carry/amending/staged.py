@@ -18,7 +18,7 @@ from patchkit.carry.lifting.trial import Stage
 
 _SHOWN = 8
 _DOING = "writing the series"
-_ELSEWHERE = "use a series in a folder that you can write to"
+_ELSEWHERE = "move the series to another disk, and name its folder with --series-dir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +62,11 @@ def publish_series(
     real = series.patches.resolve()
     with (
         locked(series.lock.resolve(), creates=False, doing=_DOING, elsewhere=_ELSEWHERE),
-        working_folder(real.parent, f".{real.name}-amended-", _DOING) as folder,
+        working_folder(real.parent, f".{real.name}-amended-", _DOING, _ELSEWHERE) as folder,
     ):
         _refuse_changes(series, before)
         new = folder / real.name
-        with disk_errors(real, _DOING):
+        with disk_errors(real, _DOING, _ELSEWHERE):
             shutil.copytree(real, new, symlinks=True)
             for path in sorted(changed):
                 if path.startswith("patches/"):
@@ -112,7 +112,7 @@ def _write(path: Path, data: bytes | None) -> None:
 
 def _write_profiles(series: SeriesDir, files: Mapping[str, bytes], paths: Iterable[str]) -> None:
     for path in paths:
-        write_whole(series.root / path, files[path], _DOING)
+        write_whole(series.root / path, files[path], _DOING, _ELSEWHERE)
 
 
 def _refuse_changes(series: SeriesDir, before: Mapping[str, bytes]) -> None:

@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import tomlkit
+
 from patchkit.base.errors import ConfigError, Location, PatchkitError
 from patchkit.base.toml import find_places, parse_toml
+from patchkit.carry.lifting.change import Authorship
+from patchkit.carry.lifting.write import short_title, toml_text, toml_word
 from patchkit.carry.series.body import BODY_TABLES
 
 _NEW = -1
@@ -109,6 +113,32 @@ def split_text(path: str, text: str) -> PatchText:
     ]
     head = data[: cuts[0] if cuts else len(data)].decode()
     return PatchText(path=path, head=head, parts=tuple(parts))
+
+
+def with_commit(text: str, by: Authorship, *, title: bool) -> str:
+    """A patch.toml with the author, date and message of a commit; with ``title``, also its title.
+
+    Raises PATCH_BAD if single tables of it cannot be changed.
+    """
+    old = split_text("patch.toml", text)
+    document = tomlkit.parse(old.head)
+    if title:
+        document["title"] = short_title(by.subject)
+    document.pop("why", None)
+    head = tomlkit.dumps(document)
+    if by.message:
+        lines = head.splitlines(keepends=True)
+        at = next(number for number, line in enumerate(lines, 1) if line.startswith("title"))
+        head = "".join([*lines[:at], f"why = {toml_text(by.message)}\n", *lines[at:]])
+    table = by.original
+    words = "".join(f"{key} = {toml_word(value)}\n" for key, value in table.items())
+    parts = [
+        replace(part, text=f"{part.comment}[commit]\n{words}\n", table=table)
+        if part.key == "commit"
+        else part
+        for part in old.parts
+    ]
+    return join_text(old, head, parts)
 
 
 def _with_comment(data: bytes, start: int) -> int:

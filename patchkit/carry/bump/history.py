@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,7 +15,9 @@ from patchkit.carry.judging.classes import Classified, Drift, Gone, UpstreamComm
 from patchkit.carry.judging.drift import nameless_digest
 from patchkit.carry.judging.premise import uses_macro
 from patchkit.carry.placing.tree import read_upstream
+from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import Pin
+from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.git import redacted
 from patchkit.carry.upstream.history import ChangingCommit, History, open_history
@@ -22,6 +25,9 @@ from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.remote import upstream_url
 
 _NAMED = 8  # commits of one drift; a function that changed more often is not read commit by commit
+_PULL = re.compile(r"(?:/pull/|#|\bPR #?|\bpull request #?)([0-9]{2,7})\b", re.IGNORECASE)
+_MERGED = re.compile(r" ?\(#([0-9]{1,7})\)$")  # how upstream's subjects end
+_CUT = 60  # characters from which a title may be the beginning of a longer subject
 _FILES_OF_WORD = 40  # files whose history is searched for one build option
 
 
@@ -65,20 +71,43 @@ class _Reader:
 
 
 def name_commits(
-    verdicts: Sequence[Classified], history: History, files: Mapping[str, bytes]
+    verdicts: Sequence[Classified], history: History, files: Mapping[str, bytes], series: Series
 ) -> tuple[Classified, ...]:
     """Add to each verdict the upstream commits that changed or removed its functions, files and options.
 
-    ``files`` are the sources of the older upstream by path. Raises HISTORY_UNAVAILABLE, GitError, CacheError.
+    Also those with a pull request that the patch names, or with its title. ``files`` are the sources of the
+    older upstream by path. Raises HISTORY_UNAVAILABLE, GitError, CacheError.
     """
     reader = _Reader(history)
-    return tuple(_named(verdict, reader, files) for verdict in verdicts)
+    subjects = history.subjects()
+    return tuple(_named(verdict, reader, files, series.patch(verdict.id), subjects) for verdict in verdicts)
 
 
-def _named(verdict: Classified, reader: _Reader, files: Mapping[str, bytes]) -> Classified:
+def _named(
+    verdict: Classified,
+    reader: _Reader,
+    files: Mapping[str, bytes],
+    patch: Patch | None,
+    subjects: Sequence[tuple[str, str]],
+) -> Classified:
     drift = tuple(replace(each, commits=tuple(_of_drift(each, reader))) for each in verdict.drift)
     gone = tuple(replace(each, commit=_of_gone(each, reader, files)) for each in verdict.gone)
-    return replace(verdict, drift=drift, gone=gone)
+    merged = tuple(_of_pulls(patch, subjects)) if patch is not None else ()
+    return replace(verdict, drift=drift, gone=gone, merged=merged)
+
+
+def _of_pulls(patch: Patch, subjects: Iterable[tuple[str, str]]) -> Iterator[UpstreamCommit]:
+    """The commits whose subject has the number of a pull request that a patch names, or its title."""
+    url = patch.upstream.url if patch.upstream is not None else None
+    text = "\n".join([patch.title, patch.why or "", *patch.links, url or ""])
+    numbers = {int(number) for number in _PULL.findall(text)}
+    title = _MERGED.sub("", patch.title).casefold()
+    for commit, subject in subjects:
+        found = _MERGED.search(subject)
+        is_named = found is not None and int(found[1]) in numbers
+        rest = _MERGED.sub("", subject).casefold()
+        if is_named or rest == title or (len(title) >= _CUT and rest.startswith(title)):
+            yield UpstreamCommit(commit=commit, subject=subject)
 
 
 def _of_drift(drift: Drift, reader: _Reader) -> Iterator[UpstreamCommit]:
@@ -129,15 +158,15 @@ def with_commits(
     old: Pin,
     new: Pin,
     cache: Cache,
-    read: Sequence[str],
+    series: Series,
     reporter: Reporter,
 ) -> tuple[tuple[Classified, ...], str]:
     """Add upstream's commits to the verdicts if its history is available; also a text on whether it was.
 
-    ``read``: paths that the series reads from upstream. Raises CacheError on disk errors.
+    Raises CacheError on disk errors.
     """
     if not any(verdict.drift or verdict.gone for verdict in verdicts):
-        return verdicts, "not needed: no code that a patch depends on was changed or removed"
+        return verdicts, "not needed: no function that a patch edits was changed or removed"
     if request.source == "sdist":
         return verdicts, "not searched: a source package has no history"
     unknown = [pin.name for pin in (old, new) if pin.commit is None]
@@ -149,8 +178,8 @@ def with_commits(
     try:
         with cache.hold(reporter) as repository:
             commit = obtain(old, cache=cache, reporter=reporter)
-            files = read_upstream(repository, commit, read).base
+            files = read_upstream(repository, commit, series.read).base
             with open_history(cache.root, url, old, new, reporter) as history:
-                return name_commits(verdicts, history, files), f"searched at {redacted(url)}"
+                return name_commits(verdicts, history, files, series), f"searched at {redacted(url)}"
     except (SourceError, GitError) as error:
         return verdicts, f"not available: {error.message}"

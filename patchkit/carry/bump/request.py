@@ -25,6 +25,7 @@ class BumpRequest:
     Without ``archs``, ``with_`` and ``trust`` it covers every variant of the lock (:func:`find_variants`).
     ``without``: ids of patches that may be lost. ``drop_conflicts``: exclude patches that cannot be carried.
     ``no_fetch``: report pull requests and watched forks from the last fetch.
+    ``accept_not_run``: move without gates although edited functions changed; the branches are unproven.
     ``accept_faults``: known faults that the new build may have. ``commit``: write the lock to a branch.
     """
 
@@ -36,6 +37,7 @@ class BumpRequest:
     source: SourceWanted = "auto"
     upstream_url: str | None = None
     no_verify: bool = False
+    accept_not_run: bool = False
     keep_default: bool = False
     drop_conflicts: bool = False
     commit: bool = False
@@ -46,6 +48,11 @@ class BumpRequest:
     def is_about_one(self) -> bool:
         """Whether the bump covers a single candidate rather than every variant of the lock."""
         return bool(self.archs or self.with_ or self.trust is not None)
+
+    @property
+    def skips_gates(self) -> bool:
+        """Whether no gate runs."""
+        return self.no_verify or self.accept_not_run
 
     @property
     def is_offline(self) -> bool:
@@ -68,6 +75,7 @@ class BumpRequest:
             yield from ("--upstream-url", self.upstream_url)
         flags = {
             "--no-verify": self.no_verify,
+            "--accept-not-run": self.accept_not_run,
             "--keep-default": self.keep_default,
             "--commit": self.commit,
             "--drop-conflicts": self.drop_conflicts,

@@ -33,7 +33,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
     """Run a bump. A state other than ``done`` is returned, not raised, and means that nothing was changed.
 
     The lock of the series is replaced last; with ``request.commit`` it goes to a branch instead. ``prove``
-    runs on each candidate unless the request has ``no_verify``.
+    runs on each candidate unless the request skips the gates.
 
     Raises what finding the target, fetching, planning and the gates raise, PIN_DIFFERS and
     BUMP_SERIES_UNUSABLE; with ``request.commit`` what :mod:`patchkit.carry.bump.commit` raises. After any
@@ -157,14 +157,19 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
         successors = [regenerate(work, variant, judge) for variant in variants]
     accepted = work.request.accept_faults
     state = _state(successors, accepted)
-    if state == "done" and work.request.no_verify and _drifted(successors):
+    if (
+        state == "done"
+        and work.request.no_verify
+        and not work.request.accept_not_run
+        and _drifted(successors)
+    ):
         state = "unverified"
     if state == "done":
         lock, successors = settle(successors, lock, work.new.name)
         for number, one in enumerate(successors):
             with work.cache.hold(work.workspace.reporter) as repository:
                 lock, done = make(work, one, lock, repository)
-            successors[number] = done if work.request.no_verify else _verified(work, done)
+            successors[number] = done if work.request.skips_gates else _verified(work, done)
         state = _state(successors, accepted)
     return state, tuple(_with_commits(work, one) for one in successors), lock
 
@@ -181,23 +186,25 @@ def _state(successors: Sequence[Successor], accepted: Sequence[str]) -> State:
 
 
 def _drifted(successors: Sequence[Successor]) -> dict[str, str]:
-    """The patches whose edited functions changed upstream, with the names of these functions."""
+    """The patches for which upstream changed a function that they edit or use, with the names of these."""
     return {
-        verdict.id: ", ".join(drift.entity for drift in verdict.drift)
+        verdict.id: ", ".join(
+            [each.entity for each in verdict.drift] + [each.name for each in verdict.declarations]
+        )
         for one in successors
         for verdict in one.verdicts
-        if verdict.patch_class in GOOD and verdict.drift
+        if verdict.patch_class in GOOD and (verdict.drift or verdict.declarations)
     }
 
 
 def _gates_needed(successors: Sequence[Successor]) -> UsageError:
     drifted = _drifted(successors)
     return UsageError(
-        f"functions that {counted(len(drifted), 'patch edits', 'patches edit')} changed upstream: "
+        f"code that {counted(len(drifted), 'patch edits or uses', 'patches edit or use')} changed upstream: "
         "the gates must run",
         code="BUMP_GATES_NEEDED",
         why=", ".join(f"{name}: {entities}" for name, entities in drifted.items()),
-        hint="run again without --no-verify",
+        hint="run again without --no-verify, or with --accept-not-run for unproven branches",
     )
 
 
@@ -209,7 +216,7 @@ def _with_commits(work: Work, one: Successor) -> Successor:
         base if base.name != work.new.name else work.old,
         work.target,
         work.cache,
-        load_series(work.stage.series.patches).read,
+        load_series(work.stage.series.patches),
         work.workspace.reporter,
     )
     return replace(one, verdicts=verdicts, history=history)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from patchkit.base.errors import InterruptNote
+from patchkit.base.errors import InterruptNote, UsageError
 from patchkit.base.text import counted
-from patchkit.base.upstreams import recognise
+from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.candidate.handover import Handover, hand_over
@@ -76,15 +76,20 @@ class ApplyReport:
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> ApplyReport:
     """Make or confirm the candidate branch, and a repository with it if ``checkout`` names a folder.
 
+    A build that the lock does not have is found as for a bump, and the name of the branch ends in
+    ``-unproven``: no bump has compared the patches with that build.
+
     The branch moves last, so a failing checkout leaves it where it was. Raises an ErrorGroup of all errors in
     the plan, FAULT_UNMENDED, FAULT_BAD, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of
     fetching, git and the disk. After any exception the branch is either unchanged or complete; a
     KeyboardInterrupt has a note that says which.
     """
     cache = open_cache(workspace.cache_root)
+    request = _with_pin(request, workspace)  # before the cache is held, because that holds it too
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
         lock = load_lock(workspace.series.lock)
         decision = load_decision(request, workspace, lock)
+        is_known = any(pin.name == decision.pin.name for pin in lock.pins)
         decision.warn(workspace.reporter)
         decision.warn_of_faults(workspace.reporter)
         refuse_faults(decision, decision.faults, request)
@@ -104,6 +109,7 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             candidate, result, state = _write(
                 decision, base, recorded, repository, workspace, unlocked=request.unlocked
             )
+            candidate = candidate if is_known else candidate.as_unproven()
             old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")
@@ -136,6 +142,20 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
         if candidate.commits
         else find_available(workspace.series, decision.archs, decision.pin.build),
     )
+
+
+def _with_pin(request: Request, workspace: Workspace) -> Request:
+    """The request, with a pin from the remote or the catalogue if the lock does not have the build."""
+    try:
+        load_lock(workspace.series.lock).pin(request.upstream)
+    except UsageError as error:
+        if error.code != "PIN_UNKNOWN":
+            raise
+        # Imported here, because a second apply needs no remote.
+        from patchkit.carry.candidate.target import with_target  # noqa: PLC0415
+
+        return with_target(request, workspace)
+    return request
 
 
 def refuse_faults(decision: Decision, found: Iterable[FaultHere], request: Request) -> None:
@@ -204,7 +224,8 @@ def cmake_command(
     options. If there is no such file, all are kept.
     """
     base = candidate.base
-    file = recognise(lambda path: bool(repository.find_entries(base, [path]))).ggml_options
+    project = decision.pin.project or llama_cpp()
+    file = project.ggml_options
     declared = repository.read_blobs(base, [file])[file] if repository.find_entries(base, [file]) else None
     options: dict[str, str] = {}
     patches = (each.patch for each in decision.selected if each.patch.id in candidate.ids)
@@ -215,6 +236,6 @@ def cmake_command(
                 continue
             joined = name == "GPU_TARGETS" and name in options
             options[name] = f"{options[name]};{value}" if joined else value
-    where = str(source) if source is not None else "llama.cpp"
+    where = str(source / project.root) if source is not None else "llama.cpp"
     build = f"{where}/build-{'+'.join(decision.archs)}"
     return ["cmake", "-S", where, "-B", build, *(f"-D{name}={value}" for name, value in options.items())]

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from patchkit.base.digests import sha256
 from patchkit.carry.candidate.record import Candidate, CandidateCommit, candidate_ref
-from patchkit.carry.series.patch import BREAKS_MAIL
+from patchkit.carry.series.patch import BREAKS_MAIL, Original
 from patchkit.carry.series.profile import NO_GPU
 from patchkit.carry.series.selection import Selected
 from patchkit.carry.upstream.commits import NewCommit, write_commits
+from patchkit.carry.upstream.git import IDENTITY_EMAIL, IDENTITY_NAME
 from patchkit.carry.upstream.repository import Repository
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) ->
         NewCommit(
             message=commit_message(plan, selected, placed, unlocked=unlocked),
             changes=placed.changes,
+            author=_author(selected.patch.commit, plan.pin.committed),
             gone=placed.gone,
             modes=placed.modes,
         )
@@ -56,8 +58,17 @@ def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) ->
 
 
 def commit_subject(selected: Selected) -> str:
-    """``id: title``."""
+    """The subject that an imported patch had, else ``id: title``."""
+    original = selected.patch.commit
+    if original is not None and original.subject is not None:
+        return original.subject
     return f"{selected.patch.id}: {selected.patch.title}"
+
+
+def _author(original: Original | None, date: str) -> tuple[str, str] | None:
+    if original is None or (original.author is None and original.date is None):
+        return None
+    return original.author or f"{IDENTITY_NAME} <{IDENTITY_EMAIL}>", original.date or date
 
 
 def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unlocked: bool) -> str:
@@ -65,14 +76,17 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
     patch = selected.patch
     parts = [commit_subject(selected)]
     if patch.why is not None:
-        parts.append(_fill(patch.why))
+        parts.append(_fill(patch.why) if patch.commit is None else _as_written(patch.why))
     if patch.expected.effect:
         parts.append(_fill(f"Expected: {patch.expected.effect} ({patch.expected.source})"))
     if patch.without is not None:
         parts.append(_fill(f"Without it: {patch.without}"))
-    if patch.links:
-        parts.append("\n".join(f"Link: {link}" for link in patch.links))
-    trailers = [f"Co-authored-by: {author}" for author in patch.authors]
+    said = f"{parts[0]}\n{patch.why}" if patch.commit is not None else ""
+    links = [link for link in patch.links if link not in said]
+    if links:
+        parts.append("\n".join(f"Link: {link}" for link in links))
+    own = patch.commit.author if patch.commit is not None else None
+    trailers = [f"Co-authored-by: {author}" for author in patch.authors if author != own]
     trailers.append(f"Patchkit-Id: {patch.id}")
     gpus = (profile for profile in selected.targets if profile is not NO_GPU)
     for profile in sorted(gpus, key=lambda profile: profile.arch):
@@ -84,6 +98,12 @@ def commit_message(plan: Plan, selected: Selected, placed: PlacedPatch, *, unloc
         trailers.append("Patchkit-Unlocked: inputs differ from the lock")
     trailers.append(f"Upstream-Commit: {plan.pin.commit or plan.base}")
     return "\n\n".join([*parts, "\n".join(trailers)]) + "\n"
+
+
+def _as_written(text: str) -> str:
+    """A text in its own lines, unless git am would end the message at one of them."""
+    lines = [line.rstrip() for line in text.split("\n")]
+    return _fill(text) if any(map(BREAKS_MAIL.match, lines)) else "\n".join(lines)
 
 
 def _fill(text: str) -> str:

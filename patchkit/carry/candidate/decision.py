@@ -487,6 +487,8 @@ def _refuse_contradictions(*, only: Sequence[str], without: Sequence[str], with_
 
 def _refusal(patch: Patch, build: int, only: Collection[str], without: Collection[str]) -> str:
     """Why no GPU gets the patch; empty if that depends on the GPU."""
+    if patch.builds.by_code is False:
+        return patch.builds.by_code_why
     if not patch.builds.covers(build):
         last = f"to {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
         return f"not for this build: {build_name(patch.builds.first)} {last} only ({patch.builds.why})"

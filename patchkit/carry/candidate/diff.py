@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.container import NAME, containerfile
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.candidate.trailers import without_trailers
 from patchkit.carry.candidate.widened import widen
 from patchkit.carry.series.catalogue import load_series
-from patchkit.carry.series.lock import PinWanted
+from patchkit.carry.series.lock import ObjectId, Pin, PinWanted, Sha256, load_lock
 from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.export import format_patches
+from patchkit.carry.upstream.export import PATCH_ENDINGS, format_patches
 from patchkit.carry.upstream.repository import Repository
 
 # All options whose defaults may differ between versions of git.
@@ -99,6 +104,49 @@ def _files(repository: Repository, base: str, tip: str) -> tuple[FileChange, ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """``original_names``: the names of the imported patch files. ``trailers``: keep those of patchkit.
+
+    ``release``: also write release.json. ``rocm``: also write the Containerfile of
+    :mod:`patchkit.carry.candidate.container` for this version of ROCm.
+    """
+
+    original_names: bool = False
+    trailers: bool = True
+    release: bool = False
+    rocm: str | None = None
+
+
+_FileName = Annotated[str, Field(pattern=r"^[^./\\\x00-\x1f][^/\\\x00-\x1f]*$", max_length=255)]
+_Text = Annotated[str, Field(max_length=2000)]
+
+
+class ReleasedPatch(BaseModel):
+    """A patch file of a release."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: _FileName
+    sha256: Sha256
+    id: _Text
+    subject: _Text
+
+
+class Release(BaseModel):
+    """release.json: the files of an export, in order, and the ``tree`` that they give on ``base_tree``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    upstream: _Text
+    base: ObjectId
+    base_tree: ObjectId
+    tip: ObjectId
+    tree: ObjectId
+    patches: Annotated[tuple[ReleasedPatch, ...], Field(max_length=1000)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPatches:
     """The patch files that were written, in order, made from ``base``..``tip``."""
 
@@ -107,6 +155,7 @@ class ExportedPatches:
     tip: str
     directory: Path
     files: tuple[Path, ...]
+    containerfile: Path | None = None
 
 
 def run_export(
@@ -116,13 +165,16 @@ def run_export(
     upstream: PinWanted,
     directory: Path,
     is_widened: bool = False,
+    options: ExportOptions | None = None,
 ) -> ExportedPatches:
     """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
 
     ``is_widened``: with the guards of :mod:`patchkit.carry.candidate.widened`.
+    ``options``: other than patch files with git's names and patchkit's trailers.
 
     Raises:
         The errors of :func:`patchkit.carry.candidate.widened.widen`.
+        USAGE_VALUE: an image cannot fetch the base of this candidate.
         CANDIDATE_MISSING, CANDIDATE_STALE: there is no candidate to export.
         PLACE_UNUSABLE: patchkit reads from this folder, or it cannot be replaced.
         GitError: the folder contains files that patchkit did not write.
@@ -130,15 +182,51 @@ def run_export(
     """
     repository, candidate = find_candidate(workspace, archs, upstream)
     kept, tip = workspace.series.folders, candidate.tip
+    options = options or ExportOptions()
+    series = load_series(workspace.series.patches)
     if is_widened:
-        series = load_series(workspace.series.patches)
         profiles = {arch: load_profile(workspace.series.profiles, arch) for arch in candidate.archs}
         tip = widen(repository, candidate, series, profiles)
-    files = format_patches(repository, candidate.base, tip, directory, kept=kept)
+    if not options.trailers:
+        tip = without_trailers(repository, candidate.base, tip)
+
+    def describe(digests: Mapping[str, str]) -> str:
+        """The text of release.json."""
+        release = Release(
+            upstream=candidate.pin,
+            base=candidate.base,
+            base_tree=repository.tree_of(candidate.base),
+            tip=tip,
+            tree=repository.tree_of(tip),
+            patches=tuple(
+                ReleasedPatch(file=name, sha256=digest, id=commit.id, subject=commit.subject)
+                for (name, digest), commit in zip(digests.items(), candidate.commits, strict=True)
+            ),
+        )
+        return json.dumps(release.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
+
+    originals = [series.require(commit.id).commit for commit in candidate.commits]
+    files_of = [each.file if each is not None and each.file is not None else "" for each in originals]
+    names = [name if name.endswith(PATCH_ENDINGS) else None for name in files_of]
+    more = {}
+    if options.rocm is not None:
+        pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
+        more[NAME] = containerfile(repository, replace(candidate, tip=tip), pin, options.rocm)
+    files = format_patches(
+        repository,
+        candidate.base,
+        tip,
+        directory,
+        kept=kept,
+        names=names if options.original_names else (),
+        more=more,
+        describe=describe if options.release else None,
+    )
     return ExportedPatches(
         branch=candidate.branch,
         base=candidate.base,
         tip=tip,
         directory=directory,
         files=files,
+        containerfile=directory / NAME if more else None,
     )

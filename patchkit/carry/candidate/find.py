@@ -12,6 +12,7 @@ from patchkit.carry.candidate.decision import Wish, load_decision
 from patchkit.carry.candidate.inputs import digest_of, digest_today
 from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
+    UNPROVEN,
     Candidate,
     CandidateCommit,
     candidate_ref,
@@ -38,6 +39,8 @@ def find_candidate(
 ) -> tuple[Repository, Candidate]:
     """The candidate for these GPUs on the given pin, or on a pin of the lock, and its repository.
 
+    If there is only one that is marked as unproven, that is it.
+
     Raises:
         ConfigError: the lock is invalid, or has no such pin.
         CANDIDATE_MISSING: ``apply`` has not made it.
@@ -59,6 +62,8 @@ def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[R
     cache = open_cache(workspace.cache_root)
     repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
+    if ref not in refs and f"{ref}{UNPROVEN}" in refs:
+        ref += UNPROVEN
     if repository is None or ref not in refs:
         others = ", ".join(name.removeprefix("refs/heads/") for name in filter(is_candidate, refs))
         raise GitError(
@@ -84,7 +89,8 @@ def candidate_archs(workspace: Workspace, pin: Pin) -> tuple[tuple[str, ...], ..
     """The GPUs of each candidate on this pin, sorted. Empty without a cache."""
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     names = map(CANDIDATE_REF.fullmatch, list_refs(repository, "refs") if repository is not None else {})
-    return tuple(sorted(tuple(one["archs"].split("+")) for one in names if one and one["pin"] == pin.name))
+    found = {tuple(one["archs"].split("+")) for one in names if one and one["pin"] == pin.name}
+    return tuple(sorted(found))
 
 
 def read_candidate(repository: Repository, ref: str, refs: Mapping[str, str]) -> Candidate:

@@ -122,6 +122,7 @@ def make_record(
         clone=shown_path(pin.clone) if pin.clone is not None else None,
         branch=branch,
         followed=pin.followed,
+        faults=pin.faults,
         program=program_digest(),
     )
 

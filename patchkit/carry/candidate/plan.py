@@ -166,7 +166,7 @@ def place(decision: Decision, base: str, workspace: Workspace, repository: Repos
     series_dir, reporter = workspace.series, workspace.reporter
     files = UpstreamFiles({})
     if decision.ids:
-        files = read_upstream(repository, base, decision.series.read)
+        files = read_upstream(repository, base, decision.series.read, decision.pin.project)
     planned: list[PlannedPatch] = []
     errors: list[PatchkitError] = []
     for selected in decision.selected:

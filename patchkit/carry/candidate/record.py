@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,12 @@ from patchkit.carry.upstream.repository import Repository
 
 _BRANCHES = "refs/heads/candidate/"
 _RECORDS = "refs/patchkit/made/"
-CANDIDATE_REF = re.compile(_BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})")
+UNPROVEN = "-unproven"
+"""The end of the name of a candidate on a build that no bump has checked."""
+
+CANDIDATE_REF = re.compile(
+    _BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})(?P<unproven>-unproven)?"
+)
 
 
 def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
@@ -44,8 +49,8 @@ class CandidateRecord(BaseModel):
 
     ``inputs`` is the sha256 over every file of the series that was used; ``with_``, ``without`` and ``only``
     are the options that chose its patches. ``commit``, ``clone`` and ``branch`` are set for a candidate on a
-    commit of the user's clone. ``followed`` is where moved functions were found, ``program`` the digest of
-    the patchkit that made it.
+    commit of the user's clone. ``followed`` is where moved functions were found, ``faults`` the known
+    faults that the code of that commit has, ``program`` the digest of the patchkit that made it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,6 +70,7 @@ class CandidateRecord(BaseModel):
     clone: str | None = None
     branch: str | None = None
     followed: tuple[Followed | FollowedEdit, ...] = ()
+    faults: tuple[str, ...] | None = None
     program: Sha256 | None = None
 
 
@@ -117,6 +123,10 @@ class Candidate:
     tip: str
     commits: tuple[CandidateCommit, ...]
     record: CandidateRecord | None = None
+
+    def as_unproven(self) -> Candidate:
+        """The candidate under a name that marks it as unproven."""
+        return replace(self, ref=f"{self.ref}{UNPROVEN}")
 
     @property
     def branch(self) -> str:

@@ -16,9 +16,10 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.upstream.cache import Cache, open_cache
 from patchkit.carry.upstream.git import redacted
-from patchkit.carry.upstream.pin import SourceWanted
+from patchkit.carry.upstream.pin import SourceWanted, obtain
 from patchkit.carry.upstream.remote import read_pin, remote_url
-from patchkit.carry.upstream.tags import find_tagged, list_tags, sorted_releases
+from patchkit.carry.upstream.repository import Repository
+from patchkit.carry.upstream.tags import Tags, find_tagged, list_tags, sorted_releases
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _SHOWN = 3
@@ -87,6 +88,18 @@ def own_pin(lock: Lock, pin: Pin) -> Pin:
         )
     releases = sorted_releases({*known.releases, *pin.releases})
     return known if releases == known.releases else replace(known, releases=releases)
+
+
+def fetch_build(lock: Lock, cache: Cache, repository: Repository, tags: Tags, build: int) -> tuple[Pin, str]:
+    """The pin of a tagged build, and the commit in the cache that has its tree. The caller holds the cache.
+
+    A build of the lock must be the lock's. Raises PIN_DIFFERS, and as :func:`read_pin` and :func:`obtain`.
+    """
+    commit = tags.builds[build]
+    pin = read_pin(repository, tags.url, build, commit, tags.releases_of(commit))
+    base = own_pin(lock, pin)
+    found = obtain(base, cache=cache, fetched=pin.commit, reporter=repository.reporter)
+    return replace(pin, releases=base.releases, followed=base.followed), found
 
 
 def _spelled(pin: Pin) -> str:
@@ -168,7 +181,7 @@ def _unknown(wanted: str, builds: Collection[int], where: str, releases: Sequenc
     name = wanted.strip().lower()
     tags = llama_cpp().tags
     why = nearest_builds_text(builds, tags.parse_build(name) or max(builds, default=0))
-    if name.startswith(tags.release) or name == "latest-release" or not builds:
+    if name.startswith(tags.release or "v") or name == "latest-release" or not builds:
         why = f"newest releases: {', '.join(releases[-_SHOWN:])}" if releases else "there are no releases"
     return UsageError(
         f"'{visible(wanted)}' is not a known build, release or commit",

@@ -1,17 +1,23 @@
-"""A candidate's commits with wider guards: their code also runs on NVIDIA GPUs.
+"""A candidate's commits with wider guards: for NVIDIA GPUs, too, or as upstream would write them.
 
 patchkit changes only the GPUs that a profile is for. Many patches have no instruction that only AMD GPUs
 have; on an NVIDIA GPU they can be tested and measured, and offered to upstream. The guards are text that
 patchkit generated, so they are exchanged as text, and nothing is placed again.
+
+In upstream's form (:func:`upstream_text`) a guard names a family of GPUs by upstream's macros, or is gone.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 
 from patchkit.base.errors import UsageError
-from patchkit.carry.candidate.record import Candidate, CandidateCommit
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.candidate.trailers import cut_trailers
+from patchkit.carry.candidate.upstream_form import upstream_text
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.guard import Guard
 from patchkit.carry.series.catalogue import Series
@@ -22,8 +28,6 @@ from patchkit.carry.upstream.repository import Repository
 
 _CUDA = "!defined(GGML_USE_HIP) && !defined(GGML_USE_MUSA)"
 _HOST = "GGML_CUDA_CC_IS_NVIDIA"  # upstream's macro on a compute capability
-# Trailers say how a commit was made; this one was made otherwise.
-_TRAILER = re.compile(r"^(Patchkit-\w+|Upstream-Commit):.*\n", re.MULTILINE)
 # What a template compares: members, elements and calls without arguments, as in devices[ctx.device].cc.
 _CAPABILITY = r"(?P<cc>[A-Za-z_](?:\w|\.|->|\(\)|\[[^\[\]]*\])*)"
 
@@ -49,7 +53,13 @@ def widen(
     commits = []
     for commit in candidate.commits:
         guard = make_guard(patches[commit.id].guard, [profile])
-        commits.append(_widened(repository, commit, guard))
+        out = repository.git.run("log", "-1", "--format=%an <%ae>%n%aI%n%B", commit.commit, "--")
+        author, written, message = out.split(b"\n", 2)
+        # Trailers say how a commit was made; this one was made otherwise.
+        text = cut_trailers(message).decode("utf-8", "replace")
+        change = partial(_widened_bytes, guard=guard)
+        made = _changed(repository, commit.commit, text, change)
+        commits.append(replace(made, author=(author.decode("utf-8", "replace"), written.decode("ascii"))))
     date = repository.git.run("log", "-1", "--format=%aI", candidate.tip, "--").decode("ascii").strip()
     return write_commits(repository, candidate.base, commits, date=date)[-1].commit
 
@@ -64,15 +74,52 @@ def widened_text(text: str, guard: Guard) -> str:
     return text
 
 
-def _widened(repository: Repository, commit: CandidateCommit, guard: Guard) -> NewCommit:
-    changed = [change.path for change in repository.git.changes(f"{commit.commit}^", commit.commit)]
-    files = repository.read_blobs(commit.commit, changed)
-    message = repository.git.run("log", "-1", "--format=%B", commit.commit, "--").decode("utf-8", "replace")
-    return NewCommit(
-        message=_TRAILER.sub("", message).rstrip() + "\n",
-        changes={path: widened_text(data.decode("utf-8"), guard).encode() for path, data in files.items()},
-        gone=tuple(path for path in changed if path not in files),
-    )
+def _widened_bytes(_path: str, data: bytes, _before: bytes | None, guard: Guard) -> bytes:
+    return widened_text(data.decode("utf-8"), guard).encode()
+
+
+def upstream_commit(
+    repository: Repository, commit: str, message: str, guard: Guard | None, family: str | None
+) -> NewCommit:
+    """The commit of a patch, in upstream's form and with another message; nothing is written.
+
+    ``guard`` is that of the patch, None for a plain one; ``family`` as of :func:`upstream_family`. Raises
+    PROPOSE_REFUSED if a guard is used in a way that has no such form, and GitError, CacheError.
+    """
+
+    def change(path: str, data: bytes, before: bytes | None) -> bytes:
+        if guard is None:
+            return data
+        known = before.decode("utf-8") if before is not None else None
+        return upstream_text(path, data.decode("utf-8"), known, guard, family).encode()
+
+    return _changed(repository, commit, message, change)
+
+
+def upstream_family(patch: Patch, series: Series, profile: ArchProfile) -> str | None:
+    """The family of GPUs that the patch is proposed for, such as ``rdna3_5``; None: all GPUs.
+
+    All GPUs, if the patch is declared as neutral or fixes a fault in device code that all of them run.
+    """
+    if isinstance(patch.guard, str) or patch.guard.neutral:
+        return None
+    is_fix = any(fault.patch == patch.id for fault in series.faults)
+    if is_fix and not patch.files and all(edit.side == "device" for edit in patch.edits):
+        return None
+    return patch.guard.family or next(iter(profile.relatives))
+
+
+def _changed(
+    repository: Repository, commit: str, message: str, change: Callable[[str, bytes, bytes | None], bytes]
+) -> NewCommit:
+    """The commit with each file changed by a function of its path, its bytes and those before the commit."""
+    changed = {each.path: each.letter for each in repository.git.changes(f"{commit}^", commit)}
+    gone = tuple(path for path, letter in changed.items() if letter == "D")
+    files = repository.read_blobs(commit, [path for path in changed if path not in gone])
+    known = [path for path, letter in changed.items() if letter != "A" and path not in gone]
+    before = repository.read_blobs(f"{commit}^", known)
+    changes = {path: change(path, data, before.get(path)) for path, data in files.items()}
+    return NewCommit(message=message, changes=changes, gone=gone)
 
 
 def _refuse_others(candidate: Candidate, patches: Mapping[str, Patch]) -> None:

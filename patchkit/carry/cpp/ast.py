@@ -167,7 +167,7 @@ def parse_tree(
     folder with cached trees of earlier runs. Raises the errors of
     :func:`patchkit.carry.cpp.libclang.parse_unit`.
     """
-    read = tuple(sorted(_reachable(path, files).items()))
+    read = tuple(sorted(reachable_files(path, files).items()))
     return _obtain(
         path,
         read,
@@ -224,7 +224,7 @@ def _spelled(files: Mapping[str, bytes]) -> Iterator[tuple[str, bytes]]:
                     yield spelled, target
 
 
-def _reachable(path: str, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+def reachable_files(path: str, files: Mapping[str, bytes]) -> Mapping[str, bytes]:
     """The files that a parse of ``path`` may read: all files whose name is included, in any branch.
 
     Most files of a tree are not among them, so changing those does not change the cache key.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -204,5 +207,17 @@ def commit_authorship(raw: bytes) -> Authorship:
     head, _, text = raw.partition(b"\n\n")
     author = next((line[7:] for line in head.split(b"\n") if line.startswith(b"author ")), b"")
     subject, _, message = text.decode("utf-8", "replace").partition("\n")
-    who = author.decode("utf-8", "replace")
-    return Authorship.parse(subject, message, who[: who.find(">") + 1])
+    who, _, date = author.decode("utf-8", "replace").rpartition("> ")
+    return Authorship.parse(subject, message, f"{who}>", _date(date))
+
+
+def _date(text: str) -> dt.datetime | None:
+    """A date of a commit object: seconds since 1970 and a zone."""
+    found = re.fullmatch(r"([0-9]{1,10}) ([+-])([0-9]{2})([0-9]{2})", text)
+    if found is None:
+        return None
+    offset = dt.timedelta(hours=int(found[3]), minutes=int(found[4]))
+    with suppress(ValueError, OverflowError):
+        zone = dt.timezone(offset if found[2] == "+" else -offset)
+        return dt.datetime.fromtimestamp(int(found[1]), zone)
+    return None

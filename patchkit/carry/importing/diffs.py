@@ -5,9 +5,12 @@ The result of a diff is found by comparing two trees, so that paths, modes and l
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 from patchkit.base.errors import AnchorError, Location, UsageError
@@ -132,7 +135,19 @@ def split_mails(data: bytes, name: str, folder: Path, git: Git) -> Iterator[tupl
         heads = _HEADS.findall(found)
         if heads and all(line.endswith(b"\r") for line in heads):
             found = found.replace(b"\r\n", b"\n")
-        yield found if has_diff(found) else b"", Authorship.parse(fields.get("Subject", ""), text, author)
+        yield (
+            found if has_diff(found) else b"",
+            Authorship.parse(fields.get("Subject", ""), text, author, _date(fields.get("Date", ""))),
+        )
+
+
+def _date(text: str) -> dt.datetime | None:
+    """The date of a mail, or as git show prints it."""
+    with suppress(ValueError, TypeError, IndexError, OverflowError):
+        return parsedate_to_datetime(text)
+    with suppress(ValueError):
+        return dt.datetime.strptime(text.strip(), "%a %b %d %H:%M:%S %Y %z")
+    return None
 
 
 def too_many(name: str, count: int, what: str) -> UsageError:
@@ -154,4 +169,10 @@ def text_authorship(data: bytes) -> Authorship:
     else:
         lines = [line.strip() for line in head.splitlines()]
     subject, _, message = "\n".join(lines).strip().partition("\n")
-    return Authorship.parse(subject, message, author[1] if author is not None else "")
+    date = re.search(r"(?m)^(?:Author)?Date: +(.+)$", head)
+    return Authorship.parse(
+        subject,
+        message,
+        author[1] if author is not None else "",
+        _date(date[1]) if date is not None else None,
+    )

@@ -17,7 +17,7 @@ from patchkit.carry.importing.queue_sources import (
     read_commits,
     read_files,
 )
-from patchkit.carry.importing.standing import Trees
+from patchkit.carry.importing.trees import Trees
 from patchkit.carry.lifting.change import Authorship, Changeset, FileChange, MovedHunk
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.onto.pin import AsBuild, build_below, require_build

@@ -25,7 +25,7 @@ from patchkit.base.errors import (
     members_of,
 )
 from patchkit.base.files import temporary_folder, write_whole
-from patchkit.base.series_folder import refuse_installed
+from patchkit.base.series_folder import PLAIN, refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
@@ -42,7 +42,9 @@ from patchkit.carry.importing.queue_sources import (
 )
 from patchkit.carry.importing.refusal import explain
 from patchkit.carry.importing.run import ImportRequest, run_import
-from patchkit.carry.importing.standing import Queue, QueueEntry, Trees
+from patchkit.carry.importing.trees import Trees
+from patchkit.carry.judging.requirements import PatchStack
+from patchkit.carry.lifting.below import stack_below
 from patchkit.carry.lifting.change import Authorship, FileChange, MovedHunk
 from patchkit.carry.lifting.pipeline import PatchOptions, Written, guard_profiles, open_pipeline
 from patchkit.carry.lifting.trial import Drafted, Guarded, Stage, Trial
@@ -281,7 +283,7 @@ def _run(request: QueueRequest, guards: Guards, workspace: Workspace) -> Written
                 series=load_series(workspace.series.patches),
                 queue_base=queue_base,
                 stage=stage,
-                queue=Queue(trees=trees, base=queue_base.tree, reporter=workspace.reporter),
+                trees=trees,
             )
             found = importer.import_all(contents.changes)
             newest, missing = importer.look_at_newest()
@@ -347,7 +349,7 @@ class _QueueImport:
     series: Series
     queue_base: QueueBase
     stage: Stage
-    queue: Queue
+    trees: Trees
     tree: str = ""
     files: UpstreamFiles = field(default_factory=lambda: UpstreamFiles({}))
     below: Guarded = field(default_factory=Guarded)
@@ -357,10 +359,6 @@ class _QueueImport:
     placed: list[PlacedPatch] = field(default_factory=list)
 
     @property
-    def trees(self) -> Trees:
-        return self.queue.trees
-
-    @property
     def workspace(self) -> Workspace:
         return self.finder.pipeline.workspace
 
@@ -368,15 +366,21 @@ class _QueueImport:
         """Import each change, or record why it was refused."""
         reporter = self.workspace.reporter
         self.tree = self.queue_base.tree
-        read = [*self.series.read, *sorted(self._look_over(changes))]
-        self.files = read_upstream(self.finder.pipeline.repository, self.queue_base.commit, read)
+        paths = self._look_over(changes)
+        pipeline, base = self.finder.pipeline, self.queue_base
+        self.files = read_upstream(pipeline.repository, base.commit, [*self.series.read, *sorted(paths)])
+        # The templates of new patches are in the copy of the series.
+        stage = self.stage.workspace
+        stack = stack_below(
+            base.commit, base.build, paths, (PLAIN,), stage, pipeline.repository, pipeline.lock
+        )
         found = []
         with reporter.progress("importing the queue", "patches") as advance:
             for number, change in enumerate(changes, 1):
                 reporter.step(f"{number} of {len(changes)}: {change.name}")
                 start = time.monotonic()
                 try:
-                    done = self._import_one(change)
+                    done = self._import_one(change, stack)
                 except PatchkitError as error:
                     self.refused.append(change)
                     name_series(error, stage=self.stage.series.root, series=self.workspace.series)
@@ -396,7 +400,7 @@ class _QueueImport:
             self.whole[change.where, change.name], tree = (tree, after), after
         return frozenset(path for change in changes for path in self._touched(change))
 
-    def _import_one(self, change: QueuedChange) -> QueuedPatch:
+    def _import_one(self, change: QueuedChange, stack: PatchStack) -> QueuedPatch:
         """Import one change with all of its parts or none; raises the reason why it is refused."""
         note = ""
         moved: tuple[MovedHunk, ...] = ()
@@ -422,13 +426,13 @@ class _QueueImport:
                 placed = parts[-1].trial.placed
                 scratch.write(placed.changes, placed.gone, placed.modes)
             for part in parts:
-                part.requires = self._requires(change, part, parts, after)
+                part.requires = _requires(part, parts, stack)
         except BaseException:
             for part in parts:
                 part.new.take_back(self.stage.series)
             raise
         for part in parts:
-            self._keep(change, part, after)
+            self._keep(part, stack)
         self.tree, self.files = after, scratch
         return self._report(change, parts, note, moved)
 
@@ -455,27 +459,14 @@ class _QueueImport:
             raise
         return _Part(new, drafted, trial)
 
-    def _requires(
-        self, change: QueuedChange, part: _Part, parts: Sequence[_Part], after: str
-    ) -> tuple[tuple[str, str], ...]:
-        """The patches that a part requires; a guarded part also requires the unguarded part of its change."""
-        edits = {edit.id: edit for edit in part.trial.patch.edits}
-        places = [(edits[each.id], each.locations) for each in part.trial.placed.edits]
-        found = self.queue.requirements(change, part.paths, self.tree, after, places)
-        if part is parts[0] or parts[0].trial.guard is not None:
-            return found
-        return (*found, (parts[0].new.patch.id, "it is the unguarded part of the same change"))
-
-    def _keep(self, change: QueuedChange, part: _Part, after: str) -> None:
+    def _keep(self, part: _Part, stack: PatchStack) -> None:
         """Add a part to the imported patches, so that later ones can require it."""
         patch = replace(part.new.patch, requires=part.requires)
         part.new = replace(part.new, patch=patch)
         path = self.stage.series.patches / part.new.name / "patch.toml"
         write_whole(path, folder_files(patch)["patch.toml"], "writing the patch")
         self.new.append(part.new)
-        new = QueueEntry(patch=patch.id, change=change, paths=part.paths, requires=part.requires)
-        old = {each.source or each.path: each.before for each in part.files}
-        self.queue.add(new, self.tree, after, old)
+        stack.add(part.trial.rendering, (name for name, _ in part.requires))
         trial = part.trial
         if trial.guard is not None:
             self.below.add(trial.placed, part.drafted.texts, trial.guard)
@@ -593,3 +584,11 @@ class _Part:
     @property
     def paths(self) -> tuple[str, ...]:
         return tuple(path for each in self.files for path in (each.path, each.source) if path is not None)
+
+
+def _requires(part: _Part, parts: Sequence[_Part], stack: PatchStack) -> tuple[tuple[str, str], ...]:
+    """The patches that a part requires; a guarded part also requires the unguarded part of its change."""
+    found = stack.requirements(part.trial.rendering)
+    if part is parts[0] or parts[0].trial.guard is not None:
+        return found
+    return (*found, (parts[0].new.patch.id, "it is the unguarded part of the same change"))

@@ -34,6 +34,7 @@ _ENDINGS = (".patch", ".diff")
 _SERIES = "series"
 _PINNED = "upstream.txt"
 _NUMBER = re.compile(r"^(?:v[0-9]+-)?[0-9]+[-_.]+")
+_LONGEST_NAME = 200  # characters, as in patch.toml
 _SHOWN = 4  # skipped files
 _OPTION = re.compile(r"-p(?:ab|[0-9]{1,2})")
 
@@ -115,7 +116,7 @@ class _Collected:
         place = where or Location(path=str(path))
         if not is_mail(data):
             if has_diff(data):
-                by = text_authorship(data)
+                by = replace(text_authorship(data), file=_file_name(path))
                 self.add(
                     QueuedChange(
                         name=path.name, words=_stem(path), data=data, by=by, where=place, strip=strip
@@ -132,7 +133,8 @@ class _Collected:
                 self.skipped.append((name, f"a mail without a diff: {by.subject or 'no subject'}"))
                 continue
             words = _stem(path) if alone else by.subject or f"{_stem(path)} {number}"
-            self.add(QueuedChange(name=name, words=words, data=diff, by=by, where=place, strip=strip))
+            named = replace(by, file=_file_name(path)) if len(mails) == 1 else by
+            self.add(QueuedChange(name=name, words=words, data=diff, by=named, where=place, strip=strip))
 
 
 def folder_of(prefix: str | None) -> str | None:
@@ -259,6 +261,13 @@ def read_commits(clone: Clone, revisions: str, cache: Repository) -> QueueConten
 
 def _is_series(path: Path) -> bool:
     return path.name == _SERIES and path.is_file()
+
+
+def _file_name(path: Path) -> str | None:
+    """The name of a patch file, if patch.toml can store it."""
+    name = path.name
+    ok = name.isprintable() and name == " ".join(name.split()) and not name.startswith((".", "\\"))
+    return name if ok and len(name) <= _LONGEST_NAME and "\\" not in name else None
 
 
 def _stem(path: Path) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import UsageError
-from patchkit.base.series_folder import refuse_installed
+from patchkit.base.series_folder import PLAIN, refuse_installed
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import known_pins
@@ -20,7 +20,10 @@ from patchkit.carry.upstream.clone import open_clone
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportRequest:
-    """What to import: either ``source`` (``REV..REV`` or a commit) or ``pull`` is given."""
+    """What to import: either ``source`` (``REV..REV`` or a commit) or ``pull`` is given.
+
+    ``archs``: the GPUs of the candidate, if the commits are on the branch of one.
+    """
 
     wanted: PatchOptions
     source: str | None = None
@@ -28,6 +31,7 @@ class ImportRequest:
     url: str | None = None
     repo: Path | None = None
     as_build: AsBuild = None
+    archs: tuple[str, ...] = (PLAIN,)
 
 
 def run_import(request: ImportRequest, workspace: Workspace) -> Written:
@@ -44,7 +48,7 @@ def run_import(request: ImportRequest, workspace: Workspace) -> Written:
     with open_pipeline(workspace) as pipeline:
         change = _find(request, pipeline)
         title = change.by.subject or Path(request.source or "imported").stem
-        return pipeline.make(change, request.wanted, title)
+        return pipeline.make(change, request.wanted, title, request.archs)
 
 
 def _find(request: ImportRequest, pipeline: Pipeline) -> Changeset:

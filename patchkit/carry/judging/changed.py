@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,7 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import one_line
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
-from patchkit.carry.judging.drift import align, list_statements
+from patchkit.carry.judging.drift import Statement, align, list_statements
 
 MOST_FILES = 300
 """Files per change. A change with more is not read: it is a merge, or consists of generated files."""
@@ -128,25 +128,44 @@ def _of_file(versions: Versions) -> Iterator[FunctionChange]:
         if old == new:
             continue
         removed, added = _unequal(old, new)
-        yield FunctionChange(file=versions.path, function=function, removed=removed, added=added)
+        yield FunctionChange(
+            file=versions.path,
+            function=function,
+            removed=tuple(old[rank] for rank in removed),
+            added=tuple(new[rank] for rank in added),
+        )
 
 
-def _unequal(old: tuple[str, ...], new: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What only one side has. Long lists are not aligned: all between their equal ends counts as changed."""
+def added_statements(old: ScopeMap | None, new: ScopeMap) -> tuple[Statement, ...]:
+    """The statements of a file that are not in its old version, by function; all if it has none."""
+    after = _statements(new)
+    if old is None:
+        return tuple(each for several in after.values() for each in several)
+    before = _statements(old)
+    found: list[Statement] = []
+    for function, several in after.items():
+        was = [each.text for each in before.get(function, ())]
+        _, ranks = _unequal(was, [each.text for each in several])
+        found += [several[rank] for rank in ranks]
+    return tuple(found)
+
+
+def _unequal(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Ranks of what only one side has.
+
+    Long lists are not aligned: all between their equal ends counts as changed.
+    """
     first = next((at for at, pair in enumerate(zip(old, new, strict=False)) if pair[0] != pair[1]), None)
     first = min(len(old), len(new)) if first is None else first
     last = 0
     while last < min(len(old), len(new)) - first and old[-1 - last] == new[-1 - last]:
         last += 1
     old, new = old[first : len(old) - last], new[first : len(new) - last]
-    if max(len(old), len(new)) > _MOST_ALIGNED:
-        return old, new
-    removed: list[str] = []
-    added: list[str] = []
-    for before, after in align(old, new).changed:
-        removed += old[before.start : before.stop]
-        added += new[after.start : after.stop]
-    return tuple(removed), tuple(added)
+    changed: tuple[tuple[range, range], ...] = ((range(len(old)), range(len(new))),)
+    if max(len(old), len(new)) <= _MOST_ALIGNED:
+        changed = align(old, new).changed
+    removed = [first + rank for before, _ in changed for rank in before]
+    return removed, [first + rank for _, after in changed for rank in after]
 
 
 def _by_function(path: str, data: bytes | None) -> Mapping[str, tuple[str, ...]]:
@@ -157,14 +176,16 @@ def _by_function(path: str, data: bytes | None) -> Mapping[str, tuple[str, ...]]
         return {"": (f"{len(data)} bytes, not read",)}
     if is_code(path):
         try:
-            return _statements(parse_scopes(SourceText(path, data)))
+            found = _statements(parse_scopes(SourceText(path, data)))
+            return {name: tuple(each.text for each in several) for name, several in found.items()}
         except (PatchkitError, RecursionError):
             pass
     return {"": tuple(line.decode("utf-8", "replace") for line in data.split(b"\n"))}
 
 
-def _statements(scopes: ScopeMap) -> Mapping[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {}
+def _statements(scopes: ScopeMap) -> Mapping[str, list[Statement]]:
+    """The statements of each function; those outside of functions have no name."""
+    found: dict[str, list[Statement]] = {}
     functions = sorted(
         (each for each in scopes.entities if each.kind == "function"), key=lambda each: each.span.start
     )
@@ -173,5 +194,5 @@ def _statements(scopes: ScopeMap) -> Mapping[str, tuple[str, ...]]:
         while at < len(functions) and functions[at].span.end <= statement.span.start:
             at += 1
         inside = at < len(functions) and functions[at].span.contains(statement.span)
-        found.setdefault(functions[at].name if inside else "", []).append(statement.text)
-    return {name: tuple(texts) for name, texts in found.items()}
+        found.setdefault(functions[at].name if inside else "", []).append(statement)
+    return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
+from patchkit.base.text import shortened
 
 PatchClass = Literal[
     "clean", "moved", "upstreamed", "superseded", "retired", "out of range", "conflict", "off"
@@ -75,6 +76,39 @@ class Gone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChangedDeclaration:
+    """Something that the patch calls or reads, and that upstream declares differently now.
+
+    ``how``: what changed, as the end of a sentence. ``used``: the place in the patched file. ``declared``:
+    the place of the new declaration in upstream; None if there is none. ``before`` and ``after``: both
+    declarations as text.
+    """
+
+    json_keys: ClassVar = "kind name how used declared before after"
+
+    kind: Literal["function", "macro", "member", "enum value", "constant"]
+    name: str
+    how: str
+    used: Location
+    declared: Location | None
+    before: str
+    after: str
+
+    def lines(self) -> Iterator[str]:
+        """As text: what changed, the place that uses it, and both declarations."""
+        yield str(self)
+        yield f"  used at {self.used}"
+        yield f"  - {shortened(self.before)}"
+        if self.after:
+            yield f"  + {shortened(self.after)}"
+
+    def __str__(self) -> str:
+        verb = "calls" if self.kind == "function" else "uses"
+        place = f" ({self.declared})" if self.declared is not None else ""
+        return f"{verb} {self.name}, {self.how}{place}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Agreement:
     """Whether the three-way text merge of the last rendering agrees with placing by structure.
 
@@ -90,11 +124,13 @@ class Agreement:
 class Classified:
     """One patch on one upstream. ``proof``: sentences on how the class was determined.
 
-    ``next_step``: for a conflict, the command to continue with and what to expect from it.
+    ``next_step``: for a conflict, the command to continue with and what to expect from it. ``merged``: the
+    commits between the builds with a pull request that the patch names, or with its title.
     """
 
     json_keys: ClassVar = (
-        "id title intent class=patch_class reason proof moves drift gone agreement problems next_step"
+        "id title intent class=patch_class reason proof moves drift changed_declarations=declarations gone "
+        "agreement problems next_step upstream_commits=merged"
     )
 
     id: str
@@ -105,16 +141,18 @@ class Classified:
     proof: tuple[str, ...] = ()
     moves: tuple[Move, ...] = ()
     drift: tuple[Drift, ...] = ()
+    declarations: tuple[ChangedDeclaration, ...] = ()
     gone: tuple[Gone, ...] = ()
     agreement: Agreement | None = None
     problems: tuple[PatchkitError, ...] = ()
     next_step: str = ""
+    merged: tuple[UpstreamCommit, ...] = ()
 
     def lines(self, pin: str) -> Iterator[str]:
         """All details as text: reason, proof, moves, both sides of each problem, drift, intent."""
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
-        for sentence in self.proof:
-            yield f"  proof: {sentence}"
+        yield from (f"  proof: {sentence}" for sentence in self.proof)
+        yield from (f"  upstream merged what the patch names: {commit}" for commit in self.merged)
         for gone in self.gone:
             if gone.commit is not None:
                 yield f"  {gone} was removed by {gone.commit}"
@@ -122,6 +160,8 @@ class Classified:
             yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
         for problem in self.problems:
             yield from _problem_lines(problem)
+        for declaration in self.declarations:
+            yield from (f"  {line}" for line in declaration.lines())
         for drift in self.drift:
             yield f"  changed upstream: {drift.entity} in {drift.file}"
             yield from (f"    by {commit}" for commit in drift.commits)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
@@ -11,6 +11,7 @@ from patchkit.base.source import SourceText
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
+from patchkit.carry.judging.callees import with_declarations
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
 from patchkit.carry.judging.derive import (
@@ -23,11 +24,13 @@ from patchkit.carry.judging.derive import (
     same_tokens,
 )
 from patchkit.carry.judging.drift import find_drift, find_moves
+from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
 from patchkit.carry.judging.merged import follow_by_merge
 from patchkit.carry.judging.premise import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
+from patchkit.carry.judging.requirements import PatchStack
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.carry.placing.tree import UpstreamFiles, header_folders
@@ -193,10 +196,11 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
                 verdict, rendering = _classified(comparison, selected, files)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
-                files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+                rendering.write(files)
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
+            verdicts = with_declarations(verdicts, comparison.last, renderings, comparison.files)
             return _with_requirements(comparison, verdicts, renderings), tuple(renderings)
         settled |= unmet
 
@@ -226,6 +230,8 @@ def _with_next_step(
     """Add the ``resolve`` command to a plain patch in conflict, and whether git can merge it."""
     last = comparison.last.get(selected.patch.id)
     if verdict.patch_class != "conflict" or not selected.patch.is_plain or not comparison.is_pin:
+        return verdict
+    if verdict.next_step:
         return verdict
     if last is None or last.placed is None or unmergeable_files(last):
         return verdict
@@ -275,19 +281,32 @@ def _class_text(name: str) -> str:
 def _with_requirements(
     comparison: Comparison, verdicts: Sequence[Classified], renderings: Sequence[Rendering]
 ) -> tuple[Classified, ...]:
-    """If a patch in conflict requires another one in conflict, name that one as the first to resolve."""
+    """If a patch in conflict requires another one in conflict, name that one as the first to resolve.
+
+    It may require the other one without naming it in patch.toml: then it could only be placed with it before.
+    """
     placed = {rendering.patch.id for rendering in renderings}
     patches = {each.patch.id: each.patch for each in comparison.chosen}
     stuck = {v.id: v for v in verdicts if v.patch_class == "conflict" and v.id not in placed}
+    classes = {v.id: v.patch_class for v in verdicts}
+    unnamed = {name: _unnamed(comparison, name, classes, placed) for name in stuck}
+    needs = {
+        name: {**{each.patch: each.why for each in patches[name].requires}, **unnamed[name]} for name in stuck
+    }
 
     def with_requirement(verdict: Classified) -> Classified:
-        found = _first_in_conflict(verdict.id, patches, stuck, {verdict.id}) if verdict.id in stuck else None
-        if found is None:
+        if verdict.id not in stuck:
             return verdict
-        required, first = found
-        cause = f"requires '{required}', which is {_class_text('conflict')}"
+        found = _first_in_conflict(verdict.id, needs, stuck, {verdict.id})
+        required = found[0] if found is not None else next(iter(unnamed[verdict.id]), None)
+        if required is None:
+            return verdict
+        cause = f"requires '{required}', which is {_class_text(classes[required])}"
+        if required in unnamed[verdict.id]:
+            cause += f" (not named in patch.toml: {unnamed[verdict.id][required]})"
         reason = verdict.reason if verdict.reason.startswith(cause) else f"{cause}; {verdict.reason}"
-        is_named = patches[first].is_plain and comparison.is_pin
+        first = found[1] if found is not None else None
+        is_named = first is not None and patches[first].is_plain and comparison.is_pin
         step = (
             f"patchkit resolve {first} --to {build_name(comparison.build)}: this patch must be resolved first"
         )
@@ -296,23 +315,52 @@ def _with_requirements(
     return tuple(map(with_requirement, verdicts))
 
 
+def _unnamed(
+    comparison: Comparison, name: str, classes: Mapping[str, PatchClass], placed: Collection[str]
+) -> dict[str, str]:
+    """Patches that are not placed now, and without which a patch could not be placed before, with the reason.
+
+    Only those that its patch.toml does not name as required.
+    """
+    mine = comparison.last.get(name)
+    if mine is None or mine.placed is None:
+        return {}
+    order = [each.patch.id for each in comparison.chosen]
+    known = (comparison.last.get(each) for each in order[: order.index(name)])
+    # All of them have to be from the same older tree.
+    below = [each for each in known if each is not None and each.upstream.base is mine.upstream.base]
+    stack = PatchStack(
+        base=mine.upstream, series=comparison.workspace.series, reporter=comparison.workspace.reporter
+    )
+    for each in below:
+        stack.add(each, (one.patch for one in each.patch.requires))
+    lost = [
+        each.patch.id
+        for each in below
+        if each.patch.id not in placed and classes.get(each.patch.id) != "upstreamed"
+    ]
+    implied = stack.closure(each.patch for each in mine.patch.requires)
+    found = {each: stack.reason(mine, each) for each in lost if each not in implied}
+    return {each: found[each] for each in stack.least([each for each in found if found[each]])}
+
+
 def _first_in_conflict(
-    name: str, patches: Mapping[str, Patch], stuck: Mapping[str, Classified], seen: set[str]
+    name: str, needs: Mapping[str, Iterable[str]], stuck: Mapping[str, Classified], seen: set[str]
 ) -> tuple[str, str] | None:
     """A required patch that is in conflict, and the first patch to resolve along its chain of requirements.
 
-    None if that chain only leads back to this patch, as with two patches that require each other. ``seen``
-    collects the patches visited.
+    None if that chain only leads back to this patch, as with two patches that require each other. ``needs``:
+    what the patches in conflict require. ``seen`` collects the patches visited.
     """
-    for requirement in patches[name].requires:
-        if requirement.patch not in stuck or requirement.patch in seen:
+    for required in needs[name]:
+        if required not in stuck or required in seen:
             continue
-        seen.add(requirement.patch)
-        further = _first_in_conflict(requirement.patch, patches, stuck, seen)
+        seen.add(required)
+        further = _first_in_conflict(required, needs, stuck, seen)
         if further is not None:
-            return requirement.patch, further[1]
-        if stuck[requirement.patch].problems:
-            return requirement.patch, requirement.patch
+            return required, further[1]
+        if stuck[required].problems:
+            return required, required
     return None
 
 
@@ -349,7 +397,9 @@ def _classify(
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
     before = last.before if last is not None else {}
     existing = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    has = add_existing(rendering.errors, last, rendering, comparison.build) if last is not None else {}
     conflict = _conflict(selected, rendering.errors, resemblances, gone, existing)
+    conflict = _with_existing(comparison, conflict, rendering, has)
     if last is not None:
         conflict = replace(conflict, drift=_find_drifts(last, rendering))
     return conflict, None
@@ -427,6 +477,31 @@ def _conflict(
     if existing:
         reason += f"; upstream may have the change already: {', '.join(map(str, existing))}"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)
+
+
+def _with_existing(
+    comparison: Comparison, conflict: Classified, rendering: Rendering, has: Mapping[str, Location]
+) -> Classified:
+    """The conflict with the places where upstream has the code of some edits, and the next step if of all."""
+    if not has:
+        return conflict
+    edits = {edit.where: edit.id for edit in rendering.patch.edits}
+    there = {
+        edits[place]
+        for error in rendering.errors
+        if error.code == "EDIT_THERE_ALREADY"
+        for place in error.where
+        if place in edits
+    }
+    places = ", ".join(dict.fromkeys(f"{place.path}:{place.line}" for place in has.values()))
+    is_all = {*has, *there} == {edit.id for edit in rendering.patch.edits} and not rendering.patch.files
+    what = "it" if is_all else f"the code of {', '.join(has)}"
+    reason = f"upstream has {what}, except for comments, #if lines or names: {places}"
+    if not is_all:
+        return replace(conflict, reason=f"{conflict.reason}; {reason}")
+    last = comparison.build - 1
+    step = f"compare both; if upstream's code is enough, end the patch: [builds] last = {last}"
+    return replace(conflict, reason=reason, next_step=step)
 
 
 def _not_chosen(

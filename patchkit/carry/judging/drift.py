@@ -6,11 +6,12 @@ import bisect
 import difflib
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
 from patchkit.base.source import Span
+from patchkit.carry.cpp.directives import Directive
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
 from patchkit.carry.judging.classes import Drift, Move
 from patchkit.carry.placing.resolve import Anchor
@@ -22,10 +23,14 @@ _MOST_STATEMENTS = 12  # shown per side; the digests cover all statements
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement, the head of a block, or a preprocessor line: its tokens as one text."""
+    """A statement, the head of a block, or a preprocessor line.
+
+    ``text``: its tokens, to compare. ``shown``: as it is written, on one line and without comments.
+    """
 
     text: str
     span: Span
+    shown: str
 
 
 @dataclass(frozen=True)
@@ -67,7 +72,8 @@ def list_statements(scopes: ScopeMap, span: Span) -> StatementList:
     for place, text, is_directive in pieces:
         if is_directive:
             _close(statements, run)
-            statements.append(Statement(text.decode("utf-8", "replace"), place))
+            written = b" ".join(scopes.source.text(place).replace(b"\\\n", b" ").split())
+            statements.append(Statement(_decoded(text), place, _decoded(written)))
             continue
         run.append((place, text))
         if text in _ENDS:
@@ -78,9 +84,24 @@ def list_statements(scopes: ScopeMap, span: Span) -> StatementList:
 
 def _close(statements: list[Statement], run: list[tuple[Span, bytes]]) -> None:
     if run:
-        text = b" ".join(text for _, text in run).decode("utf-8", "replace")
-        statements.append(Statement(text, Span(run[0][0].start, run[-1][0].end)))
+        text = _decoded(b" ".join(text for _, text in run))
+        statements.append(Statement(text, Span(run[0][0].start, run[-1][0].end), _written(run)))
         run.clear()
+
+
+def _written(tokens: Sequence[tuple[Span, bytes]]) -> str:
+    """Tokens with a space wherever their file has space, or a comment, between them."""
+    pieces: list[bytes] = []
+    end = tokens[0][0].start if tokens else 0
+    for place, text in tokens:
+        pieces += [b" "] if place.start > end else []
+        pieces.append(text)
+        end = place.end
+    return _decoded(b"".join(pieces))
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "replace")
 
 
 def align(old: Sequence[str], new: Sequence[str]) -> Alignment:
@@ -115,13 +136,13 @@ def find_drift(old: Function, new: Function) -> Drift | None:
         digests = nameless_digest(old_scopes, old_entity), nameless_digest(new_scopes, new_entity)
         if digests[0] == digests[1]:
             return None
-    before = list_statements(old_scopes, old_entity.span).texts
-    after = list_statements(new_scopes, new_entity.span).texts
+    before = list_statements(old_scopes, old_entity.span)
+    after = list_statements(new_scopes, new_entity.span)
     removed: list[str] = []
     added: list[str] = []
-    for first, second in align(before, after).changed:
-        removed += before[first.start : first.stop]
-        added += after[second.start : second.stop]
+    for first, second in align(before.texts, after.texts).changed:
+        removed += (each.shown for each in before.statements[first.start : first.stop])
+        added += (each.shown for each in after.statements[second.start : second.stop])
     return Drift(
         file=new_scopes.source.path,
         entity=new_entity.name,
@@ -183,7 +204,7 @@ def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] |
         return "nesting", f"no longer inside {_listed(left_blocks)}, now inside {_listed(entered)}"
     if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
         return "order", f"was statement {rank + 1} of its function, now {now_rank + 1}"
-    was, now = old[3].texts[rank], new[3].texts[now_rank]
+    was, now = old[3].statements[rank].shown, new[3].statements[now_rank].shown
     return "statement", f"its statement was '{_cut(was)}', now '{_cut(now)}'"
 
 
@@ -191,12 +212,20 @@ def _corresponds(aligned: Alignment, rank: int, now: int) -> bool:
     return any(rank in left and now in right for left, right in aligned.changed)
 
 
-def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The head of a block: its tokens, to compare, and as it is written."""
+
+    text: str
+    shown: str = field(compare=False)
+
+
+def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[_Head, ...]:
     """Heads of the blocks and ``#if`` branches around a place, outermost first, inside its function."""
     if anchor.entity is None:
         return ()
     whole = anchor.entity.span
-    heads: list[tuple[int, str]] = []
+    heads: list[tuple[int, _Head]] = []
     position: int | None = scopes.first_from(span.start)
     if position is not None and position < len(scopes.code):
         position = scopes.parents[position]
@@ -208,23 +237,29 @@ def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[str, ..
     for group in scopes.groups:
         if whole.contains(group.span):
             heads += [
-                (branch.directive.span.start, "#" + branch.directive.condition.decode("utf-8", "replace"))
+                (branch.directive.span.start, _branch_head(scopes, branch.directive))
                 for branch in group.branches
                 if branch.body.contains(span)
             ]
-    return tuple(text for _, text in sorted(heads))
+    return tuple(head for _, head in sorted(heads, key=lambda each: each[0]))
 
 
-def _head(scopes: ScopeMap, brace: int, whole: Span) -> str:
-    words: list[bytes] = []
+def _branch_head(scopes: ScopeMap, line: Directive) -> _Head:
+    written = b" ".join(scopes.source.text(line.span).replace(b"\\\n", b" ").split())
+    return _Head("#" + _decoded(line.condition), _decoded(written))
+
+
+def _head(scopes: ScopeMap, brace: int, whole: Span) -> _Head:
+    words: list[tuple[Span, bytes]] = []
     position = brace - 1
     while position >= 0 and scopes.code[position].span.start >= whole.start:
         text = scopes.code[position].text
         if text in _ENDS and not _inside_brackets(scopes, position, brace):
             break
-        words.append(text)
+        words.append((scopes.code[position].span, text))
         position -= 1
-    return b" ".join(reversed(words)).decode("utf-8", "replace")
+    words.reverse()
+    return _Head(_decoded(b" ".join(text for _, text in words)), _written(words))
 
 
 def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
@@ -232,8 +267,8 @@ def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
     return scopes.parents[position] != scopes.parents[brace]
 
 
-def _listed(heads: Sequence[str]) -> str:
-    return ", ".join(f"'{_cut(head)}'" for head in heads) or "anything"
+def _listed(heads: Sequence[_Head]) -> str:
+    return ", ".join(f"'{_cut(head.shown)}'" for head in heads) or "anything"
 
 
 def _cut(text: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from patchkit.base.upstreams import Upstream
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Wish, decide
+from patchkit.carry.candidate.renames import placed_series
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import Classified
 from patchkit.carry.judging.classify import Comparison, classify_series
@@ -66,10 +68,16 @@ class SeriesJudge:
         dropped = {each.patch: each.why for each in pin.dropped} if as_recorded else {}
         return decide(self.series, profiles, pin, wish, dropped)
 
-    def read(self, commit: str) -> UpstreamFiles:
-        """The sources of a commit, without patches."""
+    def read(
+        self, commit: str, project: Upstream | None = None, *, shown_as: Upstream | None = None
+    ) -> UpstreamFiles:
+        """The sources of a commit, without patches.
+
+        ``project`` is that of the commit, None for llama.cpp; ``shown_as`` as for :func:`read_upstream`.
+        """
         if self.trees is None:
-            return read_upstream(self.repository, commit, self.series.read)
+            read = placed_series(self.series, shown_as or project).read
+            return read_upstream(self.repository, commit, read, project, shown_as=shown_as)
         if commit not in self.trees:
             self.trees[commit] = read_upstream(self.repository, commit, self.series.read)
         return self.trees[commit].fresh()
@@ -107,5 +115,5 @@ class SeriesJudge:
             decision=decision,
             verdicts=verdicts,
             renderings=renderings,
-            followed=followed_by(self.series, renderings),
+            followed=followed_by(placed_series(self.series, decision.pin.project), renderings),
         )

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 from patchkit.base.errors import Location
+from patchkit.base.upstreams import CodeSign
+from patchkit.carry.cpp.scopes import ScopeMap
 from patchkit.carry.judging.classes import Gone
 from patchkit.carry.placing.pattern import find_runs, parse_pattern
 from patchkit.carry.placing.tree import UpstreamFiles
@@ -53,6 +55,33 @@ def defines(files: UpstreamFiles, path: str, function: str | None) -> bool:
         return False
     entities = files.upstream_scopes(path).entities
     return any(entity.answers_to(function) for entity in entities if entity.kind != "record")
+
+
+def has_sign(sign: CodeSign, files: UpstreamFiles) -> bool:
+    """Whether these files of upstream have the sign; ``sign.file`` is a path of their project."""
+    if sign.file not in files.base:
+        return False
+    found = files.upstream_scopes(sign.file)
+    spans = [range(len(found.code))]
+    if sign.function is not None:
+        named = (each for each in found.entities if each.answers_to(sign.function))
+        spans = [found.code_in(each.span) for each in named]
+    if sign.tokens is None or not spans:
+        return bool(spans)
+    pattern = parse_pattern(sign.tokens)
+    has = any(next(find_runs(found, pattern, span), None) is not None for span in spans)
+    if not has and sign.function is None:
+        has = _has_directive(found, pattern.texts)
+    return has != sign.absent
+
+
+def _has_directive(scopes: ScopeMap, texts: tuple[bytes, ...]) -> bool:
+    """Whether a preprocessor line has these tokens in a row."""
+    for line in scopes.directives:
+        tokens = (line.keyword, *(token.text for token in line.tokens))
+        if any(tokens[at : at + len(texts)] == texts for at in range(len(tokens))):
+            return True
+    return False
 
 
 def find_replacement(patch: Patch, files: UpstreamFiles) -> tuple[Location, str] | None:

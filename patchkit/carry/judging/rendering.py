@@ -34,14 +34,23 @@ class Rendering:
         """The patch as it was placed."""
         return self.selected.patch
 
+    def write(self, files: UpstreamFiles) -> None:
+        """Write the result of the patch to ``files``, if it could be placed."""
+        if self.placed is not None:
+            files.write(self.placed.changes, self.placed.gone, self.placed.modes)
 
-def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
-    """Place one patch on the current state of ``files``, without changing them."""
-    patch = selected.patch
+
+def files_before(patch: Patch, files: UpstreamFiles) -> dict[str, bytes]:
+    """The files that a patch names, as far as they exist; as in :class:`Rendering`."""
     named = dict.fromkeys([*(edit.file for edit in patch.edits), *sorted(patch.found_files)])
     found = {path: files.read(path) for path in named}
     found |= {file.to: files.read(file.source) for file in patch.renames}
-    before = {path: data for path, data in found.items() if data is not None}
+    return {path: data for path, data in found.items() if data is not None}
+
+
+def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
+    """Place one patch on the current state of ``files``, without changing them."""
+    before = files_before(selected.patch, files)
     upstream = files.fresh()
     try:
         placed = place_patch(selected, files, series.patches, series.templates)
@@ -59,7 +68,7 @@ def last_renderings(
     for selected in chosen:
         rendering = render_patch(selected, files, series) if selected.targets else None
         if rendering is not None and rendering.placed is not None:
-            files.write(rendering.placed.changes, rendering.placed.gone, rendering.placed.modes)
+            rendering.write(files)
             done[rendering.patch.id] = rendering
     return done
 

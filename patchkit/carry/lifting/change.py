@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.text import counted, visible
 from patchkit.carry.placing.tree import REGULAR
+from patchkit.carry.series.patch import is_git_date
 
 _URL = re.compile(r"https?://[^\s<>\"'`)\]]*[^\s<>\"'`)\].,;:]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authorship:
-    """Authors and message of a change; ``subject`` is the first line of the message, ``message`` the rest."""
+    """Authors and message of a change; ``subject`` is the first line of the message, ``message`` the rest.
+
+    ``date`` (RFC 3339): when its author wrote it, if it is one commit or mail. ``file``: its patch file.
+    """
 
     subject: str = ""
     message: str = ""
     authors: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    date: str | None = None
+    file: str | None = None
 
     @classmethod
-    def parse(cls, subject: str, message: str, author: str) -> Authorship:
+    def parse(cls, subject: str, message: str, author: str, date: dt.datetime | None = None) -> Authorship:
         """From a mail or a commit. ``author`` is used only if it is a name with an address."""
         message = visible(message.replace("\r\n", "\n")).strip()
         links = tuple(dict.fromkeys(_URL.findall(f"{subject}\n{message}")))
@@ -33,13 +40,25 @@ class Authorship:
             message=message,
             authors=(author,) if known else (),
             links=links,
+            date=date.isoformat() if date is not None and is_git_date(date) else None,
         )
+
+    @property
+    def original(self) -> dict[str, str]:
+        """The table ``[commit]`` of a patch.toml; empty if no author or patch file is known."""
+        author = self.authors[0] if len(self.authors) == 1 else None
+        known = {"author": author, "date": self.date, "subject": self.subject, "file": self.file}
+        if self.file is None and (author is None or self.date is None):
+            return {}
+        return {key: text for key, text in known.items() if text}
 
     @classmethod
     def joined(cls, found: Sequence[Authorship]) -> Authorship:
         """Combine several commits: the first one's subject, and all messages, authors and links."""
         if not found:
             return cls()
+        if len(found) == 1:
+            return found[0]
         rest = [f"{each.subject}\n\n{each.message}".strip() for each in found[1:]]
         return cls(
             subject=found[0].subject,

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.arch import list_profiles, plain_series_error
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.series_folder import is_plain
+from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.workspace import Workspace
+from patchkit.carry.judging.requirements import Requirement
+from patchkit.carry.lifting.below import stack_below
 from patchkit.carry.lifting.change import Authorship, Changeset
 from patchkit.carry.lifting.lift import Lifted, lift
 from patchkit.carry.lifting.numbers import lift_numbers
-from patchkit.carry.lifting.trial import Drafted, OnNewest, Stage, open_stage
+from patchkit.carry.lifting.trial import Drafted, OnNewest, Stage, Trial, open_stage
 from patchkit.carry.lifting.write import NewFolder, NewPatch, Writing, next_number, patch_id, short_title
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import load_series
@@ -53,20 +55,29 @@ class PatchOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A written patch and the results of its trial. ``same``: how its result equals the change, as text."""
+    """A written patch and the results of its trial. ``same``: how its result equals the change, as text.
+
+    ``requires``: the patches below it that it requires, each with the reason.
+    """
 
     json_keys: ClassVar = (
         "id=patch.id folder archs=patch.archs source=change.name source_because=change.because "
         "moved_hunks=change.moved authors=patch.authors edits=patch.body.edits places text_because=hunks "
         "new_files=patch.body.new_files replaced=patch.body.whole.replaced removed=patch.body.whole.removed "
         "renamed=patch.body.whole.renamed modes=patch.body.whole.executable same_as_diff=same "
-        "newest=newest.summary newest_errors=newest.errors"
+        "newest=newest.summary newest_errors=newest.errors requires=needed"
     )
 
     drafted: Drafted
     folder: Path
     same: str
     newest: OnNewest
+    requires: tuple[Requirement, ...] = ()
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """The reason for each required patch."""
+        return dict(self.requires)
 
     @property
     def patch(self) -> NewPatch:
@@ -136,6 +147,7 @@ class Pipeline:
             why=_why(change.by),
             links=change.by.links,
             authors=change.by.authors,
+            original=change.by.original,
             upstream_url=change.url,
             upstream_ends=change.ends,
             macros=wanted.macros,
@@ -146,11 +158,14 @@ class Pipeline:
         """A copy of the series to try patches on."""
         return open_stage(self.workspace, self.cache, self.repository)
 
-    def write(self, drafted: Drafted, writing: Writing) -> Written:
+    def write(self, drafted: Drafted, writing: Writing, archs: Sequence[str] = (PLAIN,)) -> Written:
         """Try a patch on a copy of the series, on its base commit and on the newest pin; then write it.
+
+        A new patch also gets its requirements, from the patches that its base commit has for ``archs``.
 
         Raises what placing raises, and EDITS_DIFFER if the result is not that of the change.
         """
+        requires: tuple[Requirement, ...] = ()
         with self.open_stage() as stage:
             patch = stage.put(writing)
             read = load_series(stage.series.patches).read
@@ -158,11 +173,29 @@ class Pipeline:
             for warning in trial.placed.warnings:
                 self.workspace.reporter.warn(warning)
             newest = stage.look_at_newest([drafted.patch])
+            if isinstance(writing, NewFolder):
+                requires = self._requirements(trial, drafted.change, archs, stage)
+                writing = replace(writing, patch=replace(writing.patch, requires=requires))
         folder = writing.put(self.workspace.series)
-        return Written(drafted=drafted, folder=folder, same=trial.same, newest=newest)
+        return Written(drafted=drafted, folder=folder, same=trial.same, newest=newest, requires=requires)
 
-    def make(self, change: Changeset, wanted: PatchOptions, title: str) -> Written:
+    def _requirements(
+        self, trial: Trial, change: Changeset, archs: Sequence[str], stage: Stage
+    ) -> tuple[Requirement, ...]:
+        """The patches of the series that a new one requires, if its base has patches of the series."""
+        named = (path for each in change.files for path in (each.path, each.source))
+        paths = {path for path in named if path is not None}
+        stack = stack_below(
+            change.base, change.build, paths, archs, stage.workspace, self.repository, self.lock
+        )
+        return stack.requirements(trial.rendering)
+
+    def make(
+        self, change: Changeset, wanted: PatchOptions, title: str, archs: Sequence[str] = (PLAIN,)
+    ) -> Written:
         """Make a new patch from a change and write it; ``title`` is used if ``wanted`` has none.
+
+        ``archs``: the GPUs of the candidate on which the change may be.
 
         Raises:
             IMPORT_NOT_LIFTED, EDITS_DIFFER: the patch has to be written by hand.
@@ -174,7 +207,7 @@ class Pipeline:
         title = short_title(wanted.title or title)
         drafted = self.draft(change, wanted, (patch_id(wanted.id, title, series), title), profiles)
         new = NewFolder(patch=drafted.patch, number=next_number(series), source=change.source)
-        return self.write(drafted, new)
+        return self.write(drafted, new, archs)
 
 
 @contextmanager

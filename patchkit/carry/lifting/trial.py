@@ -19,6 +19,7 @@ from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import copied_series
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.derive import bare
+from patchkit.carry.judging.rendering import Rendering, files_before
 from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.guarded import NewText
 from patchkit.carry.lifting.whole import expected_files, require_files
@@ -52,10 +53,15 @@ class Drafted:
 class Trial:
     """A patch read from a copy of the series and placed. ``same``: how its result equals the change."""
 
-    patch: Patch
+    rendering: Rendering
     placed: PlacedPatch
     guard: Guard | None
     same: str
+
+    @property
+    def patch(self) -> Patch:
+        """The patch."""
+        return self.rendering.patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,10 +105,13 @@ class Stage:
         """
         archs = drafted.patch.archs or ()
         targets = tuple(each for each in self.every if each.arch in archs)
-        placed = self.place(Selected(patch=patch, targets=targets or _one(self.every), reason=""), files)
+        selected = Selected(patch=patch, targets=targets or _one(self.every), reason="")
+        placed = self.place(selected, files)
         guard = make_guard(patch.guard, targets) if targets else None
         same = _compare(placed, drafted, guard, below or Guarded())
-        return Trial(patch=patch, placed=placed, guard=guard, same=same)
+        before = files_before(patch, files)
+        rendering = Rendering(selected=selected, upstream=files.fresh(), before=before, placed=placed)
+        return Trial(rendering=rendering, placed=placed, guard=guard, same=same)
 
     def look_at_newest(self, patches: Sequence[NewPatch]) -> OnNewest:
         """Place the patches with the whole series on the newest cached pin."""

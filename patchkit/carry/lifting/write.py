@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -78,6 +79,7 @@ class NewPatch:
 
     ``archs`` is None for a plain patch. ``upstream_url``: the pull request that it comes from, and
     ``upstream_ends`` its base and head at that time. ``requires``: other patches, each with the reason.
+    ``original``: the table ``[commit]``.
     """
 
     id: str
@@ -89,6 +91,7 @@ class NewPatch:
     why: str = ""
     links: tuple[str, ...] = ()
     authors: tuple[str, ...] = ()
+    original: Mapping[str, str] = field(default_factory=dict)
     upstream_url: str | None = None
     upstream_ends: tuple[str, str] | None = None
     macros: tuple[str, ...] = ()
@@ -107,11 +110,23 @@ class Writing(Protocol):
         """Write it all or nothing, also on Ctrl-C, and return the patch's folder. Raises CacheError."""
 
 
+def free_id(title: str, series: Series) -> str:
+    """An id made from the title that no patch of the series has, with a number if needed."""
+    name = _id_of(title)
+    more = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain((name,), more) if series.patch(each) is None)
+
+
+def _id_of(title: str) -> str:
+    name = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
+    if len(name) > _ID:  # cut between words if possible
+        name = (name[: _ID + 1].rpartition("-")[0] or name[:_ID]).strip("-")
+    return name
+
+
 def patch_id(wanted: str | None, title: str, series: Series) -> str:
     """The wanted id, or one made from the title; raises PATCH_ID_TAKEN."""
-    from_title = re.sub(r"[^a-z0-9]+", "-", title.casefold()).strip("-") or "imported"
-    if len(from_title) > _ID:  # cut between words if possible
-        from_title = (from_title[: _ID + 1].rpartition("-")[0] or from_title[:_ID]).strip("-")
+    from_title = _id_of(title)
     name = wanted if wanted is not None else from_title
     if re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) is None:
         raise UsageError(
@@ -143,7 +158,13 @@ def folder_files(patch: NewPatch) -> dict[str, str]:
     body, found, _ = body_files(patch.body, {})
     digest = body_digest(body, found) if patch.upstream_ends is not None else None
     head = written_text(
-        "patch.toml.jinja", patch=patch, body=body, digest=digest, word=_word, words=_words, text=_text
+        "patch.toml.jinja",
+        patch=patch,
+        body=body,
+        digest=digest,
+        word=toml_word,
+        words=_words,
+        text=toml_text,
     )
     return {"patch.toml": head, **found}
 
@@ -167,7 +188,7 @@ def body_files(body: Body, existing: Mapping[str, bytes]) -> tuple[str, dict[str
         name = f"{sibling_name(path)}.jinja"
         while name in found:
             name = f"_{name}"
-        keys = {"path": _word(path), "template": _word(named(name, text)), **limits}
+        keys = {"path": toml_word(path), "template": toml_word(named(name, text)), **limits}
         tables.append(("file", keys | ({"executable": "true"} if path in body.whole.programs else {})))
     edits = []
     for edit in body.edits:
@@ -183,8 +204,8 @@ def body_files(body: Body, existing: Mapping[str, bytes]) -> tuple[str, dict[str
         edits=edits,
         limits=body.limits,
         note=NOTE,
-        word=_word,
-        text=_text,
+        word=toml_word,
+        text=toml_text,
         selector=_selector,
     )
     return text, found, {name: blob.data for name, blob in blobs.items()}
@@ -193,15 +214,15 @@ def body_files(body: Body, existing: Mapping[str, bytes]) -> tuple[str, dict[str
 def _whole_tables(whole: WholeFiles, blobs: Mapping[str, Blob]) -> Iterator[tuple[str, dict[str, str]]]:
     """The tables for whole files: their names, and TOML values by key."""
     for name, blob in blobs.items():
-        keys = {"path": _word(blob.path), "blob": _word(name), "sha256": _word(blob.sha256)}
-        keys |= {"replaces": _word(blob.replaces)} if blob.replaces is not None else {}
+        keys = {"path": toml_word(blob.path), "blob": toml_word(name), "sha256": toml_word(blob.sha256)}
+        keys |= {"replaces": toml_word(blob.replaces)} if blob.replaces is not None else {}
         yield "file", keys | ({"executable": "true"} if blob.executable else {})
     for path, sha256 in whole.removes:
-        yield "remove", {"path": _word(path), "sha256": _word(sha256)}
+        yield "remove", {"path": toml_word(path), "sha256": toml_word(sha256)}
     for old, new in whole.renames:
-        yield "rename", {"from": _word(old), "to": _word(new)}
+        yield "rename", {"from": toml_word(old), "to": toml_word(new)}
     for path, executable in whole.modes:
-        yield "mode", {"path": _word(path), "executable": str(executable).lower()}
+        yield "mode", {"path": toml_word(path), "executable": str(executable).lower()}
 
 
 def _selector(selector: Selector) -> str:
@@ -222,23 +243,23 @@ def _selected(value: object) -> str:
         case tuple():
             return f"[{', '.join(map(_selected, value))}]"
         case _:
-            return _text(str(value))
+            return toml_text(str(value))
 
 
-def _word(text: str) -> str:
+def toml_word(text: str) -> str:
     """A TOML string on one line, without escapes if possible."""
     literal = "'" not in text and ('"' in text or "\\" in text) and text.isprintable()
     return tomlkit.string(text, literal=literal).as_string()
 
 
 def _words(words: Sequence[str]) -> str:
-    return f"[{', '.join(map(_word, words))}]"
+    return f"[{', '.join(map(toml_word, words))}]"
 
 
-def _text(text: str) -> str:
+def toml_text(text: str) -> str:
     """A TOML string, over several lines if needed; with escapes only if there is no other way."""
     if "\n" not in text:
-        return _word(text)
+        return toml_word(text)
     if "'''" not in text and not text.endswith("'") and not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text):
         return f"'''\n{text}'''"
     return tomlkit.string(text).as_string()
@@ -246,7 +267,7 @@ def _text(text: str) -> str:
 
 def profile_line(patch: NewPatch, source: str) -> str:
     """The line below ``[patches]`` that makes the patch available in a GPU's profile."""
-    return written_text("profile-line.toml.jinja", patch=patch, source=source, word=_word)
+    return written_text("profile-line.toml.jinja", patch=patch, source=source, word=toml_word)
 
 
 def with_profile_line(path: Path, line: str) -> str:

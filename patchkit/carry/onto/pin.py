@@ -9,13 +9,15 @@ from typing import ClassVar
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.text import counted
-from patchkit.base.upstreams import build_name, llama_cpp
+from patchkit.base.upstreams import Upstream, build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.candidate.target import known_pins
+from patchkit.carry.onto.era import CodeFound, Era, read_code
+from patchkit.carry.onto.project import ProjectCommit, find_project, project_of
 from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
-from patchkit.carry.series.lock import Lock, Pin, load_lock, name_pin
+from patchkit.carry.series.lock import Pin, load_lock, name_pin
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.clone import Clone, Commit, open_clone, read_commit, read_file, read_object
@@ -46,9 +48,12 @@ class BuildFound:
         return f"{build_name(self.low)}{last}"
 
 
-def ggml_version(clone: Clone, commit: Commit) -> str | None:
-    """The version of ggml in a commit's CMake file, such as ``0.9.4``; None if it has none."""
-    stated = llama_cpp().versions.ggml
+def ggml_version(clone: Clone, commit: Commit, project: Upstream | None = None) -> str | None:
+    """The version of ggml in a commit's CMake file, such as ``0.9.4``; None if it has none.
+
+    ``project`` None: llama.cpp.
+    """
+    stated = (project or llama_cpp()).versions.ggml
     return stated.read(read_file(clone, commit, stated.file) or b"")
 
 
@@ -83,6 +88,23 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     if likely is not None and likely.high is not None and build <= likely.high < high:
         high = likely.high
     return BuildFound(low=build, high=high, known_by=known_by)
+
+
+def _with_code(found: BuildFound | None, era: Era | None) -> BuildFound | None:
+    """The builds that both the history or version and the code allow; the code decides if they differ."""
+    if era is None:
+        return found
+    by_code = BuildFound(low=max(era.low, 1), high=era.high, known_by=era.known_by)
+    if found is None:
+        return by_code
+    low = max(found.low, by_code.low)
+    highs = [each.high for each in (found, by_code) if each.high is not None]
+    high = min(highs, default=None)
+    if high is not None and high < low:
+        return replace(by_code, known_by=f"{era.known_by}, though {found.known_by} is {found}")
+    if (low, high) == (found.low, found.high):
+        return found
+    return BuildFound(low=low, high=high, known_by=f"{found.known_by} and {era.known_by}")
 
 
 def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str] | None:
@@ -141,6 +163,8 @@ def require_one(
             "its history has no tag of a build, and its ggml version is not that of a known build",
         )
     for patch in patches:
+        if patch.builds.by_code is not None:
+            continue
         first, last = patch.builds.first, patch.builds.last
         covered = first <= found.low and (last is None or (found.high is not None and found.high <= last))
         apart = (found.high is not None and found.high < first) or (last is not None and last < found.low)
@@ -219,16 +243,20 @@ def as_build_number(as_build: AsBuild, clone: Clone | None, pins: Sequence[Pin])
 
 
 def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[Pin]) -> int | None:
-    """The upstream build that a commit is based on: the named one, else by its history or tree.
+    """The upstream build that a commit is based on: the named one, else by its history, tree or code.
 
     Raises ONTO_BUILD_UNKNOWN if the release in ``as_build`` is unknown.
     """
     named = as_build_number(as_build, clone, pins)
     if named is not None:
         return named
-    version = ggml_version(clone, commit)
-    found = find_build(clone, commit, version, pins)
+    found = _likely_build(project_of(clone, commit), pins)
     return found.low if found is not None else None
+
+
+def _likely_build(there: ProjectCommit, pins: Sequence[Pin]) -> BuildFound | None:
+    code = read_code(there, ())
+    return likely_build(there, code.era if code is not None else None, pins)
 
 
 def require_build(build: int | None, name: str) -> int:
@@ -243,8 +271,14 @@ def require_build(build: int | None, name: str) -> int:
     return build
 
 
-def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
-    """The commit as a pin that is based on that upstream build."""
+def pin_of(
+    clone: Clone,
+    commit: Commit,
+    build: int,
+    project: Upstream | None = None,
+    faults: tuple[str, ...] | None = None,
+) -> Pin:
+    """The commit as a pin that is based on that upstream build; ``project`` and ``faults`` as in the pin."""
     return Pin(
         name=f"onto-{commit.sha[:12]}",
         build=build,
@@ -254,6 +288,8 @@ def pin_of(clone: Clone, commit: Commit, build: int) -> Pin:
         commit_object=commit.raw,
         sources=(),
         clone=clone.top,
+        project=project,
+        faults=faults,
     )
 
 
@@ -263,14 +299,14 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
     A commit with the tree of such a candidate counts too, for example HEAD after the branch was merged. If
     there is no candidate, the result is a pin without one. Raises what reading the clone raises.
     """
-    clone = open_clone(onto.directory, workspace.reporter)
-    commit = read_commit(clone, onto.revision)
+    found = _find(onto, workspace)
+    clone, commit, project = found.clone, found.commit, found.project
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
     wanted = candidate_ref(tuple(sorted(set(archs))), f"onto-{commit.sha[:12]}")
     folder = wanted.rpartition("/")[0]
     if repository is None:
-        return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
+        return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0, project)
     candidates = [ref for ref in refs if ref.startswith(f"{folder}/onto-")]
     trees = repository.resolve(*(f"{ref}^{{tree}}" for ref in candidates))
     same = [ref for ref, tree in zip(candidates, trees, strict=True) if tree == commit.tree]
@@ -279,8 +315,15 @@ def find_onto_pin(onto: Onto, workspace: Workspace, archs: Sequence[str]) -> Pin
         if record is not None and record.commit is not None:
             # If no branch was made on it, the base without patchkit's commits is only in the cache.
             base = commit if record.commit == commit.sha else read_object(repository, record.commit)
-            return replace(pin_of(clone, base, record.build), followed=record.followed)
-    return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0)
+            pin = pin_of(clone, base, record.build, project, record.faults)
+            return replace(pin, followed=record.followed)
+    return pin_of(clone, commit, onto.as_build if isinstance(onto.as_build, int) else 0, project)
+
+
+def _find(onto: Onto, workspace: Workspace) -> ProjectCommit:
+    """The commit and its project; one without ggml's folder is refused. Raises as :func:`find_project`."""
+    clone = open_clone(onto.directory, workspace.reporter)
+    return find_project(onto.directory, onto.revision, clone, (llama_cpp().folders.library,))
 
 
 def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
@@ -288,42 +331,43 @@ def find_commit_pin(onto: Onto, workspace: Workspace) -> Pin:
 
     Raises ONTO_NOT_LLAMA_CPP, and what reading the clone raises.
     """
-    clone = open_clone(onto.directory, workspace.reporter)
-    commit = read_commit(clone, onto.revision)
-    refuse_no_llama(clone, commit, (llama_cpp().folders.library,))
+    there = _find(onto, workspace)
     lock = load_lock(workspace.series.lock)
     pins = known_pins(lock, workspace.series.catalogue)
-    return pin_of(clone, commit, build_below(None, clone, commit, pins) or 0)
+    build = _likely_build(there, pins)
+    return pin_of(there.clone, there.commit, build.low if build is not None else 0, there.project)
 
 
 def build_of(
     onto: Onto,
-    clone: Clone,
-    commit: Commit,
-    lock: Lock,
+    there: ProjectCommit,
+    code: CodeFound | None,
+    pins: Sequence[Pin],
     workspace: Workspace,
     patches: Sequence[Patch],
     faults: Callable[[int], Iterable[FaultHere]],
 ) -> BuildFound:
     """The upstream build, as precisely as needed to decide which of the patches are for it.
 
-    ``faults`` gives the known faults of a build on the requested GPUs. If the build remains unknown, warns of
-    the faults that all possible builds have.
+    ``code``: what the commit's code shows. ``faults`` gives the known faults of a build on the requested
+    GPUs. If the build remains unknown, warns of the faults that all possible builds have.
 
-    Raises ONTO_BUILD_UNKNOWN, and the errors of reading the catalogue of upstreams.
+    Raises ONTO_BUILD_UNKNOWN.
     """
-    pins = known_pins(lock, workspace.series.catalogue)
-    version = ggml_version(clone, commit)
+    clone, commit = there.clone, there.commit
+    era = code.era if code is not None else None
     named = as_build_number(onto.as_build, clone, pins)
     if named is not None:
         pin_name = name_pin(build_name(named), (onto.as_build,) if isinstance(onto.as_build, str) else ())
-        likely = by_version(version, pins) if version is not None else None
+        version = ggml_version(clone, commit, there.project)
+        likely = _with_code(by_version(version, pins) if version is not None else None, era)
         if likely is not None and not likely.has(named):
             workspace.reporter.warn(f"--as-build is {pin_name}, but {likely.known_by} belongs to {likely}")
         return BuildFound(low=named, high=named, known_by=f"{pin_name}, given by --as-build")
-    likely = find_build(clone, commit, version, pins)
+    likely = likely_build(there, era, pins)
     try:
-        found = require_one(likely, patches, clone, commit)
+        # The code's span is as narrow as its marks: a patch that begins within it is not for this commit.
+        found = likely if likely and era else require_one(likely, patches, clone, commit)
     except UsageError:
         if likely is not None and likely.high is not None:
             last = {each.fault.id for each in faults(likely.high)}
@@ -331,20 +375,13 @@ def build_of(
                 if each.fault.id in last and each.fault.is_harmful:
                     workspace.reporter.warn(f"known fault of {likely}: {each.sentence()}")
         raise
-    if not is_llama_cpp(clone, commit.sha):
+    if not there.is_llama_cpp:
         return found
     tagged = [name for name in releases_at(clone, commit.sha) if name not in found.known_by]
     return replace(found, known_by=f"{found.known_by}, tagged {', '.join(tagged)}") if tagged else found
 
 
-def refuse_no_llama(clone: Clone, commit: Commit, folders: Sequence[str]) -> None:
-    """Refuse a commit without llama.cpp's folders. Raises ONTO_NOT_LLAMA_CPP."""
-    names = [folder.rstrip("/") for folder in folders]
-    if not any(clone.ask("cat-file", "-t", f"{commit.sha}:{name}") == ("tree",) for name in names):
-        raise UsageError(
-            f"{commit.sha[:12]} of {clone.top} does not look like llama.cpp",
-            code="ONTO_NOT_LLAMA_CPP",
-            where=Location(path=str(clone.top)),
-            why=f"it has no folder {' and no '.join(names)}",
-            hint="name your clone of llama.cpp with --repo DIR, and the commit in it with --onto REV",
-        )
+def likely_build(there: ProjectCommit, era: Era | None, pins: Sequence[Pin]) -> BuildFound | None:
+    """The builds that a commit may be based on, by its history, the version of ggml, and its code."""
+    version = ggml_version(there.clone, there.commit, there.project)
+    return _with_code(find_build(there.clone, there.commit, version, pins), era)

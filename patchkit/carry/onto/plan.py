@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from patchkit.base.errors import (
@@ -20,11 +20,15 @@ from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, Wish, required_by
 from patchkit.carry.candidate.plan import Plan, PlannedPatch, make_plan
+from patchkit.carry.candidate.renames import faulted_series
+from patchkit.carry.candidate.target import known_pins
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import JudgedSeries, SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.onto.era import read_code
 from patchkit.carry.onto.own import OwnCommit, find_own, revert_own
-from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of, refuse_no_llama
+from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of
+from patchkit.carry.onto.project import find_project
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.fault import find_faults
@@ -33,7 +37,7 @@ from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, load_profiles
 from patchkit.carry.series.selection import Selected, terms_of
 from patchkit.carry.upstream.cache import Cache, open_cache
-from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone, read_commit
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, open_clone
 from patchkit.carry.upstream.pin import obtain
 from patchkit.carry.upstream.repository import Repository
 
@@ -48,6 +52,7 @@ def _last_renderings(
     wanted = [each.patch for each in decision.selected if each.targets]
     wish = Wish(with_=decision.with_, without=decision.without)
     build, reporter = decision.pin.build, judge.workspace.reporter
+    project = decision.pin.project or llama_cpp()
     found: dict[str, Rendering] = {}
     used: list[str] = []
     for pin in sorted(lock.pins, key=lambda pin: (abs(pin.build - build), pin.build)):
@@ -56,8 +61,9 @@ def _last_renderings(
         try:
             fetched = _copy_from_clone(pin, clone, judge.repository)
             commit = obtain(pin, cache=cache, fetched=fetched, reporter=reporter)
-            then = judge.decide(pin, decision.archs, wish)
-            found = {**judge.render(then, judge.read(commit)), **found}
+            then = judge.decide(replace(pin, project=project), decision.archs, wish)
+            shown_as = None if project.is_laid_out_as(llama_cpp()) else project
+            found = {**judge.render(then, judge.read(commit, shown_as=shown_as)), **found}
         except (SourceError, GitError, ErrorGroup) as error:
             reporter.warn(
                 f"could not fetch {pin.name} for comparison; moved edits may not be detected: {error.message}"
@@ -90,7 +96,7 @@ class OntoPlan:
     """
 
     json_keys: ClassVar = (
-        "repository=clone.top commit=commit.sha build compared_with=reference dropped opt_in "
+        "project repository=clone.top commit=commit.sha build compared_with=reference dropped opt_in "
         "opt_in_here replaced"
     )
 
@@ -103,6 +109,11 @@ class OntoPlan:
     dropped: tuple[str, ...]
     is_head: bool
     replaced: tuple[OwnCommit, ...] = ()
+
+    @property
+    def project(self) -> str:
+        """The name of the project, with its folder if the repository keeps it in one."""
+        return (self.plan.pin.project or llama_cpp()).title
 
     @property
     def not_replaced(self) -> tuple[str, ...]:
@@ -164,31 +175,36 @@ def plan_onto(
     lock = load_lock(series_dir.lock)
     series = load_series(series_dir.patches)
     profiles = load_profiles(series_dir.profiles, request.archs)
-    clone = open_clone(onto.directory, workspace.reporter)
-    commit = read_commit(clone, onto.revision)
-    refuse_no_llama(clone, commit, series.folders or (llama_cpp().folders.library,))
+    folders = series.folders or (llama_cpp().folders.library,)
+    there = find_project(
+        onto.directory, onto.revision, open_clone(onto.directory, workspace.reporter), folders
+    )
+    clone, commit, project = there.clone, there.commit, there.project
     archs = [profile.arch for profile in profiles]
+    code = read_code(there, series.faults)
+    faults = code.faults if code is not None else None
+    here = faulted_series(series, faults)
     build = build_of(
         onto,
-        clone,
-        commit,
-        lock,
+        there,
+        code,
+        known_pins(lock, workspace.series.catalogue),
         workspace,
-        _relevant(series, profiles, request),
-        lambda number: find_faults(series.faults, number, archs, ()),
+        _relevant(here, profiles, request),
+        lambda number: find_faults(here.faults, number, archs, ()),
     )
-    pin = pin_of(clone, commit, build.low)
+    pin = pin_of(clone, commit, build.low, project, faults)
     with cache.hold(workspace.reporter) as repository:
         obtain(pin, cache=cache, reporter=workspace.reporter)
         own = find_own(clone, commit, {patch.id for patch in series.patches}, repository)
         _refuse_other_gpus(own, request, clone)
         without = revert_own(own, commit, clone, repository)
         if without is not None:
-            pin = pin_of(clone, without.commit, build.low)
+            pin = pin_of(clone, without.commit, build.low, project, faults)
             obtain(pin, cache=cache, fetched=pin.commit, reporter=workspace.reporter)
         judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
         decision = judge.decide(pin, archs, request)
-        files = judge.read(str(pin.commit))
+        files = judge.read(str(pin.commit), project)
         decision.report_brought(workspace.reporter)
         decision.warn_of_faults(workspace.reporter)
         last, reference = _last_renderings(decision, lock, clone, judge, cache)

@@ -54,7 +54,7 @@ def _number(clone: Clone, ref: str, tagged: tuple[int, str] | None, pins: Sequen
     commit = read_commit(clone, ref)
     upstream = llama_cpp()
     stated = upstream.versions.project
-    version = stated.read(read_file(clone, commit, stated.file) or b"")
+    version = stated.read(read_file(clone, commit, stated.file) or b"") if stated is not None else None
     if version is None or f"{upstream.tags.release}{version}" != name:
         return None
     known = next((pin.build for pin in pins if name in pin.releases), None)

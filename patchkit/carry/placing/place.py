@@ -183,11 +183,7 @@ class _Job:
     header: str | None = None
 
 
-def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> PlacedPatch:
-    """Place one patch on the current state of ``files``.
-
-    Raises one ErrorGroup with every AnchorError and RenderError of the patch.
-    """
+def _make_job(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> _Job:
     patch, switches = selected.patch, selected.switches
     switch = switches.of(patch.id) if switches is not None else None
     guard = make_guard(patch.guard, selected.targets)
@@ -197,7 +193,28 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     renderer = PatchRenderer(patch, patches / patch.folder, templates, context)
     archs = tuple(target.arch for target in guard.targets)
     header = switches.header if switches is not None and switch is not None else None
-    job = _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files, header=header)
+    return _Job(patch=patch, guard=guard, archs=archs, renderer=renderer, files=files, header=header)
+
+
+def render_edits(selected: Selected, files: UpstreamFiles, patches: Path, templates: Path) -> dict[str, str]:
+    """The text of each edit that has one, by id, without looking for its place. Raises RenderError."""
+    job = _make_job(selected, files, patches, templates)
+    texts = ((edit.id, _text(job, edit)) for edit in selected.patch.edits)
+    return {name: text for name, text in texts if text is not None}
+
+
+def place_patch(
+    selected: Selected, files: UpstreamFiles, patches: Path, templates: Path, *, by_clang: bool = True
+) -> PlacedPatch:
+    """Place one patch on the current state of ``files``.
+
+    ``by_clang``: whether to parse the result with clang too. Without it, the places and the new content are
+    the same, and only tokens confirm them.
+
+    Raises one ErrorGroup with every AnchorError and RenderError of the patch.
+    """
+    job = _make_job(selected, files, patches, templates)
+    patch, renderer = job.patch, job.renderer
     errors: list[PatchkitError] = []
     warnings: list[str] = []
     renderer.check_context()
@@ -215,11 +232,15 @@ def place_patch(selected: Selected, files: UpstreamFiles, patches: Path, templat
     around = {**added, **written}
     # A blob may be binary, whatever its name.
     new = {path: data for path, data in added.items() if b"\0" not in data}
-    errors.extend(check_new_files(job, new, around, warnings))
+    if by_clang:
+        errors.extend(check_new_files(job, new, around, warnings))
     errors.extend(faults)
     for each in edited:
         try:
-            placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
+            if by_clang:
+                placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
+            else:
+                placed += [_placed(each.before, *anchored, ()) for anchored in each.anchored]
         except PatchkitError as error:
             errors.append(error)
             continue

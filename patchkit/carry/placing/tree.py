@@ -10,7 +10,15 @@ from types import MappingProxyType
 
 from patchkit.base.source import SourceText
 from patchkit.base.upstreams import GPU_FOLDER, Upstream, recognise
-from patchkit.carry.cpp.ast import Pass, Preprocessing, Tree, has_device_pass, parse_tree, read_includes
+from patchkit.carry.cpp.ast import (
+    Pass,
+    Preprocessing,
+    Tree,
+    has_device_pass,
+    parse_tree,
+    reachable_files,
+    read_includes,
+)
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.carry.upstream.repository import Repository
 
@@ -53,10 +61,14 @@ class UpstreamFiles:
         self._base = base
         self._search = search
         self._others = frozenset(others)
-        self.project = project or recognise(lambda path: path in base or path in self._others)
+        self.project = project or recognise(self._others.union(base))
         # Vendored code is not parsed: nlohmann/json alone has 25000 lines, and declarations.h has its names.
-        vendored = f"{self.project.folders.vendored}/"
-        self._readable = frozenset(path for path in self._others if not path.startswith(vendored))
+        vendored = self.project.folders.vendored
+        self._readable = (
+            frozenset(path for path in self._others if not path.startswith(f"{vendored}/"))
+            if vendored is not None
+            else self._others
+        )
         self._read_more = read_more
         self._included: dict[str, bytes] = {}
         self._base_modes = modes
@@ -132,6 +144,20 @@ class UpstreamFiles:
         """Where upstream has each text on a line of any file, including files that are not read otherwise."""
         return self._search(texts) if self._search is not None and texts else dict.fromkeys(texts, ())
 
+    def unpatched(self, path: str) -> bytes | None:
+        """A file as it is upstream, also one that is only included; None if it was not read."""
+        return self._base.get(path, self._included.get(path))
+
+    def visible(self, path: str) -> Mapping[str, bytes]:
+        """The file and the files that it includes, directly or not, in any branch; empty if it is gone."""
+        data = self.read(path)
+        if data is None:
+            return {}
+        files = {**self._base, **self._included, **self._overlay}
+        if not path.startswith(f"{self.project.gpu_folder}/"):
+            files |= self._read_includes({path: data}, files)
+        return reachable_files(path, {name: each for name, each in files.items() if name not in self._gone})
+
     def write(
         self,
         changes: Mapping[str, bytes],
@@ -192,12 +218,8 @@ class UpstreamFiles:
         folders = self.project.folders.include
         seen = Preprocessing(defines=tuple(defines), folders=folders)
         kernels = f"{self.project.gpu_folder}/"  # the folders of its includes are always read
-        if self._read_more is not None and not all(source.path.startswith(kernels) for source in sources):
-            files |= {source.path: source.data for source in sources}
-            paths = [source.path for source in sources]
-            more = read_includes(paths, files, self._readable - self._gone, self._read_more, folders)
-            self._included |= more
-            files |= more
+        if not all(source.path.startswith(kernels) for source in sources):
+            files |= self._read_includes({source.path: source.data for source in sources}, files)
         for path in self._gone - added.keys():
             files.pop(path, None)
 
@@ -220,6 +242,16 @@ class UpstreamFiles:
             parsed = pool.map(parse, jobs)
             return [{one: next(parsed) for one in some} for some in passes]
 
+    def _read_includes(self, sources: Mapping[str, bytes], files: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """The sources, and upstream's files that they include and that are not in ``files``."""
+        found = {**files, **sources}
+        if self._read_more is None:
+            return sources
+        readable, folders = self._readable - self._gone, self.project.folders.include
+        more = read_includes([*sources], found, readable, self._read_more, folders)
+        self._included |= more
+        return {**sources, **more}
+
 
 def header_folders(project: Upstream) -> tuple[str, ...]:
     """The folders with the headers that GPU kernels include, at builds 6628 to 11549."""
@@ -235,33 +267,53 @@ def declares_option(name: str, cmake: bytes) -> bool:
     return re.search(rb"\boption\(" + re.escape(name.encode()) + rb"\b", cmake) is not None
 
 
-def read_upstream(repository: Repository, commit: str, read: Sequence[str]) -> UpstreamFiles:
+def read_upstream(
+    repository: Repository,
+    commit: str,
+    read: Sequence[str],
+    project: Upstream | None = None,
+    *,
+    shown_as: Upstream | None = None,
+) -> UpstreamFiles:
     """Every file that edits and includes may need, in one read.
 
     ``read`` has files, and folders, which end with a slash and of which only the sources are read.
+    ``project`` is recognised if it is not given. ``shown_as``: for a commit of llama.cpp, name its files as
+    this project does, so that the two can be compared; ``read`` then has such names too.
 
     Raises GIT_OBJECT_MISSING, GitError.
     """
     entries = repository.list_files(commit)
-    names = frozenset(entry.path for entry in entries)
-    project = recognise(names.__contains__)
+    if shown_as is None:
+        project = project or recognise(frozenset(entry.path for entry in entries))
+        origin = {entry.path: entry for entry in entries}
+    else:
+        project = shown_as
+        origin = {shown_as.place(entry.path) or entry.path: entry for entry in entries}
     wanted = frozenset([*(f"{folder}/" for folder in header_folders(project)), *read])
-    paths = [
-        entry.path
-        for entry in entries
-        if (
-            entry.path in wanted
-            or (entry.path.rpartition("/")[0] + "/" in wanted and entry.path.endswith(_SOURCES))
-        )
-        and entry.mode in (REGULAR, EXECUTABLE)
-    ]
-    regular = frozenset(entry.path for entry in entries if entry.mode in (REGULAR, EXECUTABLE))
+    regular = {path: entry.path for path, entry in origin.items() if entry.mode in (REGULAR, EXECUTABLE)}
+    here = {entry.path: path for path, entry in origin.items()}
+
+    def read_blobs(paths: Iterable[str]) -> dict[str, bytes]:
+        names = {regular[path]: path for path in paths if path in regular}
+        return {names[path]: data for path, data in repository.read_blobs(commit, names).items()}
+
+    def search(texts: Sequence[str]) -> Mapping[str, Sequence[tuple[str, int]]]:
+        found = repository.search(commit, texts)
+        return {text: tuple((here.get(path, path), line) for path, line in at) for text, at in found.items()}
+
     return UpstreamFiles(
-        repository.read_blobs(commit, sorted(paths)),
-        names,
-        lambda more: repository.read_blobs(commit, [path for path in more if path in regular]),
-        modes={entry.path: entry.mode for entry in entries if entry.mode != REGULAR},
+        read_blobs(
+            sorted(
+                path
+                for path in regular
+                if path in wanted or (path.rpartition("/")[0] + "/" in wanted and path.endswith(_SOURCES))
+            )
+        ),
+        frozenset(origin),
+        read_blobs,
+        modes={path: entry.mode for path, entry in origin.items() if entry.mode != REGULAR},
         parses=repository.parses,
-        search=lambda texts: repository.search(commit, texts),
+        search=search,
         project=project,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -43,14 +43,18 @@ class Succession:
         return folder
 
 
-def succeed(patch: Patch, text: str, build: int, paths: Iterable[str], body: Body) -> Succession:
-    """End all edits of the files ``paths`` before ``build``, and replace them by ``body``.
+def succeed(
+    patch: Patch, text: str, build: int, paths: Iterable[str], body: Body, kept: Collection[str] = ()
+) -> Succession:
+    """End the edits of the files ``paths`` before ``build``, except the ``kept`` ids; ``body`` replaces them.
 
     ``patch`` must have the edits of all builds. Raises RESOLVE_BUILDS if the edits at that build cannot end
     before it.
     """
     touched = set(paths)
-    ended: list[Edit | NewFile] = [e for e in patch.edits if e.file in touched and is_for(e, build)]
+    ended: list[Edit | NewFile] = [
+        e for e in patch.edits if e.file in touched and is_for(e, build) and e.id not in kept
+    ]
     ended += [file for file in patch.files if file.path in touched and is_for(file, build)]
     starting = [each for each in ended if each.first_build is not None and each.first_build >= build]
     lasts = {each.last_build for each in ended}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
+from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.source import SourceText
+from patchkit.base.text import counted
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
@@ -17,13 +20,17 @@ from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
-from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.judging.marks import Conflict, list_conflicts
+from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
+from patchkit.carry.judging.rendering import Rendering, render_patch
+from patchkit.carry.judging.requirements import PatchStack
+from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import Changeset, FileChange
+from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.trial import require_same
 from patchkit.carry.lifting.write import NewEdit, read_text
-from patchkit.carry.placing.place import place_patch
+from patchkit.carry.placing.place import place_patch, render_edits
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.resolving.builds import Succession, succeed, table_at
 from patchkit.carry.series.catalogue import Series, load_series
@@ -49,7 +56,8 @@ class Case:
     """A patch that cannot be placed on the target, and everything that is known about it.
 
     ``patch`` has the edits of all builds, ``selected`` those of the target. ``last``: its rendering on
-    ``old``, on ``old_files``. ``files``: the target with the earlier patches of the series.
+    ``old``, on ``old_files``. ``files``: the target with the earlier patches of the series. ``pending``: the
+    earlier patches of the same files that are in conflict there too; both trees are without them.
     """
 
     patch: Patch
@@ -62,6 +70,7 @@ class Case:
     files: UpstreamFiles
     verdict: Classified
     merged: tuple[MergedFile, ...]
+    pending: tuple[str, ...] = ()
 
     @property
     def differs(self) -> bool:
@@ -101,13 +110,15 @@ def case_labels(patch: str, old: Pin, new: Pin) -> tuple[str, str, str]:
 class Resolved:
     """The result for a patch. ``edits``: new from ``build`` on; ``ended``: ids of those that end before it.
 
-    ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git) or ``resolved`` (edited by the user).
+    ``kept``: ids of the edits that are for both builds.
+    ``how``: ``placed`` (nothing to do), ``regenerated`` (merged by git), ``ordered`` (two insertions, in the
+    order that the user chose) or ``resolved`` (edited by the user).
     ``renewed``: results of the lock whose file digests were updated. ``stale``: other results with the patch,
     which have to be recorded again.
     """
 
     json_keys: ClassVar = (
-        "patch build old_build=old state=how edits places ended lock_renewed=renewed lock_stale=stale "
+        "patch build old_build=old state=how edits places ended kept lock_renewed=renewed lock_stale=stale "
         "warnings"
     )
 
@@ -118,9 +129,69 @@ class Resolved:
     edits: tuple[NewEdit, ...] = ()
     places: Mapping[str, str] | None = None
     ended: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     renewed: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
+
+
+Order = Literal["before", "after"]
+"""Where the lines that a patch inserts go: before or after those that upstream inserts at the same place."""
+
+
+def with_order(case: Case, order: Order) -> Case:
+    """The case with every conflict of two insertions merged in this order.
+
+    Raises RESOLVE_BY_HAND if another conflict is left, or if the result would still have to be checked.
+    """
+    merged = tuple(_ordered(file, case.labels, order) for file in case.merged)
+    doubts = {file.path: file.doubt for file in merged if file.doubt}
+    if doubts:
+        raise AnchorError(
+            f"--{order} cannot merge '{case.patch.id}' at {case.new.pin.title}",
+            code="RESOLVE_BY_HAND",
+            where=case.patch.where,
+            why="; ".join(f"{path}: {doubt}" for path, doubt in doubts.items()),
+            hint="it is for conflicts of two insertions only: run the command without it, and edit the files",
+        )
+    return replace(case, merged=merged)
+
+
+def _ordered(file: MergedFile, labels: tuple[str, str, str], order: Order) -> MergedFile:
+    if not file.conflicts:
+        return file
+    rows = file.merged.split(b"\n")
+    result: list[bytes] = []
+    at = left = 0
+    for each in list_conflicts(rows, labels):
+        both = _interleaved(each, order)
+        result += [*rows[at : each.first], *(both if both is not None else rows[each.first : each.stop])]
+        at, left = each.stop, left + (both is None)
+    data = b"\n".join([*result, *rows[at:]])
+    doubt = f"{counted(left, 'conflict')} of changed lines"
+    if not left:
+        doubt = doubt_of(
+            SourceText(file.was, file.base or b""),
+            SourceText(file.was, file.patched),
+            SourceText(file.path, file.upstream or b""),
+            SourceText(file.path, data),
+        )
+    return replace(file, merged=data, conflicts=left, doubt=doubt)
+
+
+def _interleaved(conflict: Conflict, order: Order) -> list[bytes] | None:
+    """The old lines with the insertions of both sides; None if one of them changes old lines."""
+    inserted: list[dict[int, list[bytes]]] = []
+    for side in (conflict.patch, conflict.upstream):
+        blocks = compare_rows(conflict.base, side)
+        if any(block.old != block.old_end for block in blocks):
+            return None
+        inserted.append({block.old: side[block.new : block.new_end] for block in blocks})
+    first, second = inserted if order == "before" else reversed(inserted)
+    found: list[bytes] = []
+    for at in range(len(conflict.base) + 1):
+        found += [*first.get(at, ()), *second.get(at, ()), *conflict.base[at : at + 1]]
+    return found
 
 
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:
@@ -152,13 +223,16 @@ def find_case(
     workspace: Workspace,
     cache: Cache,
     repository: Repository,
+    pending: Collection[str] = (),
 ) -> Case | Classified:
     """What there is to resolve; only the verdict if the patch can be placed.
+
+    ``pending``: earlier patches to leave out of both trees, even if they can be placed by now.
 
     Raises:
         UNKNOWN_PATCH: the series has no such patch.
         RESOLVE_NOT_NEEDED: upstream has the change, or the patch is not for the target.
-        RESOLVE_EARLIER_FIRST: an earlier patch with the same files, or one that it requires, is in conflict.
+        RESOLVE_EARLIER_FIRST: an earlier patch that it requires, or cannot be placed without, is in conflict.
         RESOLVE_NO_BASE: it cannot be placed on any older pin that is available.
         PatchkitError: from obtaining, reading and placing.
     """
@@ -184,7 +258,13 @@ def find_case(
     verdict = verdicts[-1]
     if verdict.patch_class in GOOD:
         return verdict
-    _check_state(patch, verdicts, last, target.pin)
+    _check_state(patch, verdict, target.pin)
+    below = PatchStack(base=old_files, series=folder, reporter=NullReporter())
+    for each, rendering in last.items():
+        if each != name:
+            below.add(rendering, (one.patch for one in rendering.patch.requires))
+    pending = _pending(last[name], verdicts, pending, below, target.pin)
+    last = last | {name: _without(last[name], pending, below)}
     whole = unmergeable_files(last[name])
     if whole:
         raise UsageError(
@@ -195,13 +275,11 @@ def find_case(
             hint="docs/guide/patch.md shows how; to see what does not fit: "
             f"patchkit plan --upstream {target.pin.name}",
         )
-    files = files.fresh()
+    now = PatchStack(base=files, series=folder, reporter=NullReporter())
     for rendering in judged.renderings:
-        files.write(rendering.placed.changes if rendering.placed is not None else {})
-    before = old_files.fresh()
-    for each, rendering in last.items():
-        if each != name:
-            before.write(rendering.placed.changes if rendering.placed is not None else {})
+        now.add(rendering, (one.patch for one in rendering.patch.requires))
+    files = now.tree([each for each in now.entries if each not in pending])
+    before = below.tree([each for each in below.entries if each not in pending])
     mine = last[name]
     labels = case_labels(name, old, target.pin)
     renamed = _renamed(old_base, target.base, repository) if _lost(mine, files) else {}
@@ -218,6 +296,7 @@ def find_case(
         files=files,
         verdict=verdict,
         merged=merged,
+        pending=pending,
     )
 
 
@@ -284,11 +363,8 @@ def _last(
     )
 
 
-def _check_state(
-    patch: Patch, verdicts: Sequence[Classified], last: Mapping[str, Rendering], pin: Pin
-) -> None:
-    """Raise if there is nothing to merge, or if another patch has to be resolved first."""
-    verdict = verdicts[-1]
+def _check_state(patch: Patch, verdict: Classified, pin: Pin) -> None:
+    """Raise if there is nothing to merge."""
     if verdict.patch_class not in {"conflict", "retired"}:
         raise UsageError(
             f"'{patch.id}' is {verdict.patch_class} at {pin.title}: {verdict.reason}",
@@ -296,37 +372,67 @@ def _check_state(
             where=patch.where,
             hint=f"end its build range with [builds] last = {pin.build - 1}",
         )
-    own = _paths(last, patch.id)
-    required = {each.patch for each in patch.requires}
+
+
+def _pending(
+    mine: Rendering, verdicts: Sequence[Classified], wanted: Collection[str], below: PatchStack, pin: Pin
+) -> tuple[str, ...]:
+    """The earlier patches of the same files that are left out: those in conflict, and the wanted ones.
+
+    Raises RESOLVE_EARLIER_FIRST if the patch requires one of them, or cannot be placed without it.
+    """
+    patch, own = mine.patch, _paths(mine)
+    required = below.closure(each.patch for each in patch.requires)
+    found: list[str] = []
     for other in verdicts[:-1]:
-        if other.patch_class == "conflict" and (other.id in required or own & _paths(last, other.id)):
+        is_open = other.patch_class == "conflict" or other.id in wanted
+        if not is_open or other.id not in below.entries:
+            continue
+        touches = bool(own & _paths(below.entries[other.id].rendering))
+        why = f"'{patch.id}' requires it" if other.id in required else ""
+        if not why and touches:
+            why = below.reason(mine, other.id)
+        if why:
             raise AnchorError(
                 f"resolve '{other.id}' first: it is in conflict at {pin.title} as well",
                 code="RESOLVE_EARLIER_FIRST",
                 where=patch.where,
-                why=f"'{patch.id}' changes the same files after it, or requires it",
+                why=why,
                 hint=f"patchkit resolve {other.id} --to {pin.name}",
             )
+        found += [other.id] if touches else []
+    return tuple(found)
 
 
-def _paths(last: Mapping[str, Rendering], name: str) -> set[str]:
-    placed = last[name].placed if name in last else None
-    return set(placed.changes) if placed is not None else set()
+def _without(mine: Rendering, pending: Collection[str], below: PatchStack) -> Rendering:
+    """The last rendering of the patch, on the old tree without the pending ones."""
+    if not pending:
+        return mine
+    files = below.tree([each for each in below.entries if each not in pending])
+    return render_patch(mine.selected, files, below.series)
+
+
+def _paths(rendering: Rendering) -> set[str]:
+    return set(rendering.placed.changes) if rendering.placed is not None else set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """New edits that were tried on a copy of the series, and their places."""
+    """New edits that were tried on a copy of the series, and their places.
+
+    ``kept``: ids of the old edits that are still for the target.
+    """
 
     succession: Succession
     places: Mapping[str, str]
+    kept: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
 def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pipeline) -> Proven:
     """The edits that turn the target into ``results`` (all files, by path), tried on a copy of the series.
 
-    ``text``: the present patch.toml. The old edits of a file are kept for the target if they give its result.
+    ``text``: the present patch.toml. Every old edit that still does its part of the result is kept.
 
     Raises:
         RESOLVE_NOTHING_LEFT: the results are upstream's own files.
@@ -350,8 +456,38 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
         for each in changed
         if each.path in wanted
     ]
-    lifted = pipeline.lift(case.changeset(files), is_guarded=False)
-    succession = succeed(case.patch, text, pin.build, (each.was for each in changed), lifted.body)
+    left = _left_to_lift(case, files, pipeline.workspace)
+    try:
+        return _prove(case, changed, left, wanted, text, pipeline)
+    except PatchkitError:
+        if not left.kept:
+            raise
+    return _prove(case, changed, Remainder(files=tuple(files)), wanted, text, pipeline)
+
+
+def _left_to_lift(case: Case, files: Sequence[FileChange], workspace: Workspace) -> Remainder:
+    """What the old edits that still fit the target do not do of the result."""
+    texts = render_edits(case.selected, case.files, workspace.series.patches, workspace.series.templates)
+    try:
+        return split_change(case.selected.patch.edits, texts, files, keep=True)
+    except PatchkitError:  # edits that now overlap
+        return Remainder(files=tuple(files))
+
+
+def _prove(
+    case: Case,
+    changed: Sequence[MergedFile],
+    left: Remainder,
+    wanted: Mapping[str, bytes],
+    text: str,
+    pipeline: Pipeline,
+) -> Proven:
+    """The kept edits and new ones for the rest, placed on both builds from a copy of the series."""
+    pin = case.new.pin
+    rest = [each for each in left.files if each.before != each.after]
+    lifted = pipeline.lift(case.changeset(rest), is_guarded=False)
+    paths = (each.was for each in changed)
+    succession = succeed(case.patch, text, pin.build, paths, lifted.body, left.kept)
     was = case.last.placed.changes if case.last.placed is not None else {}
     with pipeline.open_stage() as stage:
         stage.put(succession)
@@ -364,7 +500,8 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
     require_same(again.changes, was, f"the patch before at {case.old.title}")
     edits = zip(succession.body.edits, lifted.texts, strict=True)
     places = {edit.id: each.draft.place for edit, each in edits}
-    return Proven(succession=succession, places=places, warnings=placed.warnings)
+    kept = tuple(edit.id for edit in there.patch.edits if edit.id not in places)
+    return Proven(succession=succession, places=places, kept=kept, warnings=placed.warnings)
 
 
 def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
@@ -415,13 +552,22 @@ def write_resolved(case: Case, proven: Proven, how: str, workspace: Workspace) -
         edits=succession.body.edits,
         places=proven.places,
         ended=tuple(dict.fromkeys(e.id if isinstance(e, Edit) else e.path for e in succession.ended)),
+        kept=proven.kept,
         renewed=tuple(result.name for result in renewed),
         stale=tuple(result.name for result in having if result.key not in same),
-        warnings=proven.warnings,
+        warnings=(*proven.warnings, *_pending_warning(case)),
     )
 
 
-def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
+def _pending_warning(case: Case) -> Iterator[str]:
+    if case.pending:
+        names = ", ".join(case.pending)
+        yield f"made for the build without {names}, in conflict there too; a bump places them together"
+
+
+def regenerate(
+    case: Case, pipeline: Pipeline, how: str = "regenerated"
+) -> Resolved | tuple[PatchkitError, ...]:
     """Write git's merge as the patch's new edits; if that is not possible, return the errors.
 
     Only for a plain patch whose merge has no doubts.
@@ -433,4 +579,4 @@ def regenerate(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError
         if error.code == "RESOLVE_NOTHING_LEFT":
             raise
         return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
-    return write_resolved(case, proven, "regenerated", pipeline.workspace)
+    return write_resolved(case, proven, how, pipeline.workspace)

@@ -63,7 +63,10 @@ class FileState(_Strict):
 
 
 class FolderState(_Strict):
-    """What a folder was made from; ``tree``: of the new build; ``patch_toml``: digest of that file."""
+    """What a folder was made from; ``tree``: of the new build; ``patch_toml``: digest of that file.
+
+    ``pending``: earlier patches that are left out, as in :class:`patchkit.carry.resolving.case.Case`.
+    """
 
     version: Literal[1] = 1
     patch: _Word
@@ -72,6 +75,7 @@ class FolderState(_Strict):
     archs: Annotated[list[_Word], Field(max_length=100)]
     with_: Annotated[list[_Word], Field(max_length=1000)]
     patch_toml: _Sha256
+    pending: Annotated[list[_Word], Field(max_length=1000)] = []
     files: Annotated[list[FileState], Field(min_length=1, max_length=1000)]
 
 
@@ -212,8 +216,11 @@ def write_folder(
     folder: Path,
     state: Mapping[str, object],
     pipeline: Pipeline,
+    command: str,
 ) -> tuple[ConflictFile, ...]:
     """Write the files of a case and ``state.json``, all or nothing; ``state``: the fields from the request.
+
+    ``command``: the one that continues, for the header of each file.
 
     Raises RESOLVE_UNFINISHED if the folder exists, RESOLVE_FILE_GONE, and CacheError.
     """
@@ -236,7 +243,7 @@ def write_folder(
             regions = find_regions(file, case.labels)
             name, why = names[file.path], doubts.get(file.path, "")
             toml = f"{name}.edits.toml"
-            lines = _header(case, file, why, problems, toml)
+            lines = _header(case, file, why, problems, toml, command)
             rows = file.merged.split(b"\n")
             pieces = [line.encode() for line in lines]
             for number, region in enumerate(regions, 1):
@@ -268,7 +275,7 @@ def _state_of(file: MergedFile, names: Mapping[str, str]) -> FileState:
 
 
 def _header(
-    case: Case, file: MergedFile, why: str, problems: Sequence[PatchkitError], toml: str
+    case: Case, file: MergedFile, why: str, problems: Sequence[PatchkitError], toml: str, command: str
 ) -> Iterator[str]:
     patch, old, new = case.patch, case.old, case.new.pin
     moved = f" ({file.was} at {old.name})" if file.was != file.path else ""
@@ -286,9 +293,7 @@ def _header(
     else:
         rows += [f"No conflict of lines, but please check: {why or 'the merge'}.", "Change it or leave it."]
     if patch.is_plain:
-        rows.append(
-            f"Only the text between the ==== lines is used. Then run: patchkit resolve {patch.id} --continue"
-        )
+        rows.append(f"Only the text between the ==== lines is used. Then run: {command}")
     else:
         rows.append(
             "This patch has a guard, so change its edits by hand in patch.toml; this file shows where."

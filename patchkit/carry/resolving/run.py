@@ -19,22 +19,21 @@ from patchkit.base.series_folder import refuse_installed
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.bump.history import with_commits
-from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
-from patchkit.carry.candidate.decision import Wish
+from patchkit.carry.bump.request import BumpRequest, Variant
 from patchkit.carry.candidate.target import find_target_pin, known_pins, own_pin
 from patchkit.carry.judging.classes import Classified
-from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.write import read_text
 from patchkit.carry.resolving.case import (
     Case,
     Destination,
+    Order,
     Resolved,
     find_case,
     find_variant,
     make_edits,
     regenerate,
+    with_order,
     write_resolved,
 )
 from patchkit.carry.resolving.conflict import (
@@ -58,7 +57,8 @@ from patchkit.carry.upstream.repository import Repository
 class ResolveRequest:
     """The options of resolve. ``to``: the new upstream, as in a bump; ``archs`` and ``with_``: the candidate.
 
-    ``into``: the conflict folder; None for ``PATCH.conflict`` in the current folder.
+    ``into``: the conflict folder; None for ``PATCH.conflict`` in the current folder. ``order``: where the
+    lines go that the patch inserts at the same place as upstream; None to ask.
     """
 
     patch: str
@@ -68,6 +68,7 @@ class ResolveRequest:
     source: SourceWanted = "auto"
     upstream_url: str | None = None
     into: Path | None = None
+    order: Order | None = None
 
     @property
     def bump(self) -> BumpRequest:
@@ -118,6 +119,7 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     Raises:
         RESOLVE_UNFINISHED: the folder already exists.
         RESOLVE_NOTHING_LEFT: upstream has all of the change.
+        RESOLVE_BY_HAND: an order is given, and not all conflicts are of two insertions.
         PatchkitError: as :func:`patchkit.carry.resolving.case.find_case`, and from finding the target.
 
     After any exception, KeyboardInterrupt included, the series is unchanged.
@@ -126,31 +128,37 @@ def run_resolve(request: ResolveRequest, workspace: Workspace) -> Resolved | Con
     load_series(workspace.series.patches).require(request.patch)  # before anything is fetched
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
-    found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
+    found, pin = find_target(request.to, request.source, request.upstream_url, lock, workspace, cache)
     bump = request.bump
     with InterruptNote("the series is unchanged"), cache.hold(workspace.reporter) as repository:
-        target = Destination(pin=pin, base=_obtain(bump, pin, found, workspace, cache))
+        target = Destination(pin=pin, base=obtain_target(bump, pin, found, workspace, cache))
         variant = find_variant(bump, lock, pin, workspace, request.patch)
         case = find_case(request.patch, target, variant, workspace, cache, repository)
         if isinstance(case, Classified):
             return Resolved(patch=request.patch, build=pin.build, old=None, how="placed")
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
-        done = _regenerated(case, pipeline)
+        if request.order is not None and case.patch.is_plain:
+            ordered = regenerate(with_order(case, request.order), pipeline, "ordered")
+            if isinstance(ordered, Resolved):
+                return ordered
+            raise ErrorGroup(f"the edits of '{request.patch}' cannot be written in this order", ordered)
+        done = regenerate_case(case, pipeline)
         if isinstance(done, Resolved):
             return done
     case = _with_commits(case, bump, found, workspace, cache)
     with cache.hold(workspace.reporter) as repository:
-        return _write_conflict(request, case, done, variant, replace(pipeline, repository=repository))
+        pipeline = replace(pipeline, repository=repository)
+        return write_conflict(request, case, done, variant, pipeline, request.command("--continue"))
 
 
-def _regenerated(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
+def regenerate_case(case: Case, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
     """Write git's merge, or return the errors; none if the user has to check the merge anyway."""
     if not case.patch.is_plain or case.doubts():
         return ()
     return regenerate(case, pipeline)
 
 
-def _target(
+def find_target(
     to: str,
     source: SourceWanted,
     upstream_url: str | None,
@@ -158,6 +166,7 @@ def _target(
     workspace: Workspace,
     cache: Cache,
 ) -> tuple[Pin, Pin]:
+    """The target of a bump: the pin as found, and as the lock has it. Raises as finding it does."""
     found = find_target_pin(
         to,
         lock=lock,
@@ -170,7 +179,8 @@ def _target(
     return found, own_pin(lock, found)
 
 
-def _obtain(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspace, cache: Cache) -> str:
+def obtain_target(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspace, cache: Cache) -> str:
+    """The commit of the target in the cache. Raises the errors of fetching it."""
     return obtain(
         pin,
         cache=cache,
@@ -183,20 +193,23 @@ def _obtain(request: BumpRequest, pin: Pin, found: Pin, workspace: Workspace, ca
 
 def _with_commits(case: Case, request: BumpRequest, found: Pin, workspace: Workspace, cache: Cache) -> Case:
     """The case with the upstream commits that changed its functions, if a git remote is available."""
-    folders = load_series(workspace.series.patches).read
-    (verdict,), _ = with_commits(
-        (case.verdict,), request, case.old, found, cache, folders, workspace.reporter
-    )
+    series = load_series(workspace.series.patches)
+    (verdict,), _ = with_commits((case.verdict,), request, case.old, found, cache, series, workspace.reporter)
     return replace(case, verdict=verdict)
 
 
-def _write_conflict(
+def write_conflict(
     request: ResolveRequest,
     case: Case,
     problems: Sequence[PatchkitError],
     variant: Variant,
     pipeline: Pipeline,
+    command: str,
 ) -> Conflicted:
+    """Write the conflict folder of a case. ``command``: the one that continues.
+
+    Raises as :func:`patchkit.carry.resolving.conflict.write_folder`.
+    """
     text = read_text(pipeline.workspace.series.patches / case.patch.folder)
     state = {
         "patch": case.patch.id,
@@ -205,9 +218,10 @@ def _write_conflict(
         "archs": list(variant.archs),
         "with_": list(variant.with_),
         "patch_toml": sha256(text),
+        "pending": list(case.pending),
     }
     known = [*problems, *case.verdict.problems]
-    files = write_folder(case, case.doubts(), known, request.folder, state, pipeline)
+    files = write_folder(case, case.doubts(), known, request.folder, state, pipeline, command)
     return Conflicted(
         patch=case.patch.id,
         build=case.new.pin.build,
@@ -250,7 +264,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
         target = _known_target(state, lock, workspace, repository, folder)
         bump = BumpRequest(archs=tuple(state.archs), with_=tuple(state.with_))
         variant = find_variant(bump, lock, target.pin, workspace, patch.id)
-        case = find_case(request.patch, target, variant, workspace, cache, repository)
+        case = find_case(request.patch, target, variant, workspace, cache, repository, state.pending)
         text = read_text(workspace.series.patches / patch.folder)
         if isinstance(case, Classified):
             raise UsageError(
@@ -306,70 +320,3 @@ def abort_resolve(request: ResolveRequest) -> tuple[tuple[str, ...], int]:
     """Remove a conflict folder; return the names of other files, which are kept, and the folder's build."""
     state = read_state(request.folder, request.patch)
     return remove_folder(request.folder, state), state.build
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Regenerated:
-    """The plain patches that were resolved before a bump; ``left``: those still in conflict, and why."""
-
-    json_keys: ClassVar = "regenerated=done left"
-
-    done: tuple[Resolved, ...]
-    left: dict[str, str]
-
-
-def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
-    """Write new edits for every plain patch in conflict at the target that git can merge.
-
-    Raises as :func:`run_resolve`, and what finding the variants of a bump raises. Patches are written one by
-    one, so those written before an error are kept, and are complete.
-    """
-    refuse_installed(workspace.series)
-    lock = load_lock(workspace.series.lock)
-    cache = open_cache(workspace.cache_root)
-    found, pin = _target(request.to, request.source, request.upstream_url, lock, workspace, cache)
-    variants, _ = find_variants(request, lock, pin, workspace.series)
-    done: list[Resolved] = []
-    left: dict[str, str] = {}
-    with (
-        InterruptNote("the series is unchanged") as note,
-        cache.hold(workspace.reporter) as repository,
-    ):
-        target = Destination(pin=pin, base=_obtain(request, pin, found, workspace, cache))
-        pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
-        for variant in variants:
-            for name in _in_conflict(variant, target, workspace, cache, repository):
-                try:
-                    case = find_case(name, target, variant, workspace, cache, repository)
-                    if isinstance(case, Classified):
-                        continue  # the new edits of an earlier patch have resolved it
-                    doubts = case.doubts()
-                    result = _regenerated(case, pipeline)
-                except PatchkitError as error:
-                    left[name] = error.message
-                    continue
-                if isinstance(result, Resolved):
-                    done.append(result)
-                    names = ", ".join(dict.fromkeys(each.patch for each in done))
-                    note.text = f"new edits of {names} were written and are kept"
-                    left.pop(name, None)
-                else:
-                    why = "; ".join(f"{path}: {doubt}" for path, doubt in doubts.items())
-                    left[name] = why or "; ".join(each.message for each in result)
-    return Regenerated(done=tuple(done), left=left)
-
-
-def _in_conflict(
-    variant: Variant, target: Destination, workspace: Workspace, cache: Cache, repository: Repository
-) -> list[str]:
-    """The plain patches of a variant that are in conflict at the target, in order."""
-    series = load_series(workspace.series.patches)
-    judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
-    last: dict[str, Rendering] = {}
-    for pin in variant.compared:
-        then = judge.decide(pin, variant.archs, Wish(with_=variant.with_), as_recorded=True)
-        last |= judge.render(then, judge.read(obtain(pin, cache=cache, reporter=workspace.reporter)))
-    decision = judge.decide(target.pin, variant.archs, Wish(with_=variant.with_, without=variant.without))
-    judged = judge.judge(decision, judge.read(target.base), last)
-    plain_ones = {patch.id for patch in series.patches if patch.is_plain}
-    return [each.id for each in judged.verdicts if each.patch_class == "conflict" and each.id in plain_ones]

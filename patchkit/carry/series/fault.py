@@ -12,7 +12,7 @@ from pydantic import Field
 from patchkit.base.errors import GateError, Location, UsageError
 from patchkit.base.text import near_miss
 from patchkit.base.toml import NOWHERE, NotInFile, Prose, Several, TomlTable
-from patchkit.base.upstreams import build_name
+from patchkit.base.upstreams import CodeSign, build_name
 from patchkit.carry.series.patch import BuildRange
 
 
@@ -34,6 +34,10 @@ class Fault(TomlTable):
         ),
     ]
     links: Annotated[Several[str], Field(min_length=1)]
+    code: Annotated[
+        Several[CodeSign],
+        Field(description="Signs in the code; a tree that has all of them has the fault, whatever its build"),
+    ] = ()
     patch: Annotated[str | None, Field(description="The patch of the series that fixes it")] = None
     where: NotInFile[Location] = NOWHERE
 

@@ -34,7 +34,7 @@ from patchkit.base.toml import (
     parse_toml,
     validate,
 )
-from patchkit.base.upstreams import build_name, llama_cpp, load_upstreams
+from patchkit.base.upstreams import Upstream, build_name, llama_cpp, load_upstreams
 from patchkit.carry.series.git_object import commit_date, object_id
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
@@ -225,6 +225,10 @@ class Pin(TomlTable):
     # Set for --onto: the user's repository, which has the commit. No source serves it, ``name`` is ``onto-``
     # and the commit, and ``build`` is that of the upstream commit below it.
     clone: NotInFile[Path | None] = None
+    # Also set for --onto: the project whose tree it is, and the known faults that its code has. None:
+    # llama.cpp, and the faults of its build.
+    project: NotInFile[Upstream | None] = None
+    faults: NotInFile[tuple[str, ...] | None] = None
     where: NotInFile[Location | None] = field(default=None, compare=False)
 
     @property

@@ -67,7 +67,7 @@ def check_texts(document: Document) -> Iterator[ConfigError]:
                 where=document.locate(path),
                 why="only why, without, effect and the text of an edit may have several lines",
             )
-        elif path[0] in ("title", "links", "authors") and text != " ".join(text.split()):
+        elif path[0] in ("title", "links", "authors", "commit") and text != " ".join(text.split()):
             yield ConfigError(
                 f"'{format_key_path(path)}' has whitespace that git am would not keep",
                 code="PATCH_BAD",
@@ -130,18 +130,26 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRange(TomlTable):
-    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended."""
+    """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended.
+
+    ``by_code``: whether one tree belongs to the range according to its code, which then decides, for the
+    reason ``by_code_why``.
+    """
 
     first: _Build
     last: _Build | None = None
     why: Words
+    by_code: NotInFile[bool | None] = field(default=None, compare=False)
+    by_code_why: NotInFile[str] = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         if self.last is not None and self.last < self.first:
             raise ValueError(f"last ({self.last}) is before first ({self.first})")
 
     def covers(self, build: int) -> bool:
-        """Whether ``build`` lies in the range."""
+        """Whether ``build`` lies in the range, or the tree of that build does by its code."""
+        if self.by_code is not None:
+            return self.by_code
         return self.first <= build and (self.last is None or build <= self.last)
 
 
@@ -151,6 +159,38 @@ class Expected(TomlTable):
 
     effect: Prose
     source: Prose
+
+
+def is_git_date(moment: dt.datetime) -> bool:
+    """Whether git can store the date: it has a zone of whole minutes, and is from 1970 to 2106."""
+    offset = moment.utcoffset()
+    if offset is None or offset % dt.timedelta(minutes=1) or abs(offset) > _ZONE:
+        return False
+    return 0 <= moment.timestamp() < _LAST_DATE
+
+
+def _checked_date(date: str) -> str:
+    if not is_git_date(dt.datetime.fromisoformat(date)):
+        raise ValueError("not a date with a zone, such as 2026-10-01T12:00:00+02:00")
+    return date
+
+
+_LAST_DATE = 2**32  # seconds after 1970, the year 2106
+_ZONE = dt.timedelta(hours=14)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Original(TomlTable):
+    """``[commit]``: the commit or patch file that the patch was imported from.
+
+    Commits of the patch get its ``author``, its ``date`` (RFC 3339), and its ``subject``, which may be longer
+    than the title; the message below the subject is ``why``. ``file``: the name of the patch file.
+    """
+
+    author: _Author | None = None
+    date: Annotated[str, AfterValidator(_checked_date)] | None = None
+    subject: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    file: Annotated[str, Field(pattern=r"^[^./\\][^/\\]*$", max_length=200)] | None = None
 
 
 NOTHING_EXPECTED = Expected(effect="", source="")
@@ -430,6 +470,7 @@ class Patch(TomlTable):
     why: Prose | None = None
     links: Several[str] = ()
     authors: Several[_Author] = ()
+    commit: Original | None = None
     status: Status = "not-submitted"
     without: Prose | None = None
     context: Several[str] = ()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.reporter import Reporter
+from patchkit.base.searching import find_first_bad
 from patchkit.base.text import visible
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Wish
-from patchkit.carry.candidate.target import nearest_builds_text, own_pin
+from patchkit.carry.candidate.target import fetch_build, nearest_builds_text
 from patchkit.carry.judging.classes import GOOD, Classified, UpstreamCommit
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
@@ -21,8 +22,7 @@ from patchkit.carry.series.lock import Pin, load_lock, name_pin
 from patchkit.carry.sweep.run import Break, Sweep, SweepRow
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.git import redacted
-from patchkit.carry.upstream.pin import obtain
-from patchkit.carry.upstream.remote import read_pin, remote_url
+from patchkit.carry.upstream.remote import remote_url
 from patchkit.carry.upstream.tags import Tags, find_tagged, list_tags
 
 _DECLARED = frozenset({"out of range", "off"})
@@ -55,13 +55,12 @@ def sweep_remote(
     reporter = workspace.reporter
     lock = load_lock(workspace.series.lock)
     cache = open_cache(workspace.cache_root)
-    tags = list_tags(where := remote_url(lock, url), reporter)
-    builds = dict(tags.builds)
-    begin = _find_build(first or lock.default, tags, builds, cache.root, reporter)
-    end = _find_build(last or "latest", tags, builds, cache.root, reporter)
+    tags = list_tags(remote_url(lock, url), reporter)
+    begin, tags = find_build(first or lock.default, tags, cache.root, reporter)
+    end, tags = find_build(last or "latest", tags, cache.root, reporter)
     if begin >= end:
         raise UsageError(
-            f"{_label_build(begin, tags, builds)} is not before {_label_build(end, tags, builds)}",
+            f"{label_build(begin, tags)} is not before {label_build(end, tags)}",
             code="SWEEP_BUILD_UNKNOWN",
             hint="--from must be an earlier build than --to",
         )
@@ -75,12 +74,9 @@ def sweep_remote(
         if build in rows:
             return rows[build]
         with cache.hold(reporter) as repository:
-            pin = read_pin(repository, where, build, builds[build], tags.releases_of(builds[build]))
-            base = own_pin(lock, pin)  # the cache keeps one base for a build
-            commit = obtain(base, cache=cache, fetched=pin.commit, reporter=reporter)
+            pin, commit = fetch_build(lock, cache, repository, tags, build)
             judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
             files = judge.read(commit)
-        pin = replace(pin, releases=base.releases, followed=base.followed)
         judged = judge.judge(judge.decide(pin, archs, wish), files, compared)
         if not rows:
             compared.update(judged.last)
@@ -89,7 +85,7 @@ def sweep_remote(
 
     look(begin)
     look(end)
-    between = sorted(build for build in builds if begin <= build <= end)
+    between = tags.between(begin, end)
     found = [_search(look, patch.id, between) for patch in series.patches]
     return Sweep(
         archs=tuple(sorted(set(archs))),
@@ -107,12 +103,8 @@ def _search(look: Callable[[int], SweepRow], patch: str, builds: Sequence[int]) 
     final = verdict(high).patch_class
     if verdict(low).patch_class not in GOOD or final in GOOD or final in _DECLARED:
         return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if verdict(middle).patch_class == final:
-            high = middle
-        else:
-            low = middle
+    found = find_first_bad(low, high, lambda at: "bad" if verdict(at).patch_class == final else "good")
+    low, high = found.good, found.bad
     return Break(
         patch=patch,
         good=builds[low],
@@ -130,22 +122,25 @@ def _commit(pin: Pin) -> UpstreamCommit | None:
     return UpstreamCommit(commit=pin.commit, subject=subject.decode("utf-8", "replace"))
 
 
-def _label_build(build: int, tags: Tags, builds: Mapping[int, str]) -> str:
-    return name_pin(build_name(build), tags.releases_of(builds[build]))
+def label_build(build: int, tags: Tags) -> str:
+    """A build with its releases, for messages."""
+    return name_pin(build_name(build), tags.releases_of(tags.builds[build]))
 
 
-def _find_build(text: str, tags: Tags, builds: dict[int, str], root: Path, reporter: Reporter) -> int:
-    """The number of a build or release; adds a release without a build's tag to ``builds``."""
+def find_build(text: str, tags: Tags, root: Path, reporter: Reporter) -> tuple[int, Tags]:
+    """The number of a build or release, and the tags with it: a release may have no tag of a build.
+
+    Raises SWEEP_BUILD_UNKNOWN, and as :func:`find_tagged`.
+    """
     name = text.strip().lower()
     found = find_tagged(name, tags, root, reporter)
     if found is not None:
-        builds[found[0]] = found[1]
-        return found[0]
+        return found[0], replace(tags, builds=dict(sorted({**tags.builds, found[0]: found[1]}.items())))
     build = llama_cpp().tags.parse_build(name)
     raise UsageError(
         f"{redacted(tags.url)} has no build or release '{visible(text)}'",
         code="SWEEP_BUILD_UNKNOWN",
         where=Location(path=redacted(tags.url)),
-        why=nearest_builds_text(builds, build) if build is not None else None,
+        why=nearest_builds_text(tags.builds, build) if build is not None else None,
         hint="builds are tags like b11549, releases are tags like v0.5.0",
     )

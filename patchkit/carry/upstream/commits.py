@@ -71,19 +71,23 @@ class CommitStream:
             if error is None:
                 raise
 
-    def begin(self, *, message: str, date: str, parent: str | None) -> None:
+    def begin(
+        self, *, message: str, date: str, parent: str | None, author: tuple[str, str] | None = None
+    ) -> None:
         """Start a commit on top of ``parent``, or of the preceding commit if that is None.
 
         If the first commit of the stream has no parent, it is a root commit. A message always ends in exactly
-        one newline.
+        one newline. ``author``: name with address, and date; by default patchkit and ``date``.
         """
         self._marks += 1
         text = message.rstrip("\n").encode() + b"\n"
+        by = b"author %s %s\n" % (author[0].encode(), git_date(author[1]).encode()) if author else b""
         self._put(
-            b"commit %s\nmark :%d\ncommitter %s <%s> %s\ndata %d\n%s\n"
+            b"commit %s\nmark :%d\n%scommitter %s <%s> %s\ndata %d\n%s\n"
             % (
                 _BRANCH,
                 self._marks,
+                by,
                 IDENTITY_NAME.encode(),
                 IDENTITY_EMAIL.encode(),
                 git_date(date).encode(),
@@ -168,11 +172,13 @@ _KINDS = {"120000": "a symbolic link", "160000": "a submodule", "040000": "a fol
 class NewCommit:
     """A commit to write: its message and the new bytes of each file that it changes.
 
-    Files in ``gone`` are removed first. ``modes`` are the modes to set; other files keep theirs.
+    Files in ``gone`` are removed first. ``modes`` are the modes to set; other files keep theirs. ``author``:
+    name with address, and date (RFC 3339); None for patchkit.
     """
 
     message: str
     changes: Mapping[str, bytes]
+    author: tuple[str, str] | None = None
     gone: tuple[str, ...] = ()
     modes: Mapping[str, str] = field(default_factory=dict)
 
@@ -202,7 +208,7 @@ def write_commits(
     with CommitStream(repository) as stream:
         parent: str | None = base
         for commit in commits:
-            stream.begin(message=commit.message, date=date, parent=parent)
+            stream.begin(message=commit.message, date=date, parent=parent, author=commit.author)
             parent = None
             for path in sorted(commit.gone):
                 current.remove(path)

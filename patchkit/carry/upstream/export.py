@@ -6,11 +6,12 @@ import contextlib
 import os
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from patchkit.base.errors import CacheError, GitError, Location
+from patchkit.base.errors import CacheError, GitError, Location, UsageError
 from patchkit.base.files import disk_errors, file_sha256, usable_place
 from patchkit.base.locks import locked
 from patchkit.carry.upstream.repository import Repository, verify_range
@@ -18,7 +19,11 @@ from patchkit.carry.upstream.repository import Repository, verify_range
 _SUMS = "SHA256SUMS"
 _HEADER_START = "# Written by patchkit export"
 _HEADER = f"{_HEADER_START}, which replaces these files unless they were changed.\n"
-_LINE = re.compile(r"(?P<sha256>[0-9a-f]{64})  (?P<name>[0-9]{4,}-[^/\0]*\.patch)")
+RELEASE = "release.json"
+PATCH_ENDINGS = (".patch", ".diff")
+_LINE = re.compile(
+    r"(?P<sha256>[0-9a-f]{64})  (?P<name>release\.json|Containerfile|[^./\\\0][^/\\\0]*\.(?:patch|diff))"
+)
 _NAME = re.compile(r"[0-9]{4,}-[^/\0]*\.patch")
 _ELSEWHERE = "name a folder on another disk"
 
@@ -56,14 +61,25 @@ _OPTIONS = (
 
 
 def format_patches(
-    repository: Repository, base: str, tip: str, directory: Path, *, kept: Sequence[Path] = ()
+    repository: Repository,
+    base: str,
+    tip: str,
+    directory: Path,
+    *,
+    kept: Sequence[Path] = (),
+    names: Sequence[str | None] = (),
+    more: Mapping[str, bytes] | None = None,
+    describe: Callable[[Mapping[str, str]], str] | None = None,
 ) -> tuple[Path, ...]:
     """Write one patch file per commit of ``base..tip`` into ``directory``; returns their paths in order.
 
     The files are written to a temporary folder, which then replaces ``directory``. ``kept`` are folders that
-    must not be exported into; the cache is always one of them.
+    must not be exported into; the cache is always one of them. ``names``: names of the files, in order, each
+    with one of ``PATCH_ENDINGS``; None for the name that git gives it. ``describe``: gets the sha256 of each
+    file by name, in order, and makes the text of ``release.json``. ``more``: other files, by name.
 
     Raises:
+        EXPORT_NAMES: two files would have the same name.
         PLACE_UNUSABLE: an export cannot be there; nothing was touched.
         EXPORT_FOREIGN: the folder has other content; nothing was touched.
         EXPORT_NOTHING: there are no commits to write.
@@ -80,20 +96,48 @@ def format_patches(
         with _partial_of(directory) as partial:
             git = replace(repository.git, writes_to=partial)
             git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
-            names = sorted(path.name for path in partial.iterdir() if path.name != _SUMS)
-            if not names:
+            written = sorted(path.name for path in partial.iterdir() if path.name != _SUMS)
+            if not written:
                 raise GitError(
                     f"there are no commits between {base[:12]} and {tip[:12]}",
                     code="EXPORT_NOTHING",
                     where=Location(path=str(directory)),
                     hint="run patchkit apply first, which makes the candidate branch",
                 )
-            sums = "".join(f"{file_sha256(partial / name)}  {name}\n" for name in names)
+            named = _rename(partial, written, names)
+            digests = {name: file_sha256(partial / name) for name in named}
+            if describe is not None:
+                (partial / RELEASE).write_text(describe(digests), encoding="utf-8")
+                digests |= {RELEASE: file_sha256(partial / RELEASE)}
+            for name, content in (more or {}).items():
+                (partial / name).write_bytes(content)
+                digests[name] = file_sha256(partial / name)
+            sums = "".join(f"{digest}  {name}\n" for name, digest in digests.items())
             (partial / _SUMS).write_text(_HEADER + sums, encoding="utf-8")
             partial.chmod(0o777 & ~_umask())
             with _locked_if_possible(directory.parent):
                 _replace(partial, directory)
-    return tuple(directory / name for name in names)
+    return tuple(directory / name for name in named)
+
+
+def _rename(folder: Path, written: Sequence[str], names: Sequence[str | None]) -> list[str]:
+    """Give files other names, by position; returns all names. Raises EXPORT_NAMES."""
+    wanted = [*names, *[None] * (len(written) - len(names))]
+    named = [new or old for old, new in zip(written, wanted, strict=True)]
+    counts = Counter(name.casefold() for name in (*named, _SUMS, RELEASE))  # as on Windows and macOS
+    twice = sorted(name for name in named if counts[name.casefold()] > 1)
+    if twice:
+        raise UsageError(
+            f"several files of the export would be named {twice[0]}",
+            code="EXPORT_NAMES",
+            where=Location(path=twice[0]),
+            hint="change 'file' below [commit] in one of the patch.toml, or export without --original-names",
+        )
+    for number, name in enumerate(written):  # a new name may be another file's old one
+        (folder / name).rename(folder / f".{number}")
+    for number, name in enumerate(named):
+        (folder / f".{number}").rename(folder / name)
+    return named
 
 
 def format_mailbox(repository: Repository, base: str, tip: str) -> bytes:

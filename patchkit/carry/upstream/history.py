@@ -50,6 +50,15 @@ class History:
         )  # fmt: skip
         return tuple(_change(text) for text in out.decode("utf-8", "replace").split("\0")[1:])
 
+    def subjects(self) -> tuple[tuple[str, str], ...]:
+        """The id and the subject of each commit of the main line in the span, newest first.
+
+        Raises GitError, CacheError.
+        """
+        out = self.git.run("log", "--first-parent", "-z", "--format=%H %s", self.span, "--")
+        rows = (row.partition(" ") for row in out.decode("utf-8", "replace").split("\0") if row)
+        return tuple((commit, subject) for commit, _, subject in rows)
+
     def read(self, blobs: Sequence[str]) -> dict[str, bytes]:
         """The bytes of blobs, by object id; missing ones are fetched first.
 

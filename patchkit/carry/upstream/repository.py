@@ -131,17 +131,20 @@ class Repository:
             blobs[path] = blob.data
         return blobs
 
-    def search(self, treeish: str, texts: Sequence[str]) -> dict[str, tuple[tuple[str, int], ...]]:
+    def search(
+        self, treeish: str, texts: Sequence[str], prefix: str = ""
+    ) -> dict[str, tuple[tuple[str, int], ...]]:
         """The lines in a tree's files that contain some texts: path and line number, from 1, by text.
 
-        Whitespace and indentation are ignored.
+        With ``prefix``, only files in that folder are searched. Whitespace and indentation are ignored.
         """
         wanted = {text: " ".join(_WORD.findall(text)) for text in texts}
         patterns = [_pattern(words) for words in wanted.values() if words]
         if not patterns:
             return dict.fromkeys(texts, ())
         # From stdin: the lines of a large patch are longer than a command line may be.
-        args = ("grep", "-n", "-z", "-I", "-E", "-f", "-", treeish)
+        where = ("--", prefix) if prefix else ()
+        args = ("grep", "-n", "-z", "-I", "-E", "-f", "-", treeish, *where)
         stdin = "".join(f"{pattern}\n" for pattern in patterns).encode("utf-8", "surrogateescape")
         done = self.git.attempt(*args, stdin=stdin)
         if done.status not in (0, 1):  # 1: no match

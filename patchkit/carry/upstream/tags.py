@@ -51,6 +51,10 @@ class Tags:
         """The build that a commit is tagged as."""
         return next((build for build, sha in self.builds.items() if sha == commit), None)
 
+    def between(self, first: int, last: int) -> tuple[int, ...]:
+        """The builds from one to another, both included, ascending."""
+        return tuple(sorted(build for build in self.builds if first <= build <= last))
+
 
 def list_tags(url: str, reporter: Reporter) -> Tags:
     """The builds and releases of a remote; other tags are ignored.

@@ -50,9 +50,9 @@ def command(
     several patches combines them. The order of the commits becomes the order of the patches. Edits that did
     not change are kept as they are.
 
-    The series changes in one step, and only if its result is exactly the tree of the branch. The text of
-    commit messages is not used: edit why and title in patch.toml. Patches with a GPU guard may be on
-    the branch, but not changed there.
+    The series changes in one step, and only if its result is exactly the tree of the branch. An
+    imported patch also gets the author, date and message of its commit; for other patches, edit why and title
+    in patch.toml. Patches with a GPU guard may be on the branch, but not changed there.
     """
     request = AbsorbRequest(revision=revision, repo=repo, upstream=upstream, drop=drop, dry_run=dry_run)
     done = run_absorb(request, settings.workspace())

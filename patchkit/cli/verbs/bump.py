@@ -16,7 +16,7 @@ from patchkit.carry.bump.report import Bump, format_bump, format_ending, keep_re
 from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.bump.run import run_bump
 from patchkit.carry.candidate.record import Candidate
-from patchkit.carry.resolving.run import Regenerated, regenerate_all
+from patchkit.carry.resolving.session import Regenerated, regenerate_all
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.complaint import error_as_json
@@ -85,6 +85,11 @@ from patchkit.prove.verify.run import run_verify
 )
 @click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
 @click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
+@click.option(
+    "--accept-not-run",
+    is_flag=True,
+    help="Leave the gates out also then; the branch names end in -unproven.",
+)
 @click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
 @click.option(
     "--accept-fault",
@@ -116,7 +121,7 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     """
     workspace = settings.workspace()
     request = BumpRequest(**options)
-    if not request.no_verify:
+    if not request.skips_gates:
         _check_policy(workspace)  # fail before the work, not after it
     regenerated = _regenerate(request, workspace) if resolve else None
     written = tuple(dict.fromkeys(each.patch for each in regenerated.done)) if regenerated is not None else ()

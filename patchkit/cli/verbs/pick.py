@@ -21,7 +21,7 @@ from patchkit.cli.bench_options import (
     timeout_option,
 )
 from patchkit.cli.gate_options import check_beside_document, runner_options
-from patchkit.cli.request import ApplyOptions, try_options
+from patchkit.cli.request import ApplyOptions, try_options, with_named
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 from patchkit.gpu.hardware.bench.compare import plot_format
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -167,8 +167,7 @@ def command(
     workspace = settings.workspace()
     patches = given.request(workspace)
     if patches.only:
-        # A named patch is tried even if it is optional.
-        patches = replace(patches, with_=tuple(dict.fromkeys((*patches.with_, *patches.only))))
+        patches = with_named(patches)
     elif patches.trust is None:
         patches = replace(patches, with_opt_in=True)
     request = PickRequest(

@@ -62,6 +62,9 @@ def command(settings: Settings, given: ApplyOptions, *, show_text: bool) -> int:
     def draw(screen: Screen) -> None:
         screen.prose(f"{plan.pin.title_with_id} for {format_archs(plan.archs)}", role="heading")
         if found is not None:
+            screen.prose(
+                f"{found.project}, as in llama.cpp {found.build}, by {found.build.known_by}", indent=2
+            )
             draw_classes(screen, found, verbose=settings.verbose)
         _draw(screen, plan, request.accept_faults, show_text=show_text)
         _draw_next(screen, plan, request, onto, workspace.series)

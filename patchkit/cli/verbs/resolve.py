@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from patchkit.base.errors import ExitCode, ToolchainError, UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.process import run_in_terminal
 from patchkit.base.upstreams import build_name
+from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.resolving.case import Resolved
 from patchkit.carry.resolving.run import (
     Conflicted,
@@ -21,9 +22,16 @@ from patchkit.carry.resolving.run import (
     continue_resolve,
     run_resolve,
 )
+from patchkit.carry.resolving.session import FOLDER as CONFLICTS
+from patchkit.carry.resolving.session import (
+    abort_session,
+    continue_session,
+    run_session,
+    session_command,
+)
 from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
-from patchkit.cli.resolved import next_line, resolved_lines
+from patchkit.cli.resolved import conflict_lines, continued_lines, next_line, resolved_lines, session_lines
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
 
@@ -33,9 +41,11 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
         "patchkit resolve my-patch --to b11549",
         "patchkit resolve my-patch --to b11549 --edit",
         "patchkit resolve my-patch --continue",
+        "patchkit resolve --all --to b11549",
     ),
 )
-@click.argument("patch", type=TEXT, metavar="PATCH", shell_complete=patches)
+@click.argument("patch", type=TEXT, metavar="[PATCH]", required=False, shell_complete=patches)
+@click.option("--all", "every", is_flag=True, help="Resolve all patches without a guard that conflict there.")
 @click.option(
     "--to",
     type=TEXT,
@@ -47,8 +57,18 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 )
 @click.option("--abort", is_flag=True, help="Remove the conflict folder; the patch stays unchanged.")
 @click.option(
-    "--into", type=FOLDER, metavar="DIR", help="Folder for the conflicting files (default: PATCH.conflict)."
+    "--into",
+    type=FOLDER,
+    metavar="DIR",
+    help="Folder for the conflicting files (default: PATCH.conflict; with --all: conflicts).",
 )
+@click.option(
+    "--before",
+    "order",
+    flag_value="before",
+    help="If upstream inserts lines at the same place, put those of the patch before them.",
+)
+@click.option("--after", "order", flag_value="after", help="The same, after them.")
 @click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, then continue.")
 @click.option("--editor", type=TEXT, metavar="COMMAND", help="Open the files in this editor, then continue.")
 @click.option(
@@ -76,7 +96,14 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 )
 @click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
 def command(
-    settings: Settings, *, continues: bool, abort: bool, edit: bool, editor: str | None, **options: Any
+    settings: Settings,
+    *,
+    every: bool,
+    continues: bool,
+    abort: bool,
+    edit: bool,
+    editor: str | None,
+    **options: Any,
 ) -> int:
     """Merge a patch that conflicts with a newer llama.cpp build, and re-create its edits.
 
@@ -86,8 +113,19 @@ def command(
     --continue. In both cases the edits are first placed on both builds and the results compared.
 
     For a patch with a GPU guard you get the files to look at, and write its edits by hand.
+
+    Patches can be resolved in any order, unless one requires another one that is in conflict too. With --all,
+    the folder conflicts gets a folder for each patch that you have to look at.
     """
     _refuse_mixed({"--continue": continues, "--abort": abort, "--to": bool(options["to"])})
+    order = options["order"]
+    _refuse_mixed({"--continue": continues, "--abort": abort, f"--{order}": order is not None})
+    if every:
+        del options["order"]
+        _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None, f"--{order}": order is not None})
+        return _all(settings, options, editor or ("" if edit else None), continues=continues, abort=abort)
+    if options["patch"] is None:
+        raise click.MissingParameter(param_hint="'PATCH' or '--all'", param_type="argument")
     request = ResolveRequest(**(options | {"to": options["to"] or "latest"}))
     if abort:
         left, build = abort_resolve(request)
@@ -104,7 +142,7 @@ def command(
         if not (edit or editor) or not found.is_plain:
             settings.show(found, _conflict_lines(found, request))
             return ExitCode.ANCHOR
-        _open(found, editor)
+        _open([found], editor, request.command("--continue"))
     done, left = continue_resolve(request, workspace)
     lines = [*resolved_lines(done), *_left_lines(request, left), next_line(done, request)]
     settings.show(fields_of(done) | {"left": list(left)}, lines)
@@ -117,10 +155,42 @@ def _refuse_mixed(given: dict[str, bool]) -> None:
         raise UsageError(f"{' and '.join(named)} cannot be combined", code="USAGE_VALUE")
 
 
-def _open(found: Conflicted, editor: str | None) -> None:
+def _all(
+    settings: Settings, options: Mapping[str, Any], editor: str | None, *, continues: bool, abort: bool
+) -> int:
+    """All conflicts of a build. ``editor``: to open, empty for that of the environment, None for none."""
+    folder = options["into"] or CONFLICTS
+    workspace = settings.workspace()
+    if abort:
+        kept, build = abort_session(folder, workspace)
+        again = session_command(folder, "--to", build_name(build))
+        settings.show(
+            {
+                "folder": str(folder),
+                "state": "aborted",
+                "left": {name: list(each) for name, each in kept.items()},
+            },
+            [f"removed the conflicts in {folder}", f"next:  {again}  # to start again"],
+        )
+        return ExitCode.OK
+    if not continues:
+        given = {key: value for key, value in options.items() if key not in {"patch", "into"}}
+        bump = BumpRequest(**(given | {"to": given["to"] or "latest"}))
+        found = run_session(bump, folder, workspace)
+        if editor is None or not found.conflicts:
+            settings.show(found, session_lines(found, bump.command(to=build_name(found.build))))
+            is_open = found.conflicts or found.unfinished or found.waiting
+            return ExitCode.ANCHOR if is_open else ExitCode.OK
+        _open(found.conflicts, editor, session_command(folder, "--continue"))
+    done = continue_session(folder, workspace)
+    settings.show(done, continued_lines(done))
+    return ExitCode.ANCHOR if done.errors else ExitCode.OK
+
+
+def _open(found: Sequence[Conflicted], editor: str | None, command: str) -> None:
     """Open the editor and wait for it, as git does. Raises RESOLVE_EDITOR."""
     named = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-    words = [*shlex.split(named), *(str(found.folder / each.name) for each in found.files)]
+    words = [*shlex.split(named), *(str(one.folder / each.name) for one in found for each in one.files)]
     try:
         status = run_in_terminal(words, is_quiet=True)
     except ToolchainError as error:
@@ -132,18 +202,14 @@ def _open(found: Conflicted, editor: str | None) -> None:
             f"the editor '{named}' failed",
             code="RESOLVE_EDITOR",
             why=why,
-            hint=f"edit the files in {found.folder}, then run: patchkit resolve {found.patch} --continue",
+            hint=f"edit the files in {', '.join(str(one.folder) for one in found)}, then run: {command}",
         )
 
 
 def _conflict_lines(found: Conflicted, request: ResolveRequest) -> Iterator[str]:
     ends = f"from {build_name(found.old)} to {build_name(found.build)}"
     yield f"{found.patch}: conflict {ends}, to be merged by hand"
-    for each in found.files:
-        inside = f" ({', '.join(dict.fromkeys(each.inside))})" if each.inside else ""
-        yield f"  {found.folder / each.name}: {each.why or 'please review'}{inside}"
-    for problem in found.problems:
-        yield f"  {problem.code}: {problem.message}"
+    yield from conflict_lines(found)
     if not found.is_plain:
         yield (
             "The patch has a GPU guard, so write its edits by hand (docs/guide/patch.md). The "

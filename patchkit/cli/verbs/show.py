@@ -18,6 +18,7 @@ from patchkit.carry.series.patch import Edit, NewFile, Patch
 from patchkit.carry.series.profile import ArchProfile
 from patchkit.carry.series.selection import Terms
 from patchkit.carry.series.switches import has_switch
+from patchkit.carry.series.trust import LEVELS
 from patchkit.cli.completing import patches_and_gpus
 from patchkit.cli.patch_text import ROLES, STATES, describe_level
 from patchkit.cli.screen import Cell, Screen
@@ -203,11 +204,13 @@ def _draw_risks(screen: Screen, patch: Patch, catalogue: Catalogue, doubts: tupl
 
 
 def _draw_trial(screen: Screen, patch: Patch, catalogue: Catalogue, series: SeriesDir) -> None:
-    """Add the commands that include or exclude the patch, for the first GPU that is offered it."""
+    """Add the commands that include or exclude the patch, for the GPU on which most is known about it."""
     standings = _standings(patch, catalogue)
     if not standings:
         return
-    arch, state = min(standings.items(), key=lambda one: one[1] != "on")
+    levels = {each.arch: catalogue.terms(patch, each).assessment.level for each in catalogue.profiles}
+    known = {arch: LEVELS.index(level) if level else len(LEVELS) for arch, level in levels.items()}
+    arch, state = min(standings.items(), key=lambda one: (one[1] != "on", known[one[0]]))
     needed = [*required_by(catalogue.series, [patch.id]), patch.id]
     build, default = catalogue.label_build(patch), catalogue.lock.pin().build
     words = ["patchkit", "apply", *arch_options([arch], series.profiles)]

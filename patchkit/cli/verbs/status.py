@@ -5,15 +5,19 @@ from __future__ import annotations
 import datetime as dt
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 
+from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, arch_options, format_archs
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
 from patchkit.carry.candidate.listing import archs_with_patches
+from patchkit.carry.onto.survey import CopyStatus, survey
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.status import MadeCandidate, Queue, Status, read_status
+from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
 from patchkit.cli.terminal import write_stderr
@@ -26,14 +30,36 @@ _STATES: dict[str, tuple[str, str]] = {
 }
 
 
-@verb("status", example=("patchkit status", "patchkit status --fetch"))
+@verb(
+    "status",
+    example=(
+        "patchkit status",
+        "patchkit status --fetch",
+        "patchkit status --onto HEAD --repo ~/whisper.cpp",
+    ),
+)
 @click.option("--fetch", is_flag=True, help="Look up the pull requests of the patches and the watched forks.")
-def command(settings: Settings, *, fetch: bool) -> None:
+@CLONE
+def command(settings: Settings, *, fetch: bool, onto: str | None, repo: Path | None) -> None:
     """Show your branches, whether they are current, and what to do next.
 
     Changes nothing. With a series of your own, or with -v, also shows the carried patches, their pull
     requests and the forks of [[watch]], as they were at the last status --fetch or bump.
+
+    With --onto, shows instead how old the copy of ggml in that commit is and which known faults its code has.
+    The clone may be of llama.cpp or of another project on ggml.
     """
+    asked = make_onto(onto, repo)
+    if asked is not None:
+        if fetch:
+            raise UsageError(
+                "--fetch and --onto cannot be combined",
+                code="OPTIONS_CONTRADICT",
+                why="--onto looks at a commit of your clone, which has no pull requests and watched forks",
+            )
+        copy = survey(asked, settings.workspace())
+        settings.show_screen(copy, lambda screen: _draw_copy(screen, copy))
+        return
     now = dt.datetime.now(tz=dt.UTC)
     status = read_status(settings.workspace(), now, fetch=fetch)
     terminal = settings.terminal
@@ -50,6 +76,35 @@ def command(settings: Settings, *, fetch: bool) -> None:
             write_stderr(f"{terminal.paint('warning', 'error')}: {where}: {found.sentence()}")
     for error in status.broken:
         terminal.write_error(error)
+
+
+def _draw_copy(screen: Screen, copy: CopyStatus) -> None:
+    """Add what is known of the copy of ggml in a commit."""
+    screen.prose(f"{copy.project.title} at {copy.commit.sha[:12]}", role="heading")
+    build = f"{copy.build}, by {copy.build.known_by}" if copy.build is not None else "unknown"
+    rows: list[tuple[Cell, ...]] = [
+        ("ggml", copy.version or "no version in its CMake file"),
+        ("as in llama.cpp", build),
+    ]
+    if copy.behind is not None:
+        rows.append(("behind", f"{copy.behind}; the newest build that is known here is {copy.newest.title}"))
+    screen.table(rows)
+    if copy.differs:
+        screen.prose("Unlike these builds:")
+        for why in copy.differs:
+            screen.prose(why, indent=2)
+    screen.heading("Known faults" if copy.by_code else "Known faults of this build")
+    for fault in copy.faults:
+        role = "bad" if fault.refuses else "caution" if fault.is_harmful else "muted"
+        how = f"fixed by {fault.patch}" if fault.patch is not None else "no patch fixes it"
+        seen = "" if fault.seen_on == "hardware" else ", seen on the emulated GPU only"
+        screen.prose(f"{fault.id}: {fault.title}", role=role)
+        screen.prose(f"{fault.does}{seen}; {how}; on {' '.join(fault.archs)}", indent=2)
+    if not copy.faults:
+        screen.prose("none", indent=2)
+    screen.heading("What you can do")
+    where = ["--onto", copy.commit.sha[:12], "--repo", str(copy.clone.top)]
+    screen.table([(shlex.join(["patchkit", "plan", "--arch", "GFX", *where]), "shows the patches for it")])
 
 
 def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import platform
 import socketserver
 import threading
@@ -35,6 +36,9 @@ Schedule = Literal["in-order", "late", "shuffle"]
 """When asynchronous work runs: immediately, as late as HIP allows, or in a random order that HIP allows."""
 
 _NATIVE = Path(__file__).parent / "native" / "emulator"
+# For Python programs: contains a driver that Triton finds by its entry point.
+_PYTHON_PATH = Path(__file__).parent / "python_path"
+_TRITON_BUFFERS = "AMDGCN_USE_BUFFER_OPS"
 _LIBRARY = "libpatchkit-emulator.so"
 _PROGRAMS = ("alone", "look", "coverage")  # one source file each, linked against the library
 _TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
@@ -273,6 +277,10 @@ class EmulatedGpu:
             "PATCHKIT_EMULATOR": str(self.library),
             "PATCHKIT_EMULATOR_DISASSEMBLER": str(self.disassembler),
             "PATCHKIT_EMULATOR_COMPILER": "\n".join(self.device_compiler),
+            "PYTHONPATH": str(_PYTHON_PATH),
+            "TRITON_DEFAULT_BACKEND": "patchkit",
+            # Checks and the timing model do not see the addresses of buffer instructions.
+            _TRITON_BUFFERS: os.environ.get(_TRITON_BUFFERS, "0"),
             **options.variables(),
         }
 

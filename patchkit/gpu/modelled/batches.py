@@ -139,12 +139,9 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
     store = compiler.store.sibling("timing", "traces")
     key = key_of(
         {
+            **recorder.depends,
             "what": "batches",
             "format": _FORMAT,
-            "tree": recorder.identity or side.built.identity,
-            "emulator": recorder.gpu.identity,
-            "compiler": compiler.identity,
-            "options": compiler.toolchain.device_options,
             "driver": driver.parent.name,
             "model": model.parent.name,
             "plan": plan,
@@ -175,6 +172,7 @@ def _run(
         (folder / "plan").write_text(plan, "utf-8")
     variables = {
         **built.environment,
+        **recorder.environment,
         **recording_variables(folder),
         **more,
         "PATCHKIT_RECORDER_LOG": str(log),

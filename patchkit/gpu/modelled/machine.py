@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import lzma
 import math
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from patchkit.base.store import Store
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.runtime import cxx_of
-from patchkit.gpu.modelled.recording import unpack_trace
+from patchkit.gpu.modelled.recording import recording_variables, unpack_trace
 from patchkit.toolchain.compiler import Compiler, nice
 
 _NATIVE = Path(__file__).parent / "native"
@@ -586,6 +587,26 @@ def play(
             _keep_time(store, key, time)
             times[key] = time
     return tuple(times[key] for key in keys)
+
+
+def timing_variables(machine: Machine, folder: Path, compiler: Compiler) -> dict[str, str]:
+    """Environment of a program that models the time of launches while it runs, as Triton's autotuner does.
+
+    Writes the figures of the GPU to ``folder``. Raises as :func:`play`.
+    """
+    figures = folder / "figures"
+    with disk_errors(figures, "writing the figures of the GPU"):
+        figures.write_text(machine.text(), "utf-8")
+    model = {
+        "program": str(build_timing(compiler)),
+        "figures": str(figures),
+        "most": MOST_INSTRUCTIONS,
+        "launch_us": machine.launch_us,
+    }
+    # Which blocks of a launch are recorded; the program chooses the folder.
+    recording = recording_variables(folder)
+    recording.pop("PATCHKIT_EMULATOR_RECORD")
+    return {**recording, "PATCHKIT_TIMING": json.dumps(model)}
 
 
 def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str:

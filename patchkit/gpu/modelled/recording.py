@@ -100,7 +100,8 @@ class Recorder:
     """Records operations on one side.
 
     Recordings are cached by ``identity`` if it is known what they depend on, else by the code of the
-    compilation units whose kernels the operation launches.
+    compilation units whose kernels the operation launches. ``environment``: variables of the recorded
+    program, for example those that turn patches off.
     """
 
     side: EmulatedSide
@@ -108,6 +109,19 @@ class Recorder:
     identity: str | None
     gpu: EmulatedGpu
     compiler: Compiler
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def depends(self) -> dict[str, object]:
+        """What every recording depends on, for its key."""
+        return {
+            "format": _FORMAT,
+            "tree": self.identity or self.side.built.identity,
+            "emulator": self.gpu.identity,
+            "compiler": self.compiler.identity,
+            "options": self.compiler.toolchain.device_options,
+            **({"environment": dict(sorted(self.environment.items()))} if self.environment else {}),
+        }
 
     def record(self, case: Timed) -> Recorded | None:
         """Run some blocks of an operation, or reuse a recording; None if the backend has no kernel for it.
@@ -129,11 +143,7 @@ class Recorder:
         store = self.compiler.store.sibling("timing", "traces")
         key = key_of(
             {
-                "format": _FORMAT,
-                "tree": self.identity or self.side.built.identity,
-                "emulator": self.gpu.identity,
-                "compiler": self.compiler.identity,
-                "options": self.compiler.toolchain.device_options,
+                **self.depends,
                 "driver": driver.parent.name,
                 "line": line.partition(" ")[2],
                 "blocks": [_SAMPLED, _SEEN, _LATER],
@@ -158,6 +168,7 @@ class Recorder:
             cases.write_text(line, "utf-8")
         variables = {
             **self.side.built.environment,
+            **self.environment,
             "GGML_BACKEND_PATH": str(self.side.built.module),
             **recording_variables(folder),
             **more,

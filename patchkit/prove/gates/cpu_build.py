@@ -138,7 +138,8 @@ def targets_of(subject: Subject, files: Sequence[str]) -> tuple[str, ...]:
         if first == folders.tests:
             continue
         tool = _named_in(subject, f"{first}/{rest[0]}") if first == folders.tools and len(rest) > 1 else None
-        found.add(targets.of(path) or tool or _named_in(subject, targets.common) or targets.common)
+        common = targets.common or targets.library
+        found.add(targets.of(path) or tool or _named_in(subject, common) or common)
     return tuple(sorted(found))
 
 

@@ -159,5 +159,6 @@ def choose(changed: Sequence[str], *, is_sample: bool) -> Chosen:
 
 def knows(tree: Path, model: Model) -> bool:
     """Whether that version of llama.cpp has the model's architecture."""
-    names = (tree / upstream_of(tree).architectures).read_text("utf-8", "replace")
+    listed = upstream_of(tree).architectures
+    names = (tree / listed).read_text("utf-8", "replace") if listed is not None else ""
     return f'"{model.architecture}"' in names

@@ -27,12 +27,17 @@ from patchkit.toolchain.sides import BuiltSide
 
 @dataclass(slots=True, kw_only=True)
 class Arms:
-    """``request`` names every candidate patch; ``onto`` is a commit of the user's clone to place them on."""
+    """``request`` names every candidate patch; ``onto`` is a commit of the user's clone to place them on.
+
+    ``programs`` are built, with ``is_timed`` as in :func:`patchkit.prove.build.build_tree`.
+    """
 
     workspace: Workspace
     request: Request
     onto: Onto | None
     toolchain: Toolchain | None
+    programs: tuple[str, ...] = GATE_PROGRAMS
+    is_timed: bool = True
     _whole: Plan | None = None
     _subjects: dict[Arm, Subject] = field(default_factory=dict)
     _built: dict[tuple[str, BackendName], BuiltSide] = field(default_factory=dict)
@@ -96,14 +101,34 @@ class Arms:
         The environment of its programs turns those off. Raises the errors of
         :func:`patchkit.toolchain.machine.build_side`.
         """
-        off = self._off(arm) if arm else ()
+        off = self._off(arm)
         if not off or (self.tree_of(arm), backend) in self._built:
             return self.build_alone(arm, backend)
-        built = self.build_alone(tuple(name for name in self.ids if name in (*arm, *off)), backend)
+        built = self.build_alone(self._with(arm, off), backend)
         return replace(built, environment={**built.environment, **turn_off(off)})
+
+    def subject_of_build(self, arm: Arm, backend: BackendName) -> Subject:
+        """The trees of what :meth:`build` builds for an arm."""
+        off = self._off(arm)
+        is_alone = not off or (self.tree_of(arm), backend) in self._built
+        return self.subject(arm if is_alone else self._with(arm, off))
+
+    def without(self, patch: str) -> Arm:
+        """All patches but one and those that require it."""
+        gone = {patch}
+        while more := {
+            name for name in self.ids if name not in gone and gone & {*_requires(self.whole, name)}
+        }:
+            gone |= more
+        return tuple(name for name in self.ids if name not in gone)
+
+    def _with(self, arm: Arm, off: Arm) -> Arm:
+        return tuple(name for name in self.ids if name in (*arm, *off))
 
     def _off(self, arm: Arm) -> Arm:
         """The patches that the build of an arm has although the arm does not: those with a switch."""
+        if not arm:
+            return ()
         switches = next((selected.switches for selected, _ in self.whole.steps), None)
         off = {each.patch for each in switches.all} - {*arm} if switches is not None else set()
         while lacking := {name for name in off if not {*_requires(self.whole, name)} <= off.union(arm)}:
@@ -123,7 +148,8 @@ class Arms:
                 subject.candidate if arm else subject.baseline,
                 key[0],
                 backend,
-                GATE_PROGRAMS,
+                self.programs,
+                is_timed=self.is_timed,
                 in_turns=True,
             )
         return self._built[key]

@@ -1,12 +1,12 @@
-"""The candidate's programs as a wheel."""
+"""The candidate's programs as a wheel or a tar archive."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from patchkit.base.files import file_sha256
 from patchkit.base.verdict import OFF_HARDWARE
@@ -16,55 +16,66 @@ from patchkit.carry.series.lock import PinWanted
 from patchkit.prove.build import PROGRAMS, build_sides, check_programs, prepare_subject
 from patchkit.prove.verify.run import NOTHING
 from patchkit.toolchain.hip import Toolchain
+from patchkit.toolchain.package import PackageContents, check_folder, make_archive, make_wheel
 from patchkit.toolchain.parts import BackendName
-from patchkit.toolchain.wheel import WheelContents, check_folder, make_wheel
+
+Format = Literal["wheel", "tar"]
+"""How programs are packaged: for pip, or to be unpacked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageReport:
-    """The wheel; ``proof`` summarises in one line what verify found for this candidate."""
+    """The package; ``proof`` summarises in one line what verify found for this candidate."""
 
-    json_keys: ClassVar = "ok wheel sha256 size_bytes programs proof"
+    json_keys: ClassVar = "ok file format sha256 size_bytes programs proof needs"
 
-    wheel: Path
+    file: Path
+    format: Format
     sha256: str
     size_bytes: int
     programs: tuple[str, ...]
     proof: str
+    needs: str
 
     ok: ClassVar = True
 
 
-def run_package(
-    workspace: Workspace,
-    *,
-    archs: Sequence[str],
-    upstream: PinWanted,
-    backend: BackendName,
-    programs: Sequence[str] = PROGRAMS,
-    out: Path,
-    environ: Mapping[str, str],
-    wish: Wish | None = None,
-) -> PackageReport:
-    """Build what is missing and create the wheel in ``out``.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageRequest:
+    """What to package, and into which folder."""
+
+    archs: tuple[str, ...]
+    upstream: PinWanted
+    wish: Wish
+    backend: BackendName
+    programs: tuple[str, ...] = PROGRAMS
+    format: Format = "wheel"
+    out: Path
+
+
+def run_package(request: PackageRequest, workspace: Workspace, environ: Mapping[str, str]) -> PackageReport:
+    """Build what is missing and write the package.
 
     Raises:
         WHEEL_NOT_MADE: scikit-build-core failed.
         The errors of :func:`patchkit.prove.build.run_build`.
         CacheError: the disk is full or not writable.
     """
+    backend, programs, out = request.backend, request.programs, request.out
     check_programs(programs)
     check_folder(out)
-    subject, candidate = prepare_subject(workspace, archs, upstream, backend, environ, wish)
+    subject, candidate = prepare_subject(
+        workspace, request.archs, request.upstream, backend, environ, request.wish
+    )
     sides = build_sides(subject, backend, programs)
     evidence = workspace.cache_root / "evidence" / subject.candidate_tree
     proof = _proof(evidence / "report.json") if candidate.commits else NOTHING
     gpus = "-".join(candidate.archs)
-    contents = WheelContents(
+    contents = PackageContents(
         name=f"llama-cpp-{gpus}",
         version=f"{candidate.build}+{backend}.{subject.candidate_tree[:12]}",
         summary=f"llama.cpp build {candidate.build} with patchkit's patches for {gpus}; {proof}",
-        programs=tuple(programs),
+        programs=programs,
         licence=subject.candidate / "LICENSE",
         information={
             "build": str(candidate.build),
@@ -76,19 +87,24 @@ def run_package(
             "proof": proof,
         },
     )
-    workspace.reporter.step(f"creating the wheel {contents.name} {contents.version}")
-    wheel = make_wheel(sides.after, contents, out, workspace.reporter)
+    workspace.reporter.step(f"packaging {contents.name} {contents.version}")
+    if request.format == "tar":
+        file = make_archive(sides.after, contents, out)
+    else:
+        file = make_wheel(sides.after, contents, out, workspace.reporter)
     return PackageReport(
-        wheel=wheel,
-        sha256=file_sha256(wheel),
-        size_bytes=wheel.stat().st_size,
-        programs=tuple(programs),
+        file=file,
+        format=request.format,
+        sha256=file_sha256(file),
+        size_bytes=file.stat().st_size,
+        programs=programs,
         proof=proof,
+        needs=contents.information["needs"],
     )
 
 
 def _needs(backend: BackendName, toolchain: Toolchain | None) -> str:
-    """What the machine must provide because the wheel does not contain it."""
+    """What the machine must provide because the package does not contain it."""
     if backend == "hip" and toolchain is not None:
         version = toolchain.hip_version
         return f"the HIP runtime and hipBLAS of ROCm {version.split('.')[0]} (built with HIP {version})"

@@ -112,10 +112,16 @@ def test_a_commit_without_an_id_is_a_new_patch_in_its_place(branch) -> None:
     git(branch.clone, "add", "-A")
     git(branch.clone, "commit", "-q", "-m", "one more file\n\nIt is needed.")
     git(branch.clone, "cherry-pick", fast)
+    branch.change(TOOL, "another", "yet another")
+    git(branch.clone, "commit", "-q", "-a", "-m", "yet another name")
     told = absorbed(branch)
-    assert [each["state"] for each in told["patches"]] == ["same", "same", "same", "new", "same"]
-    assert order(branch) == ["first", "second", "name", "one-more-file", "fast"]
+    assert [each["state"] for each in told["patches"]] == ["same", "same", "same", "new", "same", "new"]
+    assert order(branch) == ["first", "second", "name", "one-more-file", "fast", "yet-another-name"]
     assert "It is needed." in tables(branch, "one-more-file")["why"]
+    # The second new patch changes a line that another patch of the branch wrote, the first does not.
+    assert [list(each["requires"]) for each in told["patches"]] == [[], [], [], [], [], ["name"]]
+    assert "requires" not in tables(branch, "one-more-file")
+    assert [each["patch"] for each in tables(branch, "yet-another-name")["requires"]] == ["name"]
 
 
 def test_commits_in_another_order_are_patches_in_that_order(branch) -> None:
@@ -276,3 +282,59 @@ def test_a_new_patch_makes_the_results_of_the_lock_out_of_date(branch) -> None:
     assert done.returncode == 0, done.stderr
     _commit_file(branch, "more.cpp", "one more file")
     assert absorbed(branch)["lock_stale"] == ["b1 plain"]
+
+
+def test_a_new_message_and_author_are_those_of_the_patch(branch) -> None:
+    subject = (
+        'first: raise the "limit", with a subject that is longer than the seventy-two characters of a title'
+    )
+    body = "Because it is low.\n\n    indented\n\nSigned-off-by: x <x@y>"
+    trailers = f"Patchkit-Id: first\nUpstream-Commit: {'0' * 40}"
+    edit(branch, "first", message=f"{subject}\n\n{body}\n\n{trailers}")
+    told = absorbed(branch)
+    assert set(states(told).values()) == {"same"}
+    assert [each["patch"] for each in told["patches"] if each["reworded"]] == ["first"]
+    patch = tables(branch, "first")
+    assert (patch["commit"]["subject"], patch["why"]) == (subject, body)
+    tree(branch)
+    message = git(branch.repository, "log", "-1", "--format=%B", "candidate/plain/b1~3")
+    assert message.startswith(f"{subject}\n\n{body}\n\nPatchkit-Id: first\n")
+    assert absorbed(branch)["written"] is False
+    at = commit_of(branch, "fast")
+    git(branch.clone, "commit", "-q", "--amend", "--no-edit", "--author=Another One <one@example.org>")
+    assert at != commit_of(branch, "fast")
+    assert absorbed(branch)["written"] is True
+    assert tables(branch, "fast")["commit"]["author"] == "Another One <one@example.org>"
+
+
+def test_new_commits_with_one_subject_are_two_patches(branch) -> None:
+    _commit_file(branch, "more.cpp", "one more file")
+    _commit_file(branch, "other.cpp", "one more file")
+    assert order(branch) == ["first", "second", "name", "fast"]
+    absorbed(branch)
+    assert order(branch) == ["first", "second", "name", "fast", "one-more-file", "one-more-file-2"]
+    assert absorbed(branch)["written"] is False
+
+
+def test_a_new_patch_comes_after_the_missing_ones_before_it(branch) -> None:
+    fast = commit_of(branch, "fast")
+    for number, name in ((29, "fast"), (27, "name")):  # room between 'second' and 'name'
+        folder = toml_of(branch, name).parent
+        folder.rename(folder.with_name(f"{number:04d}-{name}"))
+    git(branch.clone, "reset", "-q", "--hard", commit_of(branch, "second"))  # without the patch 'name'
+    _commit_file(branch, "more.cpp", "one more file")
+    git(branch.clone, "cherry-pick", fast)
+    assert absorbed(branch)["missing"] == ["name"]
+    assert order(branch) == ["first", "second", "name", "one-more-file", "fast"]
+
+
+def test_what_is_not_committed_is_named(branch) -> None:
+    path = branch.clone / TOOL
+    path.touch()
+    assert absorbed(branch)["warnings"] == []
+    path.write_text(path.read_text() + "// mine\n")
+    (warning,) = absorbed(branch)["warnings"]
+    assert warning == f"not absorbed, because it is not committed: {TOOL}"
+    git(branch.clone, "add", "-A")
+    assert absorbed(branch)["warnings"] == [warning]
+    assert absorbed(branch, "HEAD~1")["warnings"] == []

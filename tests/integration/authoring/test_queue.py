@@ -116,6 +116,65 @@ def test_of_a_chain_of_patches_each_requires_the_one_below_alone(desk) -> None:
     assert [each["patch"] for each in manifest(desk, "limit-2048")["requires"]] == ["limit-1024"]
 
 
+def test_lines_of_context_are_no_dependency(desk) -> None:
+    desk.change(TOOL, "// how much at most", "// how much, at most")
+    desk.commit("comment")
+    desk.change(TOOL, "wanted > 256 ? 256", "wanted > 512 ? 512")
+    desk.commit("limit")
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    assert [each["requires"] for each in told["queue"]] == [{}, {}]
+    assert b"512" in candidate(desk, TOOL, "limit")
+
+
+def test_who_uses_a_name_requires_the_patch_that_declares_it(desk) -> None:
+    desk.change("include/llama.h", "#pragma once\n", "#pragma once\n#define TOOL_MARGIN 3\n")
+    desk.commit("macro")
+    desk.change(
+        TOOL,
+        "static std::string name()",
+        "static int margin() {\n    return 1;\n}\n\nstatic std::string name()",
+    )
+    desk.commit("function")
+    desk.change(TOOL, "    return wanted >", "    const int most = 256;\n    return wanted >")
+    desk.commit("local")
+    desk.add("common/uses.cpp", '#include "llama.h"\nint uses() {\n    return TOOL_MARGIN;\n}\n')
+    desk.commit("uses the macro")
+    desk.change(TOOL, 'return "', 'return std::to_string(margin()) + "')
+    desk.commit("uses the function")
+    desk.change(TOOL, "wanted > 256 ? 256 :", "wanted > most ? most :")
+    desk.commit("uses the local")
+    desk.change("common/uses.cpp", "int uses() {", "int uses(int most) {")
+    desk.commit("has a local of that name")
+    told = queued(desk, str(written(desk)), "--guard", "none")
+    found = dict(zip(ids(told), (each["requires"] for each in told["queue"]), strict=True))
+    assert {name: list(required) for name, required in found.items()} == {
+        "macro": [],
+        "function": [],
+        "local": [],
+        "uses-the-macro": ["macro"],
+        "uses-the-function": ["function"],
+        "uses-the-local": ["local"],
+        "has-a-local-of-that-name": ["uses-the-macro"],
+    }
+    assert "TOOL_MARGIN" in found["uses-the-macro"]["macro"]
+
+
+def test_a_commit_on_a_branch_with_the_series_requires_the_patches_that_it_changes(desk) -> None:
+    three(desk)
+    first = git(desk.clone, "rev-parse", "HEAD")
+    queued(desk, str(written(desk)), "--guard", "none")
+    git(desk.clone, "reset", "-q", "--hard", first)
+    desk.change(TOOL, "wanted > 1024 ? 1024", "wanted > 2048 ? 2048")
+    desk.commit("the largest limit")
+    done = desk.run(
+        "import", f"{first}..HEAD", "--repo", str(desk.clone), "--guard", "none", "--as-build", "1", "--json"
+    )
+    assert done.returncode == 0, done.stderr
+    assert list(json.loads(done.stdout)["requires"]) == ["tool-a-still-larger-limit"]
+    (needed,) = manifest(desk, "the-largest-limit")["requires"]
+    assert needed["patch"] == "tool-a-still-larger-limit"
+
+
 def test_a_patch_of_a_file_that_another_one_adds_requires_that_one(desk) -> None:
     desk.add("common/ours.h", "#pragma once\nint ours();\n")
     desk.commit("ours")

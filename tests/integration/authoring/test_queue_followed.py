@@ -136,3 +136,76 @@ def test_what_requires_a_patch_in_conflict_is_told_with_the_patch_that_comes_fir
     assert refused["error"]["code"] == "RESOLVE_EARLIER_FIRST"
     dropped = carried.bump(3, "--drop-conflicts", code=9)
     assert [each["patch"] for each in dropped["candidates"][0]["dropped"]] == ["hint", "alloc"]
+
+
+def test_a_patch_that_needed_one_in_conflict_is_reported_although_it_does_not_name_it(
+    carried: Carried,
+) -> None:
+    (path,) = (carried.folder / "patches").glob("*-alloc/patch.toml")
+    whole = path.read_text()
+    start, end = whole.index("[[requires]]"), whole.index("[[edit]]")
+    path.write_text(whole[:start] + whole[end:])
+    carried.bump(2, code=0)
+    carried.build(3, PATH, "ne11 <= limit;", "ne11 < limit;")
+    found = _patches(carried.bump(3, code=3))
+    # 'alloc' changes a line of 'hint', which is in conflict, and one of 'report', which is not.
+    assert found["alloc"]["reason"].startswith(
+        "requires 'hint', which is in conflict (not named in patch.toml: "
+    )
+    assert "report" not in found["alloc"]["reason"]
+    assert found["alloc"]["next_step"] == "patchkit resolve hint --to b3: this patch must be resolved first"
+
+
+RETURN = "    return wanted > 256 ? 256 : wanted;\n"
+LARGER = RETURN.replace("256", "512")
+CLAMP = "    if (wanted < 0 && wanted > -8) {\n        wanted = 0;\n    }\n"
+HEAD = "static int limit(int wanted) {\n"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "has"),
+    [
+        (f"    // never more\n{LARGER}", f"#ifndef SMALL\n{LARGER}#endif\n", True),
+        (f"{CLAMP}{RETURN}", (HEAD + CLAMP + RETURN).replace("wanted", "asked"), True),
+        (f"    // never more\n{LARGER}", RETURN.replace("256", "300"), False),
+    ],
+    ids=["comment and #if", "other names", "something else"],
+)
+def test_a_conflict_names_where_upstream_has_the_code_of_the_patch(desk, ours, theirs, has) -> None:
+    desk.change(TOOL, RETURN, ours)
+    done = desk.run("import", str(desk.diff()), "--guard", "none", "--upstream", "b1", "--id", "mine")
+    assert done.returncode == 0, done.stderr
+    old = HEAD + RETURN if theirs.startswith("static") else RETURN
+    text = (desk.upstream / TOOL).read_text()
+    assert text.count(old) == 1
+    (desk.upstream / TOOL).write_text(text.replace(old, theirs))
+    git(desk.upstream, "commit", "-q", "-a", "-m", "3", date="2025-01-13T03:04:05+00:00")
+    git(desk.upstream, "tag", "b3")
+    words = ("--to", "b3", "--no-verify", "--no-fetch", "--arch", "plain")
+    done = desk.run("bump", *words, "--upstream-url", str(desk.upstream), "--json")
+    assert done.returncode == 3, done.stderr
+    (found,) = (each for each in json.loads(done.stdout)["candidates"][0]["patches"] if each["id"] == "mine")
+    assert found["class"] == "conflict"
+    assert found["reason"].startswith("upstream has it, except for comments, #if lines or names: ") is has
+    assert found["next_step"].startswith("compare both; if upstream's code is enough") is has
+
+
+def test_a_call_whose_declaration_changed_is_reported(carried: Carried) -> None:
+    carried.bump(2, code=0)
+    carried.build(3, TOOL, "static int limit(int wanted) {", "static int limit(long wanted, int most = 0) {")
+    document = carried.bump(3, code=2)
+    assert document["error"]["code"] == "BUMP_GATES_NEEDED"
+    patches = {each["id"]: each for each in document["candidates"][0]["patches"]}
+    (changed,) = patches["report"]["changed_declarations"]
+    assert (changed["kind"], changed["name"], changed["how"]) == (
+        "function",
+        "limit",
+        "whose parameters changed",
+    )
+    assert changed["used"].startswith(f"{TOOL}:")
+    assert patches["report"]["reason"].endswith("declared differently upstream: limit")
+    assert patches["hint"]["changed_declarations"] == []
+    words = ("bump", "--to", "b3", "--no-verify", "--no-fetch", "--upstream-url", str(carried.desk.upstream))
+    told = carried.run(*words, code=2).stdout
+    assert f"calls limit, whose parameters changed ({TOOL}:" in told
+    assert f"({changed['declared']})" in told

@@ -473,6 +473,125 @@ def test_bump_names_the_command_and_resolves_what_needs_nobody(listed) -> None:
     assert json.loads(refused.stdout)["error"]["code"] == "USAGE_VALUE"
 
 
+def test_edits_that_still_fit_keep_their_text(listed) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    git(listed.clone, "checkout", "-q", "--", ".")
+    for letter in "bmr":
+        listed.change("list.txt", f"\n{letter}\n", f"\n{letter} of mine\n")
+    take(listed, "several", at="b3")
+    before = path_of(listed, "several").read_text()
+    commit_build(listed, 4, {"list.txt": LIST.replace("m", "M")}, day=11)
+    words = ("several", "--to", "b4", "--upstream-url", str(listed.upstream))
+    document = resolve(listed, *words, code=3)
+    settle(listed.root / document["folder"] / "list.txt", "M of mine\n")
+    document = resolve(listed, "several", "--continue")
+    assert len(document["edits"]) == 1
+    assert (len(document["ended"]), len(document["kept"])) == (1, 2)
+    # Only one edit got a last build, and only one edit was added.
+    now = path_of(listed, "several").read_text()
+    (ended,) = document["ended"]
+    old = f'id = "{ended}"\nfile = "list.txt"\n'
+    assert now.startswith(before.replace(old, f"{old}last_build = 3\n"))
+    assert [each.get("first_build") for each in edits(listed, "several")] == [None, None, None, 4]
+    wanted = "".join(
+        f"{each} of mine\n" if each in "bMr" else f"{each}\n" for each in LIST.replace("m", "M").split()
+    )
+    assert made(listed, 4, "list.txt") == wanted
+
+
+@pytest.mark.parametrize(
+    ("option", "wanted"), [("--before", "e\nmine\ntheirs\n"), ("--after", "e\ntheirs\nmine\n")]
+)
+def test_two_insertions_are_merged_in_the_order_that_the_user_names(listed, option, wanted) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    git(listed.clone, "checkout", "-q", "--", ".")
+    listed.change("list.txt", "\ne\n", "\ne\nmine\n")
+    take(listed, "inserts", at="b3")
+    commit_build(listed, 4, {"list.txt": LIST.replace("e\n", "e\ntheirs\n")}, day=11)
+    words = ("inserts", "--to", "b4", "--upstream-url", str(listed.upstream))
+    assert resolve(listed, *words, option)["state"] == "ordered"
+    assert made(listed, 4, "list.txt") == LIST.replace("e\n", wanted)
+
+
+def test_an_order_is_for_insertions_only(mine) -> None:
+    commit_build(mine, 3, {PATH: other(mine)})
+    before = mine.snapshot()
+    refused = mine.run(
+        "resolve", "mine", "--to", "b3", "--upstream-url", str(mine.upstream), "--after", "--json"
+    )
+    assert json.loads(refused.stdout)["error"]["code"] == "RESOLVE_BY_HAND"
+    assert mine.snapshot() == before
+
+
+@pytest.fixture
+def several(listed):
+    """A desk with three patches of one file, the last requires the second; b4 changed their lines."""
+    assert listed.run("series", "drop", "list").returncode == 0
+    for name, old, new in (("early", "b", "early"), ("late", "r", "late"), ("later", "late", "later")):
+        listed.change("list.txt", f"\n{old}\n", f"\n{new}\n")
+        git(listed.clone, "add", "list.txt")
+        git(listed.clone, "commit", "-q", "-m", name)
+    git(listed.clone, "format-patch", "-q", "-3", "-o", str(listed.root / "queue"))
+    done = listed.run("import", str(listed.root / "queue"), "--guard", "none", "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    assert [each["patch"] for each in tomllib.loads(path_of(listed, "later").read_text())["requires"]] == [
+        "late"
+    ]
+    commit_build(listed, 4, {"list.txt": LIST.replace("b", "B").replace("r", "R")}, day=11)
+    return listed
+
+
+def wanted_list() -> str:
+    return LIST.replace("b\n", "Early\n").replace("r\n", "Later\n")
+
+
+def test_patches_are_resolved_in_any_order_unless_one_requires_another(several) -> None:
+    words = ("--to", "b4", "--upstream-url", str(several.upstream))
+    refused = several.run("resolve", "later", *words, "--json")
+    assert json.loads(refused.stdout)["error"]["code"] == "RESOLVE_EARLIER_FIRST"
+    for name in ("late", "early"):
+        resolve(several, name, *words, code=3)
+    # The folder of the second patch is made without the first one, whichever is resolved first.
+    settle(several.root / "early.conflict/list.txt", "Early\n")
+    resolve(several, "early", "--continue")
+    settle(several.root / "late.conflict/list.txt", "Late\n")
+    assert "early" in resolve(several, "late", "--continue")["warnings"][0]
+    document = resolve(several, "later", *words, code=3)
+    settle(several.root / document["folder"] / "list.txt", "Later\n")
+    resolve(several, "later", "--continue")
+    assert made(several, 4, "list.txt") == wanted_list()
+
+
+def test_all_conflicts_of_a_build_are_resolved_in_one_folder(several) -> None:
+    words = ("--all", "--to", "b4", "--upstream-url", str(several.upstream))
+    document = resolve(several, *words, code=3)
+    assert [each["patch"] for each in document["conflicts"]] == ["early", "late"]
+    assert list(document["waiting"]) == ["later"]
+    assert "patchkit resolve --all --continue" in (several.root / "conflicts/late/list.txt").read_text()
+    before = path_of(several, "early").read_text()
+    settle(several.root / "conflicts/late/list.txt", "Late\n")
+    document = resolve(several, "--all", "--continue", code=3)
+    assert ([each["patch"] for each in document["resolved"]], list(document["errors"])) == (
+        ["late"],
+        ["early"],
+    )
+    assert path_of(several, "early").read_text() == before
+    # What is not finished stays, and what had to wait comes.
+    document = resolve(several, *words, code=3)
+    assert (document["unfinished"], [each["patch"] for each in document["conflicts"]]) == (
+        ["early"],
+        ["later"],
+    )
+    settle(several.root / "conflicts/early/list.txt", "Early\n")
+    settle(several.root / "conflicts/later/list.txt", "Later\n")
+    document = resolve(several, "--all", "--continue")
+    assert [each["patch"] for each in document["resolved"]] == ["early", "later"]
+    assert not (several.root / "conflicts").exists()
+    document = resolve(several, *words)
+    assert (document["conflicts"], document["waiting"]) == ([], {})
+    assert made(several, 4, "list.txt") == wanted_list()
+
+
 def test_a_file_that_upstream_renamed_is_followed_by_its_content(listed) -> None:
     commit_build(listed, 4, {"list.txt": None, "lists/all.txt": LIST.replace("q", "Q")}, day=11)
     document = resolve(listed, "list", "--to", "b4", "--upstream-url", str(listed.upstream))

@@ -92,6 +92,25 @@ def test_drift_of_an_edited_function_needs_the_gates(river):
     assert river.left_over() == []
 
 
+def test_a_build_that_is_not_proven_gives_a_branch_that_says_so(river):
+    lock = river.lock.read_bytes()
+    words = ("--upstream", "b3", "--upstream-url", str(river.upstream), "--json")
+    applied = river.run("apply", "--arch", "gfx1151", *words)
+    assert applied.returncode == 0, applied.stderr
+    assert json.loads(applied.stdout)["branch"] == "refs/heads/candidate/gfx1151/b3-unproven"
+    assert river.lock.read_bytes() == lock
+    code, document = bump(river, "--to", "b3", "--accept-not-run")
+    assert (code, document["state"]) == (0, "done")
+    (made,) = document["candidates"]
+    assert made["branch"] == "candidate/gfx1151/b3-unproven"
+    assert river.state()["refs/heads/candidate/gfx1151/b3-unproven"] == made["tip"]
+    assert "refs/heads/candidate/gfx1151/b3" not in river.state()
+    # Both are the same tree, and verify checks that branch.
+    assert json.loads(applied.stdout)["tree"] == made["tree"]
+    checked = river.run("verify", "--arch", "gfx1151", "--upstream", "b3", "--gate", "anchors", "--json")
+    assert checked.returncode == 0, checked.stderr + checked.stdout
+
+
 def test_wrong_gates_are_told_before_anything_is_placed(river):
     rules = river.home / "patches" / "series.toml"
     rules.write_text(f'{rules.read_text()}\n[gates]\nrequired = ["anchors"]\nwhy = "w"\n')

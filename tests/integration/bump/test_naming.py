@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from demo_world import make_upstream, pin_at
+from demo_world import git, make_upstream, pin_at
 
 from patchkit.base.reporter import NullReporter
 from patchkit.carry.bump.history import name_commits
 from patchkit.carry.judging.classes import Classified, Drift, Gone
+from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.upstream.history import open_history
 
 KERNEL = "int kernel(int x) {\n    int a = 1;\n    return a + x;\n}\n"
@@ -31,18 +32,35 @@ def history(tmp_path_factory):
         yield found
 
 
-def named(history, *, drift=(), gone=()):
+PATCH = """\
+id = "x"
+title = "{title}"
+why = "{why}"
+guard = "none"
+builds = {{ first = 1, why = "w" }}
+edit = [{{ id = "e", file = "a.cu", function = "kernel", at = {{ tokens = "a" }}, verb = "remove" }}]
+"""
+
+
+def series_of(folder, title="x", why="w"):
+    (folder / "0001-x").mkdir(parents=True)
+    (folder / "series.toml").write_text("plain = true\n")
+    (folder / "0001-x/patch.toml").write_text(PATCH.format(title=title, why=why))
+    return load_series(folder)
+
+
+def named(history, series, *, drift=(), gone=()):
     verdict = Classified(
         id="x", title="x", intent="x", patch_class="retired", reason="x", drift=tuple(drift), gone=tuple(gone)
     )
     files = {name: text.encode() for name, text in BUILDS[0].items()}
-    (found,) = name_commits([verdict], history, files)
+    (found,) = name_commits([verdict], history, files, series)
     return found
 
 
-def test_a_drift_has_the_commits_that_changed_its_tokens_newest_first(history):
+def test_a_drift_has_the_commits_that_changed_its_tokens_newest_first(history, tmp_path):
     drift = Drift(file="a.cu", entity="kernel", before="1", after="2", removed=(), added=())
-    (found,) = named(history, drift=[drift]).drift
+    (found,) = named(history, series_of(tmp_path), drift=[drift]).drift
     assert [commit.subject for commit in found.commits] == ["change 6", "change 3"]
 
 
@@ -55,12 +73,32 @@ def test_a_drift_has_the_commits_that_changed_its_tokens_newest_first(history):
     ],
     ids=str,
 )
-def test_what_is_gone_has_the_commit_that_took_it_away(history, gone, subject):
-    (found,) = named(history, gone=[gone]).gone
+def test_what_is_gone_has_the_commit_that_took_it_away(history, tmp_path, gone, subject):
+    (found,) = named(history, series_of(tmp_path), gone=[gone]).gone
     assert found.commit.subject == subject
 
 
-def test_what_never_was_has_no_commit(history):
+def test_what_never_was_has_no_commit(history, tmp_path):
     drift = Drift(file="b.cu", entity="kernel", before="1", after="2", removed=(), added=())
-    found = named(history, drift=[drift], gone=[Gone(what="option", name="GGML_OTHER")])
+    found = named(history, series_of(tmp_path), drift=[drift], gone=[Gone(what="option", name="GGML_OTHER")])
     assert (found.drift[0].commits, found.gone[0].commit) == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("title", "why", "commits"),
+    [
+        ("change 4", "w", ["change 4"]),
+        ("Fix the kernel", "w", ["fix the kernel (#321)"]),
+        ("another title", "See https://github.com/ggml-org/llama.cpp/pull/321.", ["fix the kernel (#321)"]),
+        ("another title (#4321)", "w", []),
+    ],
+)
+def test_the_commit_of_a_pull_request_that_the_patch_names(tmp_path, title, why, commits):
+    upstream = tmp_path / "upstream"
+    make_upstream(upstream, dict(enumerate(BUILDS, start=1)))
+    git(upstream, "commit", "-q", "--allow-empty", "-m", "fix the kernel (#321)")
+    git(upstream, "tag", "b7")
+    old, new = pin_at(upstream, 1), pin_at(upstream, 7)
+    with open_history(tmp_path, str(upstream), old, new, NullReporter()) as history:
+        found = named(history, series_of(tmp_path / "patches", title, why))
+    assert [each.subject for each in found.merged] == commits

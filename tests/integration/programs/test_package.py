@@ -1,4 +1,4 @@
-"""The wheel of the candidate's programs: made, installed in a clean environment, and run."""
+"""The candidate's programs as a wheel and as an archive: made, installed and run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -21,31 +22,25 @@ pytestmark = [pytest.mark.cpu_build, pytest.mark.slow]
 PROGRAMS = ("llama-bench", "llama-cli", "llama-server", "test-backend-ops")
 
 
-@pytest.fixture(scope="module")
-def wheel(cpu_subject: Subject, cpu_cache: Path, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    argv = [
-        "package",
-        *SEED,
-        "--backend",
-        "cpu",
-        "--out",
-        str(out),
-        "--json",
-        "-q",
-    ]
+def package(cache: Path, out: Path, *options: str) -> dict[str, object]:
+    argv = ["package", *SEED, "--backend", "cpu", "--out", str(out), *options, "--json", "-q"]
     for name in PROGRAMS:
         argv += ["--program", name]
     done = subprocess.run(
-        [sys.executable, "-m", "patchkit", *argv, "--cache-dir", str(cpu_cache)],
+        [sys.executable, "-m", "patchkit", *argv, "--cache-dir", str(cache)],
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     document = json.loads(done.stdout)
-    assert [path.name for path in out.iterdir()] == [Path(document["wheel"]).name]
-    return Path(document["wheel"])
+    assert [path.name for path in out.iterdir()] == [Path(document["file"]).name]
+    return document
+
+
+@pytest.fixture(scope="module")
+def wheel(cpu_subject: Subject, cpu_cache: Path, tmp_path_factory) -> Path:
+    return Path(str(package(cpu_cache, tmp_path_factory.mktemp("dist"))["file"]))
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +98,20 @@ def test_it_tells_which_trees_it_is_of(environment: Path, cpu_subject: Subject) 
     assert information["tree"] == cpu_subject.candidate_tree
     assert information["upstream"] == cpu_subject.base
     assert information["for"] == "gfx1151 (cpu)"
+
+
+def test_an_archive_runs_where_it_is_unpacked_and_is_the_same_bytes_again(
+    cpu_subject: Subject, cpu_cache: Path, tmp_path: Path
+) -> None:
+    made = package(cpu_cache, tmp_path / "first", "--format", "tar")
+    again = package(cpu_cache, tmp_path / "second", "--format", "tar")
+    assert made["sha256"] == again["sha256"]
+    with tarfile.open(str(made["file"])) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    assert Path(str(made["file"])).name == f"{folder.name}.tar.gz"
+    assert {"LICENSE", "patchkit.json", *PROGRAMS} <= {path.name for path in folder.iterdir()}
+    assert json.loads((folder / "patchkit.json").read_text())["candidate"]
+    for name in ("llama-bench", "llama-server"):
+        done = run(folder / name, "--help")
+        assert done.returncode == 0, done.stderr

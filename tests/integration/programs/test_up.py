@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+from demo_world import pin_text
 from shipped import SEED
+from tiny_upstream import make_tiny_world
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
+from patchkit.gpu.emulated.models import SmallModel
 from patchkit.prove.subject import Subject
 from patchkit.prove.up import Installation, list_installed
 
@@ -92,6 +96,80 @@ def test_options_that_contradict_each_other(tmp_path: Path, capsys) -> None:
     assert error["code"] == "OPTIONS_CONTRADICT"
 
 
+def test_update_needs_a_current_build_with_its_options(tmp_path: Path, capsys) -> None:
+    where = ("--prefix", str(tmp_path))
+    error = asked(capsys, "--update", *where, code=ExitCode.USAGE)["error"]
+    assert (error["code"], "no current build" in error["message"]) == ("UP_REFUSED", True)
+    installed(tmp_path, "old", "2026-11-01T00:00:00+00:00")  # as patchkit wrote it before --update
+    asked(capsys, "--use", "old", *where)
+    error = asked(capsys, "--update", *where, code=ExitCode.USAGE)["error"]
+    assert "an earlier version of patchkit" in error["why"]
+    for option in (("--arch", "gfx1100"), ("--without", "one"), ("--backend", "cpu"), ("--rollback",)):
+        error = asked(capsys, "--update", *option, *where, code=ExitCode.USAGE)["error"]
+        assert error["code"] == "OPTIONS_CONTRADICT"
+
+
+@pytest.mark.cpu_build
+def test_update_follows_the_series_and_keeps_the_last_good_build(tmp_path: Path, capsys) -> None:
+    where = [
+        *make_tiny_world(tmp_path, added={}, patches={"same": ("one", "return 1", "return 1 + 0")}),
+        *("--prefix", str(tmp_path / "prefix")),
+    ]
+    patch = tmp_path / "series" / "patches" / "0001-same" / "patch.toml"
+
+    def update(text: str, code: int = 0) -> dict[str, Any]:
+        patch.write_text(re.sub("(?m)^text = .*$", f'text = "{text}"', patch.read_text()))
+        return asked(capsys, "--update", *where, code=code)
+
+    def version() -> str:
+        program = tmp_path / "prefix" / "current" / "llama-cli"
+        return subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+
+    first = asked(capsys, *where, "--arch", "plain", "--program", "llama-cli")
+    assert version() == f"{first['installation']['commit'][:9]}+same\n"
+    second = update("return 1 + 0 + 0")
+    assert (second["is_new"], second["replaced"]) == (True, first["installation"]["name"])
+    same = ("archs", "backend", "programs", "patches", "asked", "build")
+    assert all(second["installation"][name] == first["installation"][name] for name in same)
+    assert version() == f"{second['installation']['commit'][:9]}+same\n"
+    assert update("return 1 + 0 + 0")["is_new"] is False
+    # A patch that does not compile changes nothing.
+    update("return undeclared", code=ExitCode.TOOLCHAIN)
+    assert version() == f"{second['installation']['commit'][:9]}+same\n"
+    # The series moves to another build.
+    lock = tmp_path / "series" / "patches" / "upstream.lock"
+    lock.write_text(pin_text(tmp_path / "upstream", 111))
+    moved = update("return 1 + 0")
+    assert (moved["installation"]["build"], moved["replaced"]) == (111, second["installation"]["name"])
+
+
+@pytest.mark.cpu_build
+def test_a_service_starts_the_current_build_with_the_model(tmp_path: Path, capsys, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.chdir(tmp_path)
+    SmallModel(head_size=64).write(tmp_path / "tiny.gguf")
+    where = [
+        *make_tiny_world(tmp_path, added={}, patches={"same": ("one", "return 1", "return 1 + 0")}),
+        *("--prefix", str(tmp_path / "prefix"), "--arch", "plain", "--program", "llama-server"),
+    ]
+    unit = tmp_path / "config" / "systemd" / "user" / "llama-server.service"
+    unit.parent.mkdir(parents=True)
+    unit.write_text("[Service]\nExecStart=/usr/bin/true\n")
+    service = ("--service", "systemd", "--model", "tiny.gguf")
+    error = asked(capsys, *where, *service, code=ExitCode.USAGE)["error"]
+    assert (error["code"], str(unit) in error["message"]) == ("UP_REFUSED", True)
+    assert not (tmp_path / "prefix" / "current").exists()
+    unit.unlink()
+    told = asked(capsys, *where, *service)
+    assert told["server"][:3] == [
+        str(tmp_path / "prefix/current/llama-server"),
+        "-m",
+        str(tmp_path / "tiny.gguf"),
+    ]
+    assert f"ExecStart={' '.join(told['server'])}\n" in unit.read_text()
+    assert asked(capsys, *where)["server"][2] == "MODEL.gguf"
+
+
 @pytest.mark.cpu_build
 @pytest.mark.slow
 def test_a_build_is_installed_once_and_kept_when_another_one_fails(
@@ -115,7 +193,13 @@ def test_a_build_is_installed_once_and_kept_when_another_one_fails(
     assert error["code"] == "PROGRAM_FAILED"
     known = list_installed(prefix)
     assert (known.current, len(known.builds)) == (first["installation"]["name"], 1)
+    refusal = asked(capsys, *argv, *both, "--service", "systemd", code=ExitCode.USAGE)["error"]
+    assert refusal["code"] == "OPTIONS_CONTRADICT"
     more = asked(capsys, *argv, *both)
     assert (more["is_new"], more["replaced"]) == (True, first["installation"]["name"])
     back = asked(capsys, "--rollback", "--prefix", str(prefix))
     assert back["current"] == first["installation"]["name"]
+    # Programs name the commit and its patches where they print their version.
+    commit, patches = first["installation"]["commit"], first["installation"]["patches"]
+    label = "+".join((commit[:9], *patches)).encode()
+    assert any(label in path.read_bytes() for path in (prefix / "current").resolve().iterdir())

@@ -635,9 +635,9 @@ def _mixed_sources(
     halves, upper = instruction.bits("op_sel_hi", 0, 3), instruction.bits("op_sel", 0, 3)
     found: list[Value] = []
     for number, operand in enumerate(operands):
-        if halves[number] and operand.kind == "float":
-            raise NotModelled("fma_mix with a float constant as f16")
-        bits = wave.read(operand, "f32", 32, lane)
+        # As f16, an inline constant is the f16 number in the low half (LLVM PR 183487).
+        is_half_constant = halves[number] and operand.kind == "float"
+        bits = wave.read(operand, "f16" if is_half_constant else "f32", 16 if is_half_constant else 32, lane)
         if halves[number]:
             shift = 16 * upper[number]
             half = _flushed(wave, _with_sign(bits >> shift & 0xFFFF, operand, 16), "f16")

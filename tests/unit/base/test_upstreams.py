@@ -3,7 +3,15 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.errors import ErrorGroup
-from patchkit.base.upstreams import build_name, llama_cpp, load_upstream, recognise, upstream_of
+from patchkit.base.upstreams import (
+    build_name,
+    find_projects,
+    llama_cpp,
+    load_upstream,
+    load_upstreams,
+    recognise,
+    upstream_of,
+)
 
 SHIPPED = llama_cpp()
 
@@ -63,7 +71,7 @@ def test_a_project_is_recognised_by_its_files(tmp_path):
     (tmp_path / "include").mkdir()
     (tmp_path / "include" / "llama.h").touch()
     assert upstream_of(tmp_path).name == "llama.cpp"
-    assert recognise({"llama.h"}.__contains__).name == "llama.cpp"
+    assert recognise({"llama.h"}).name == "llama.cpp"
 
 
 def test_a_description_with_an_unknown_key_names_it(tmp_path):
@@ -72,3 +80,62 @@ def test_a_description_with_an_unknown_key_names_it(tmp_path):
     with pytest.raises(ErrorGroup) as caught:
         load_upstream(text[0])
     assert "folder" in "\n".join(error.message for error in caught.value.errors)
+
+
+GPU = "src/ggml-cuda/common.cuh"
+
+
+@pytest.mark.parametrize(
+    ("names", "project", "folder"),
+    [
+        ({"include/llama.h", f"ggml/{GPU}", "ggml/include/ggml.h"}, "llama.cpp", "ggml/src/ggml-cuda"),
+        ({"include/whisper.h", f"ggml/{GPU}", "ggml/include/ggml.h"}, "whisper.cpp", "ggml/src/ggml-cuda"),
+        ({"stable-diffusion.h", f"ggml/{GPU}"}, "stable-diffusion.cpp", "ggml/src/ggml-cuda"),
+        ({"include/ggml.h", GPU}, "ggml", "src/ggml-cuda"),
+        (
+            {"ml/backend/ggml/ggml.go", f"ml/backend/ggml/ggml/{GPU}", "ml/backend/ggml/ggml/include/ggml.h"},
+            "ollama",
+            "ml/backend/ggml/ggml/src/ggml-cuda",
+        ),
+        (
+            {"py/w/include/whisper.h", f"py/w/ggml/{GPU}", "py/w/ggml/include/ggml.h"},
+            "whisper.cpp",
+            "py/w/ggml/src/ggml-cuda",
+        ),
+        ({f"x/mine/{GPU}", "x/mine/include/ggml.h"}, "ggml", "x/mine/src/ggml-cuda"),
+    ],
+)
+def test_a_project_is_recognised_in_any_folder(names, project, folder):
+    found = recognise(names)
+    assert (found.name, found.gpu_folder) == (project, folder)
+    assert [each.name for each in find_projects(frozenset(names))] == [project]
+    assert found.place("ggml/src/ggml-cuda/mmq.cu") == f"{folder}/mmq.cu"
+    assert found.place("ggml/src/ggml-cuda/") == f"{folder}/"
+
+
+def test_each_copy_in_a_tree_is_found():
+    names = {"a/llama.h", f"a/ggml/{GPU}", "b/include/whisper.h", f"b/ggml/{GPU}", f"c/{GPU}"}
+    found = find_projects(frozenset(names))
+    assert [(each.name, each.root) for each in found] == [("llama.cpp", "a/"), ("whisper.cpp", "b/")]
+
+
+def test_files_outside_ggml_have_no_place_in_another_project():
+    assert recognise({"include/ggml.h", GPU}).place("src/llama-graph.cpp") is None
+    assert SHIPPED.place("src/llama-graph.cpp") == "src/llama-graph.cpp"
+
+
+def test_a_project_below_a_folder_has_all_of_its_paths_there(tmp_path):
+    (tmp_path / "v" / "ggml" / "src" / "ggml-cuda").mkdir(parents=True)
+    (tmp_path / "v" / "ggml" / GPU).touch()
+    (tmp_path / "v" / "whisper.h").touch()
+    found = upstream_of(tmp_path)
+    assert (found.name, found.root) == ("whisper.cpp", "v/")
+    assert found.versions.ggml.file == found.ggml_options == "v/ggml/CMakeLists.txt"
+    assert found.targets.of("v/ggml/src/ggml-cpu/ops.cpp") == "ggml-cpu"
+    assert all(path.startswith("v/") for path in (*found.folders.include, found.folders.library))
+
+
+def test_a_project_without_tags_has_no_builds_and_releases():
+    (sd,) = (each for each in load_upstreams() if each.name == "stable-diffusion.cpp")
+    assert [sd.tags.is_tag(name) for name in ("None1", "b1", "v1.2.3", "1", "Nonev1.2.3")] == [False] * 5
+    assert sd.tags.parse_build("7") is None

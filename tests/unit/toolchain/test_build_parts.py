@@ -11,7 +11,14 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.toolchain.cmake import follow, last_status
 from patchkit.toolchain.parts import cpu_part, gpu_part, programs_part
-from patchkit.toolchain.sides import BuiltPart, Workshop, assemble, build_part, put_file
+from patchkit.toolchain.sides import (
+    BuiltPart,
+    Workshop,
+    _collect_libraries,
+    assemble,
+    build_part,
+    put_file,
+)
 
 FILES = (
     "CMakeLists.txt",
@@ -179,3 +186,22 @@ def test_progress_ignores_earlier_content_of_the_log(tmp_path: Path) -> None:
         file.write(b"[1/3] a\n[3/3] b\n")
     assert steps[-1] == (3, 3)
     assert (75, 75) not in steps
+
+
+def test_libraries_of_other_folders_are_put_next_to_the_programs(tmp_path: Path) -> None:
+    """ggml and whisper.cpp build only their programs in bin; a program finds its libraries by $ORIGIN."""
+    for name in ("bin/test", "bin/libggml-cpu.so", "src/libggml.so.0.21.0", "ggml/src/libggml-base.so"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    (tmp_path / "src" / "libggml.so").symlink_to("libggml.so.0.21.0")
+    _collect_libraries(tmp_path)
+    found = {path.name: path.read_text() for path in (tmp_path / "bin").iterdir()}
+    assert found == {
+        "test": "bin/test",
+        "libggml-cpu.so": "bin/libggml-cpu.so",
+        "libggml.so": "src/libggml.so.0.21.0",
+        "libggml.so.0.21.0": "src/libggml.so.0.21.0",
+        "libggml-base.so": "ggml/src/libggml-base.so",
+    }
+    assert (tmp_path / "bin" / "libggml.so").is_symlink()

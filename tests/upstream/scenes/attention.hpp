@@ -50,6 +50,22 @@ const table DECODE_ATTENTION = {
     {"attention-shared", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2})); }}, // TILE's
 };
 
+// One token with a quantized cache and heads that share it. Compared with the CPU, because the cache is split into other parts than upstream's.
+const double QUANTIZED_CACHE = 5e-4; // as in test-backend-ops
+const table DECODE_GQA = {
+    {"gqa-4-q8_0", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .seen = {{{0, 300}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
+    {"gqa-8-size-64", [](scene & s) { s.result(attention(s, {.size = 64, .many = 16, .of_kv = 2, .kv = 1024, .seen = {{{100, 900}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
+    {"gqa-6-q4_0", [](scene & s) { s.result(attention(s, {.many = 6, .of_kv = 1, .kv = 512, .seen = {{{0, 400}}}, .type = GGML_TYPE_Q4_0})); }, QUANTIZED_CACHE},
+    {"gqa-4-size-256", [](scene & s) { s.result(attention(s, {.size = 256, .many = 4, .of_kv = 1, .kv = 512, .seen = {{{0, 400}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // upstream's
+    {"gqa-3", [](scene & s) { s.result(attention(s, {.many = 6, .of_kv = 2, .kv = 512, .seen = {{{0, 300}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // one head per block
+    {"gqa-2-sequences", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .sequences = 2, .seen = {{{0, 70}}, {{0, 400}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
+    {"gqa-no-mask", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .seen = {}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
+    {"gqa-sinks", [](scene & s) { s.result(attention(s, {.size = 64, .many = 8, .of_kv = 2, .seen = {{{0, 33}}}, .type = GGML_TYPE_Q8_0, .has_sinks = true})); }, QUANTIZED_CACHE},
+    {"gqa-alibi", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .seen = {{{0, 70}}}, .type = GGML_TYPE_Q8_0, .max_bias = 8.0f})); }, QUANTIZED_CACHE}, // upstream's
+    {"gqa-softcap", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .seen = {{{0, 70}}}, .type = GGML_TYPE_Q8_0, .softcap = 5.0f})); }, QUANTIZED_CACHE},
+    {"gqa-2-tokens", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .tokens = 2, .seen = {{{0, 70}, {0, 71}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // the columns are tokens
+};
+
 // A product reads so many columns of the result (0: all of a row), and the result itself is read.
 void quantized_attention(scene & s, heads how, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
     how.kv             = 1024;

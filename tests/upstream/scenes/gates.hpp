@@ -1,4 +1,4 @@
-// Gate and up projections, of all tokens or of experts, and other products of one token that are fused with what follows them.
+// Gate and up projections, of all tokens or of experts.
 #pragma once
 
 #include "scene.hpp"
@@ -51,65 +51,6 @@ ggml_tensor * gate_up(scene & s, const layer & how, ggml_tensor * x, ggml_tensor
     ggml_tensor * gate = projected(s, how, x, ids);
     return joined(s, how, gate, projected(s, how, x, ids));
 }
-
-// Reads x after the gate: else the result lies where x was, and upstream does not fuse them.
-void keeps(scene & s, ggml_tensor * x) { s.result(ggml_scale(s.ctx(), x, 0.25f)); }
-
-// The result itself is read, and a product reads so many columns of it (0: all of a row).
-void down(scene & s, ggml_tensor * made, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
-    s.result(ggml_scale(s.ctx(), made, 0.5f));
-    columns = columns > 0 ? columns : made->ne[0];
-    s.product(s.weight(type, 64, columns), ggml_reshape_2d(s.ctx(), made, columns, ggml_nelements(made) / columns));
-}
-
-void quantized(scene & s, const layer & how, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
-    ggml_tensor * x = s.made(how.tokens, how.width);
-    down(s, gate_up(s, how, x), type, columns);
-    keeps(s, x);
-}
-
-void quantized_experts(scene & s, const layer & how, bool has_shared = false) {
-    ggml_tensor * ids    = experts_of(s, how.tokens);
-    ggml_tensor * x      = s.made(how.tokens, how.width);
-    ggml_tensor * made   = gate_up(s, how, by_token(s, x), ids);
-    ggml_tensor * shared = has_shared ? gate_up(s, how, x) : nullptr;
-    s.result(ggml_mul_mat_id(s.ctx(), s.weight(GGML_TYPE_Q8_0, 64, how.rows, 4), made, ids));
-    if (has_shared) {
-        s.product(s.weight(GGML_TYPE_Q8_0, 64, how.rows), shared);
-    }
-    s.result(ggml_scale(s.ctx(), made, 0.5f));
-    keeps(s, x);
-}
-
-const table QUANTIZED_GATES = {
-    {"gate-q4_0", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q4_0, .rows = 544}); }},
-    {"gate-q8_0", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .rows = 96, .width = 96}); }},
-    {"gate-mxfp4", [](scene & s) { quantized(s, {.type = GGML_TYPE_MXFP4, .rows = 1024}); }},
-    {"gate-q4_k", [](scene & s) { quantized(s, {.rows = 512}); }},
-    {"gate-q5_k", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q5_K, .rows = 160, .width = 256}); }},
-    {"gate-q6_k", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q6_K, .rows = 32, .width = 768}); }},
-    {"gate-gelu", [](scene & s) { quantized(s, {.rows = 256, .op = GGML_GLU_OP_GEGLU}); }},
-    // x is an input, so upstream fuses them although the result lies where x was: its copy is read while that of the result is made.
-    {"gate-over-input", [](scene & s) {
-        ggml_tensor * x    = s.input(1, 1024);
-        ggml_tensor * made = gate_up(s, {.type = GGML_TYPE_Q8_0, .rows = 1024, .width = 1024}, x);
-        s.product(s.weight(GGML_TYPE_Q8_0, 64, 1024), made);
-        s.expect_same_place(x, made);
-    }},
-    {"gate-biased", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .has_bias = true}); }},
-    {"gate-experts", [](scene & s) { quantized_experts(s, {.rows = 544}); }},
-    {"gate-experts-oai", [](scene & s) {
-        quantized_experts(s, {.type = GGML_TYPE_MXFP4, .rows = 96, .width = 96, .op = GGML_GLU_OP_SWIGLU_OAI, .has_bias = true});
-    }},
-    {"gate-experts-shared", [](scene & s) { quantized_experts(s, {.rows = 256}, true); }},
-    {"gate-not-iq4", [](scene & s) { quantized(s, {.type = GGML_TYPE_IQ4_NL}); }},
-    {"gate-not-2-tokens", [](scene & s) { quantized(s, {.tokens = 2}); }},
-    {"gate-not-2-of-experts", [](scene & s) { quantized_experts(s, {.tokens = 2}); }},
-    {"gate-not-read-by-quantized", [](scene & s) { quantized(s, {}, GGML_TYPE_F16); }},
-    {"gate-not-in-halves", [](scene & s) { quantized(s, {}, GGML_TYPE_Q8_0, 64); }},
-    {"gate-not-large", [](scene & s) { quantized(s, {.type = GGML_TYPE_Q8_0, .rows = 4096, .width = 4096}); }},
-    {"gate-not-bias-alone", [](scene & s) { down(s, projected(s, {.type = GGML_TYPE_Q8_0, .has_bias = true}, s.made())); }},
-};
 
 constexpr int64_t PROMPT = 70;
 

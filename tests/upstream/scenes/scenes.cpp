@@ -9,7 +9,6 @@
 #include "activations.hpp"
 #include "attention.hpp"
 #include "attention_inputs.hpp"
-#include "delta_nets.hpp"
 #include "gates.hpp"
 #include "norms.hpp"
 #include "prefill_matmuls.hpp"
@@ -28,10 +27,9 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"fuse-norm-q8-1", SUMS},
     {"fuse-norm-q8-1", ATTENTION_INPUTS},
     {"rope-block-size", ROPES},
-    {"fuse-delta-net-inputs", DELTA_NETS},
-    {"fuse-fattn-combine-q8-1", QUANTIZED_GATES},
     {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
     {"fattn-vec-heads-first", DECODE_ATTENTION},
+    {"fattn-vec-gqa-heads", DECODE_GQA},
 };
 
 bool is_named(const std::string & name, int argc, char ** argv) {

@@ -26,12 +26,20 @@ def judge_memory(facts: HostFacts, known: Knowledge) -> Iterator[Finding]:
         yield _judge(name, gpu, gpu.gtt, gpu.vram, facts, known, ram=facts.memory)
 
 
+def shared_memory(gpu: Gpu, facts: HostFacts, known: Knowledge) -> int:
+    """Bytes of RAM that an integrated GPU may use; 0 if the driver does not show it."""
+    return 0 if gpu.gtt is None else _limited(gpu.gtt, facts, known)
+
+
+def _limited(gtt: int, facts: HostFacts, known: Knowledge) -> int:
+    pages = facts.parameters.get(known.memory.page_limit)
+    return gtt if pages is None else min(gtt, pages * _PAGE)
+
+
 def _judge(
     name: str, gpu: Gpu, gtt: int, vram: int, facts: HostFacts, known: Knowledge, *, ram: int
 ) -> Finding:
-    pages = facts.parameters.get(known.memory.page_limit)
-    if pages is not None:
-        gtt = min(gtt, pages * _PAGE)
+    gtt = _limited(gtt, facts, known)
     shown = "".join(f", {key}={value}" for key, value in facts.parameters.items())
     total = ram + vram
     detail = (

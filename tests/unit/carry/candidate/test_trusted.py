@@ -78,7 +78,7 @@ def test_what_is_named_beside_a_trust_counts(choose) -> None:
     assert more.ids == (SWITCHES, "fattn-tile-config", "mmq-batch-limits")
 
 
-NORM, ADD = ("reuse-q8-1-activations", "fuse-norm-q8-1"), "fuse-gate-up-q8-1"
+NORM, ADD = ("reuse-q8-1-activations", "fuse-norm-q8-1"), "fuse-fattn-combine-q8-1"
 
 
 @pytest.mark.parametrize("trust", [None, "measured", "modelled"])
@@ -116,8 +116,7 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     assert less.sentence() == (
         "published; --trust modelled would add fattn-vec-heads-first, reuse-q8-1-activations, "
         "moe-sum-coalesce, fattn-wmma-prefill, mul-mat-wmma-prefill, fuse-norm-q8-1, "
-        "fuse-qkv-rope-kv-store, rope-block-size, fuse-delta-net-inputs, "
-        "fuse-gate-up-q8-1, fuse-fattn-combine-q8-1: not measured"
+        "fuse-qkv-rope-kv-store, rope-block-size, fuse-fattn-combine-q8-1, fattn-vec-gqa-heads: not measured"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (

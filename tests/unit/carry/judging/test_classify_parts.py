@@ -57,7 +57,7 @@ def test_drift_is_in_tokens_not_in_layout():
         is None
     )
     drift = find_drift(function(BASE), function(BASE.replace(b"b = 2", b"b = 7")))
-    assert (drift.entity, drift.removed, drift.added) == ("f", ("int b = 2 ;",), ("int b = 7 ;",))
+    assert (drift.entity, drift.removed, drift.added) == ("f", ("int b = 2;",), ("int b = 7;",))
     assert drift.before != drift.after
 
 

@@ -47,9 +47,17 @@ UNSETTLED = (
     "fuse-norm-q8-1",
     "fuse-qkv-rope-kv-store",
     "rope-block-size",
-    "fuse-delta-net-inputs",
-    "fuse-gate-up-q8-1",
     "fuse-fattn-combine-q8-1",
+    "fattn-vec-gqa-heads",
+)
+# Neither AMD-only code nor settings that were tuned on gfx1151.
+OF_SIBLINGS = dict.fromkeys(
+    (
+        name
+        for name in UNSETTLED
+        if name not in {"fattn-tile-config", "fattn-wmma-prefill", "mmq-wmma-batches", "mul-mat-wmma-prefill"}
+    ),
+    "opt-in",
 )
 RACES = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-conv-tail")
 HOST_BUFFERS = {"integrated-host-buffers": "on"}
@@ -60,10 +68,14 @@ EXPECTED = {
         **HOST_BUFFERS,
         **dict.fromkeys(UNSETTLED + RACES, "opt-in"),
     },
-    **{arch: dict.fromkeys(SEED, "opt-in") for arch in ("gfx1100", "gfx1101")},
+    "gfx1100": dict.fromkeys(SEED, "opt-in") | OF_SIBLINGS,
+    "gfx1101": dict.fromkeys(SEED, "opt-in"),
     "gfx1103": HOST_BUFFERS,
-    **dict.fromkeys(("gfx1150", "gfx1152", "gfx1153"), HOST_BUFFERS | dict.fromkeys(RACES, "opt-in")),
-    **{arch: {"mmvq-decode-warps": "opt-in"} for arch in ("gfx1200", "gfx1201")},
+    **dict.fromkeys(
+        ("gfx1150", "gfx1152", "gfx1153"), HOST_BUFFERS | dict.fromkeys(RACES, "opt-in") | OF_SIBLINGS
+    ),
+    "gfx1200": {"mmvq-decode-warps": "opt-in"},
+    "gfx1201": {"mmvq-decode-warps": "opt-in"} | OF_SIBLINGS,
 }
 
 

@@ -34,7 +34,7 @@ def test_patches_chosen_by_host_code_have_a_switch_and_those_in_kernels_do_not(p
 
 
 def test_a_patch_is_off_with_those_that_it_needs_directly_or_not(patches):
-    names = ["reuse-q8-1-activations", "mmq-tile-config", "fuse-norm-q8-1", "fuse-gate-up-q8-1"]
+    names = ["reuse-q8-1-activations", "mmq-tile-config", "fuse-norm-q8-1", "fuse-fattn-combine-q8-1"]
     applied = [patches["patch-switches"], *(patches[name] for name in names)]
     switches = switches_of(applied)
     assert switches == Switches(

@@ -328,6 +328,12 @@ class decoder {
         return bits;
     }
 
+    // A source of a mixed instruction that is f16 takes inline constants as f16, in the low half (LLVM PR 183487).
+    static format format_of_source(const statement & s, const definition & d, size_t n) {
+        const bool is_half = d.is(trait::mixes) && (bit_list(s, "op_sel_hi", 0) >> n & 1) != 0;
+        return is_half ? format::f16 : d.from[n];
+    }
+
     static bool is_16(format form) { return form == format::b16 || form == format::f16 || form == format::bf16; }
     static bool is_pairs(format form) {
         return form == format::int_pairs || form == format::half_pairs || form == format::bf16_pairs;
@@ -548,7 +554,7 @@ class decoder {
                 made.from[n] = register_operand({false, slot::vcc, 1}, false);
                 continue;
             }
-            made.from[n] = from_operand(made, take(), int(n), d.from[n]);
+            made.from[n] = from_operand(made, take(), int(n), format_of_source(p.text, d, n));
         }
         if (accumulates) {
             made.from[written] = made.to[0];

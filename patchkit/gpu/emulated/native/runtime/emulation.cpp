@@ -79,7 +79,14 @@ struct emulation {
     gpu::find_code_object find;
     kernel_memory memory;
     std::unique_ptr<gpu::emulator> emulator;
+    gpu::make_emulator make;
+    // A second one, which records launches for the timing model while the first computes all others.
+    std::unique_ptr<gpu::emulator> recorder;
+    std::string recorded_to;
 };
+
+// Folder of recordings that the program requested; empty: none.
+std::string record_to;
 
 template <typename T> T symbol_of(void * library, const char * name) {
     void * found = dlsym(library, name);
@@ -273,9 +280,9 @@ emulation * make_emulation() {
     auto * made = new emulation;
     made->load = symbol_of<gpu::load_code_object>(library, "patchkit_load_code_object");
     made->find = symbol_of<gpu::find_code_object>(library, "patchkit_find_code_object");
-    const auto make = symbol_of<gpu::make_emulator>(library, "patchkit_make_emulator");
+    made->make = symbol_of<gpu::make_emulator>(library, "patchkit_make_emulator");
     try {
-        made->emulator.reset(make(read_configuration(), made->memory));
+        made->emulator.reset(made->make(read_configuration(), made->memory));
     } catch (const std::exception & error) {
         misconfigured(std::string("cannot start the emulator: ") + error.what());
     }
@@ -289,10 +296,28 @@ emulation & the_emulation() {
     return *made;
 }
 
+// The emulator that records to the requested folder. It makes no checks and does not appear in the report.
+gpu::emulator & the_recorder() {
+    emulation & all = the_emulation();
+    if (all.recorded_to != record_to) {
+        gpu::configuration wanted = read_configuration();
+        wanted.looks_for          = {};
+        wanted.most_blocks        = 0;
+        wanted.record_to          = record_to;
+        all.recorder.reset(all.make(wanted, all.memory));
+        all.recorded_to = record_to;
+    }
+    return *all.recorder;
+}
+
 } // namespace
 
 void run_kernel(const gpu::launch & launch) {
     try {
+        if (!record_to.empty()) {
+            the_recorder().run(launch);
+            return;
+        }
         gpu::emulator & emulator = *the_emulation().emulator;
         const auto run           = [&] { emulator.run(launch); };
         if (!finds_repeats()) {
@@ -323,3 +348,10 @@ std::span<const std::byte> find_code_object(std::span<const std::byte> bundle, s
 }
 
 } // namespace patchkit
+
+// From here on, launches are recorded to this folder and run only in part; null: they run completely again. For
+// programs that benchmark kernels, such as Triton's autotuner.
+extern "C" void patchkit_record_launches(const char * folder) {
+    (void) patchkit::wait_for_all();
+    patchkit::record_to = folder == nullptr ? "" : folder;
+}

@@ -5,10 +5,12 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -41,8 +43,57 @@ std::string json_of(const gpu::code_place & place) {
            ",\"offset\":" + std::to_string(place.offset) + ",\"text\":" + quoted(place.text) + "}";
 }
 
+// ---- Places in scripts: an interpreter's stack frames say nothing about the program.
+
+struct script_place {
+    std::string file, line, function;
+};
+
+std::mutex script_mutex;
+std::map<std::string, size_t> numbers_of_places; // by the text that names them
+std::vector<script_place> script_places;
+thread_local std::vector<void *> script_frames;
+
+constexpr size_t most_places = 1 << 16;
+
+// Inaccessible addresses, one for each place, so that findings treat them as return addresses.
+char * script_addresses() {
+    static void * const begin = mmap(nullptr, most_places, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return begin == MAP_FAILED ? nullptr : static_cast<char *>(begin);
+}
+
+// `text`: file, line and function, separated by tabs. Null if it has another form, or there are too many.
+void * address_of_script(const std::string & text) {
+    const size_t first = text.find('\t'), second = text.find('\t', first + 1);
+    if (first == std::string::npos || second == std::string::npos || script_addresses() == nullptr) {
+        return nullptr;
+    }
+    const std::lock_guard<std::mutex> guard(script_mutex);
+    const auto [known, is_new] = numbers_of_places.emplace(text, script_places.size());
+    if (is_new) {
+        if (script_places.size() == most_places) {
+            numbers_of_places.erase(known);
+            return nullptr;
+        }
+        script_places.push_back({text.substr(0, first), text.substr(first + 1, second - first - 1), text.substr(second + 1)});
+    }
+    return script_addresses() + known->second;
+}
+
+// The file, its line as the offset, and the function.
+std::string json_of_script(size_t number) {
+    const std::lock_guard<std::mutex> guard(script_mutex);
+    const script_place & place = script_places.at(number);
+    return "{\"file\":" + quoted(place.file) + ",\"offset\":" + std::to_string(std::strtoull(place.line.c_str(), nullptr, 10)) +
+           ",\"name\":" + quoted(place.function) + "}";
+}
+
 // File and offset, and the function's name if the loader knows it.
 std::string json_of(void * address) {
+    const auto number = size_t(static_cast<char *>(address) - script_addresses());
+    if (number < most_places && script_addresses() != nullptr) {
+        return json_of_script(number);
+    }
     Dl_info info{};
     if (dladdr(address, &info) == 0 || info.dli_fname == nullptr) {
         return "null";
@@ -175,6 +226,8 @@ std::vector<void *> callers(std::string * call) {
     return {first, frames.end()};
 }
 
+std::vector<void *> reported_callers() { return script_frames.empty() ? callers() : script_frames; }
+
 std::string stopped_as_json(const gpu::kernel_fault * stopped) {
     if (stopped == nullptr || stopped->waves.empty()) {
         return "null";
@@ -196,3 +249,16 @@ std::string findings_as_json(const std::vector<gpu::finding> & findings) {
 }
 
 } // namespace patchkit
+
+// For interpreters: where this thread's next launches are in the program's own language, innermost first, one per line:
+// file, line and function, separated by tabs. Null or empty: by the stack.
+extern "C" void patchkit_called_from(const char * places) {
+    patchkit::script_frames.clear();
+    for (std::string_view rest = places == nullptr ? "" : places; !rest.empty();) {
+        const size_t end = std::min(rest.find('\n'), rest.size());
+        if (void * const address = patchkit::address_of_script(std::string(rest.substr(0, end)))) {
+            patchkit::script_frames.push_back(address);
+        }
+        rest.remove_prefix(std::min(end + 1, rest.size()));
+    }
+}

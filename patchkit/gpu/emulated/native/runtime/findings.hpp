@@ -30,6 +30,10 @@ void forget_notes();
 // the called function.
 std::vector<void *> callers(std::string * call = nullptr);
 
+// The same for reports of launches. If an interpreter named its own places (patchkit_called_from), the innermost of
+// these instead: addresses that stand for them.
+std::vector<void *> reported_callers();
+
 // Where a kernel was stopped, as a JSON object; null if no wave was.
 std::string stopped_as_json(const gpu::kernel_fault * stopped);
 

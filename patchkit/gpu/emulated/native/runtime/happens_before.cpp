@@ -215,7 +215,7 @@ moment_ref make_moment(const std::vector<operation_ref> & after) {
     made->line        = uint32_t(line);
     made->number      = ++all.last[line];
     made->clock[line] = made->number;
-    made->called_from = callers();
+    made->called_from = reported_callers();
     return made;
 }
 

@@ -146,7 +146,7 @@ hipError_t checked_launch(const loaded_kernel & kernel, const launch_request & r
     made->block          = {request.block.x, request.block.y, request.block.z};
     made->dynamic_lds    = shape.dynamic_lds;
     made->is_cooperative = request.is_cooperative;
-    made->called_from    = patchkit::callers();
+    made->called_from    = patchkit::reported_callers();
     made->kernarg = request.segment != nullptr ? patchkit::pack_arguments(*kernel.kernel, shape, *request.segment)
                                                : patchkit::pack_arguments(*kernel.kernel, shape, request.values);
     return patchkit::enqueue_kernel(stream, [made, in = kernel.in] {

@@ -1,0 +1,332 @@
+"""Find what a patch calls or reads whose declaration differs between two upstreams.
+
+The code of a patch may be placed without a conflict and still be wrong, because upstream changed the
+parameters of a function that it calls. If the arguments convert to the new types, it even compiles.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+from patchkit.base.errors import PatchkitError
+from patchkit.base.text import counted
+from patchkit.carry.judging.classes import ChangedDeclaration, Classified
+from patchkit.carry.judging.declarations import Declaration, Parameter, list_declarations
+from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.judging.uses import Use, list_uses
+from patchkit.carry.placing.tree import UpstreamFiles
+
+_SHORTEST_MEMBER = 4  # characters, to recognise a member whose struct is not known
+_WORD = re.compile(rb"[A-Za-z_]\w*")
+
+
+def with_declarations(
+    verdicts: Sequence[Classified],
+    last: Mapping[str, Rendering],
+    renderings: Sequence[Rendering],
+    files: UpstreamFiles,
+) -> list[Classified]:
+    """Add what each patch uses and what upstream declares differently now, also to a patch in conflict.
+
+    ``last``: the last rendering of each patch that has one; ``renderings``: those on the new upstream, whose
+    files are ``files``.
+    """
+    new = files.fresh()
+    for rendering in renderings:
+        rendering.write(new)
+    old: dict[int, UpstreamFiles] = {}  # patches may have been rendered on different trees
+    for rendering in last.values():
+        rendering.write(old.setdefault(id(rendering.upstream.base), rendering.upstream.fresh()))
+    compared = {key: CompareDeclarations(tree, new) for key, tree in old.items()}
+    placed = {each.patch.id: each for each in renderings}
+    found: list[Classified] = []
+    for verdict in verdicts:
+        before, now = last.get(verdict.id), placed.get(verdict.id)
+        if before is None or (now is None and verdict.patch_class != "conflict"):
+            found.append(verdict)
+            continue
+        changes = compared[id(before.upstream.base)].changes(
+            _uses(before), _uses(now) if now is not None else None
+        )
+        reason = verdict.reason
+        if changes:
+            names = dict.fromkeys(each.name for each in changes)
+            reason += f"; declared differently upstream: {', '.join(names)}"
+        found.append(replace(verdict, declarations=changes, reason=reason))
+    return found
+
+
+def _uses(rendering: Rendering) -> list[Use]:
+    """What the code of a placed patch uses, without the code around it."""
+    changes = rendering.placed.changes if rendering.placed is not None else {}
+    renamed = rendering.placed.renamed if rendering.placed is not None else {}
+    found: list[Use] = []
+    for path, data in changes.items():
+        found += list_uses(path, rendering.before.get(renamed.get(path, path)), data)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _words(data: bytes) -> frozenset[bytes]:
+    return frozenset(_WORD.findall(data))
+
+
+class Sources(Protocol):
+    """A tree of upstream with the changes of a series, as :class:`UpstreamFiles`."""
+
+    def visible(self, path: str) -> Mapping[str, bytes]:
+        """The files whose declarations a file may use: itself and what it includes; empty if it is gone."""
+
+    def unpatched(self, path: str) -> bytes | None:
+        """A file as it is upstream."""
+
+    @property
+    def paths(self) -> Iterable[str]:
+        """Every file that was read."""
+
+
+class _Tree:
+    """The declarations of one tree that a file may use."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.sources = sources
+        self._files: dict[str, Mapping[str, bytes]] = {}
+
+    def files(self, path: str) -> Mapping[str, bytes]:
+        if path not in self._files:
+            self._files[path] = self.sources.visible(path)
+        return self._files[path]
+
+    def find(self, path: str, name: str) -> list[Declaration]:
+        """The declarations of a name that a file may use."""
+        word = name.encode()
+        found: list[Declaration] = []
+        for file, data in self.files(path).items():
+            if word in _words(data) and b"\0" not in data:
+                with suppress(PatchkitError, RecursionError):
+                    found += list_declarations(file, data).get(name, ())
+        return found
+
+    def mentions(self, name: str) -> bool:
+        """Whether any file that was read has the name, in upstream's version."""
+        word = name.encode()
+        return any(word in _words(self.sources.unpatched(path) or b"") for path in self.sources.paths)
+
+    def is_upstream(self, declaration: Declaration) -> bool:
+        """Whether the declaration is not one that the series adds."""
+        data = self.sources.unpatched(declaration.where.path)
+        return data is not None and declaration.name.encode() in _words(data)
+
+
+class Compared(NamedTuple):
+    """What differs between two declarations of a name."""
+
+    how: str
+    before: Declaration
+    after: Declaration | None
+
+
+class CompareDeclarations:
+    """Compares the declarations of two trees, each with the changes of the series."""
+
+    def __init__(self, old: Sources, new: Sources) -> None:
+        self._old, self._new = _Tree(old), _Tree(new)
+        self._changed: dict[tuple[str, str], frozenset[bytes]] = {}
+
+    def changes(self, last: Iterable[Use], now: Iterable[Use] | None) -> tuple[ChangedDeclaration, ...]:
+        """One entry per changed name that the patch uses in the same way on both trees.
+
+        ``last`` and ``now``: its uses on each; ``now`` is None if it cannot be placed on the new one.
+        """
+        placed = {(use.name, use.text): use for use in now} if now is not None else None
+        found: dict[tuple[str, str], ChangedDeclaration] = {}
+        for use in last:
+            there = placed.get((use.name, use.text)) if placed is not None else use
+            if there is None:
+                continue  # the patch has another call on the new tree
+            compared = self._compare(use, there.path)
+            if compared is None:
+                continue
+            kind = compared.before.kind
+            name = f"{compared.before.owner}::{use.name}" if compared.before.owner else use.name
+            name = use.name if kind == "enum value" else name
+            after = compared.after
+            found.setdefault(
+                (name, compared.how),
+                ChangedDeclaration(
+                    kind=kind,
+                    name=name,
+                    how=compared.how,
+                    used=there.where,
+                    declared=after.where if after is not None else None,
+                    before=compared.before.text,
+                    after=after.text if after is not None else "",
+                ),
+            )
+        return tuple(found.values())
+
+    def _compare(self, use: Use, path: str) -> Compared | None:
+        """``path``: that of the file in the new tree."""
+        if use.name.encode() not in self._changed_words(use.path, path):
+            return None
+        old, new = self._old.find(use.path, use.name), self._new.find(path, use.name)
+        # A name before '::' that is no struct is a namespace.
+        owner: str | None = use.qualifier if any(each.owner == use.qualifier for each in old) else ""
+        if use.is_member:
+            old, new = (_members(each) for each in (old, new))
+            owner = self._owner(use, old, new)
+        old, same = (_owned(each, owner) for each in (old, new))
+        if old and not same:
+            if new or not self._old.is_upstream(old[0]):
+                return None  # it may be inherited, or in a class of another name
+            if not old[0].owner and self._new.mentions(use.name):
+                return None  # a library may declare it, or a file that this one no longer includes
+            lost = "upstream no longer declares" if not old[0].owner else f"{old[0].owner} no longer has"
+            return Compared(f"which {lost}", old[0], None)
+        if use.arguments is not None and any(each.parameters is not None for each in old):
+            return _compare_calls(use, use.arguments, old, same)
+        return _compare_values(old, same)
+
+    def _changed_words(self, path: str, now: str) -> frozenset[bytes]:
+        """The words of the files that upstream changed; all other names are declared as before."""
+        if (path, now) not in self._changed:
+            old, new = self._old.files(path), self._new.files(now)
+            words: set[bytes] = set()
+            for name in old.keys() | new.keys() if old and new else ():
+                before, after = self._old.sources.unpatched(name), self._new.sources.unpatched(name)
+                if before != after:
+                    words |= _words(before or b"") | _words(after or b"")
+            self._changed[path, now] = frozenset(words)
+        return self._changed[path, now]
+
+    def _owner(self, use: Use, old: Sequence[Declaration], new: Sequence[Declaration]) -> str | None:
+        """The struct whose member is used; None if that is not known."""
+        kind = use.types.get(use.base[0], "") if use.base else ""
+        for name in use.base[1:]:
+            found = {_last_name(each.value) for each in self._old.find(use.path, name) if each.owner == kind}
+            kind = found.pop() if len(found) == 1 else ""
+        if kind not in ("", "auto"):
+            return kind
+        # If only one struct has it, and none has it now. A short name may be of a type of HIP or of C++.
+        owners = {each.owner for each in old}
+        is_certain = len(use.name) >= _SHORTEST_MEMBER and use.arguments is None and not new
+        return owners.pop() if len(owners) == 1 and is_certain else None
+
+
+def _members(declarations: Sequence[Declaration]) -> list[Declaration]:
+    return [each for each in declarations if each.owner and each.kind != "enum value"]
+
+
+def _owned(declarations: Sequence[Declaration], owner: str | None) -> list[Declaration]:
+    """Those of a struct, or those outside of all if it is empty; enum values are named without their enum."""
+    return [
+        each for each in declarations if each.owner == owner or (each.kind == "enum value" and owner == "")
+    ]
+
+
+def _last_name(text: str) -> str:
+    words = [
+        word for word in text.split("[", maxsplit=1)[0].split() if word.isidentifier() and word != "const"
+    ]
+    return words[-1] if words else ""
+
+
+def _compare_values(old: Sequence[Declaration], new: Sequence[Declaration]) -> Compared | None:
+    """Compare macros, constants, enum values and members by value."""
+    old = [each for each in old if each.parameters is None]
+    after = {each.value for each in new}
+    changed = [each for each in old if each.value not in after]
+    if not old or len(changed) < len(old) or not any(each.parameters is None for each in new):
+        return None
+    before, now = changed[0], new[0]
+    if before.kind == "enum value" and not (before.value and now.value):
+        return None  # its number follows from its position
+    what = {"member": "type"}.get(before.kind, "definition")
+    return Compared(f"whose {what} changed", before, now)
+
+
+def _compare_calls(
+    use: Use, arguments: tuple[int, int], old: Sequence[Declaration], new: Sequence[Declaration]
+) -> Compared | None:
+    """Compare the functions that a call may mean. If one of them is as before, nothing is reported."""
+    low, high = arguments
+
+    def fits(each: Declaration) -> bool:
+        return each.least <= high and low <= each.most
+
+    fitting = [each for each in _with_defaults(old) if fits(each)]
+    now = _with_defaults(new)
+    if not fitting or not now or any(_serves(use, each, now) for each in fitting):
+        return None
+    before = fitting[0]
+    after = max(now, key=lambda each: _likeness(before, each))
+    if not any(map(fits, now)):
+        many = counted(low, "argument") if low == high else f"{low} to {high} arguments"
+        return Compared(f"which can no longer be called with {many}", before, after)
+    return Compared(_difference(use, before, after), before, after)
+
+
+def _serves(use: Use, old: Declaration, new: Sequence[Declaration]) -> bool:
+    """Whether one of the new declarations is the old one, for this call."""
+    same = [each for each in new if _is_same(old, each, with_templates=use.is_template)]
+    results = {each.value for each in same if each.kind == old.kind == "function"}
+    return bool(same) and (not use.is_result_used or not results or old.value in results)
+
+
+def _difference(use: Use, before: Declaration, after: Declaration) -> str:
+    if _is_same(before, after, with_templates=use.is_template):
+        return f"which returned {before.value} and now returns {after.value}"
+    old, new = before.parameters or (), after.parameters or ()
+    if _types_of(new[: len(old)]) == _types_of(old) and len(new) > len(old):
+        return f"which has {counted(len(new) - len(old), 'new parameter')} with a default value"
+    if _types_of(old) == _types_of(new) and not _is_reordered(old, new):
+        was, now = before.templates, after.templates
+        more = now[len(was) :]
+        if more and _types_of(now[: len(was)]) == _types_of(was) and all(each.has_default for each in more):
+            return f"which has {counted(len(more), 'new template parameter')} with a default value"
+        return "whose template parameters changed"
+    return "whose parameters changed"
+
+
+def _with_defaults(several: Sequence[Declaration]) -> list[Declaration]:
+    """One of each signature: the one that accepts the fewest arguments, as a prototype has the defaults."""
+    found: dict[tuple[object, ...], Declaration] = {}
+    for each in several:
+        if each.parameters is None:
+            continue
+        key = (_types_of(each.templates), _types_of(each.parameters))
+        if key not in found or each.least < found[key].least:
+            found[key] = each
+    return list(found.values())
+
+
+def _types_of(parameters: Sequence[Parameter] | None) -> tuple[str, ...]:
+    return tuple(each.type for each in parameters or ())
+
+
+def _is_same(old: Declaration, new: Declaration, *, with_templates: bool) -> bool:
+    if "macro" in (old.kind, new.kind):  # its parameters have no types
+        return old.least <= new.most and new.least <= old.most
+    pairs = [(old.parameters, new.parameters)]
+    if with_templates:
+        pairs.append((old.templates, new.templates))
+    return all(
+        _types_of(left) == _types_of(right) and not _is_reordered(left, right) for left, right in pairs
+    )
+
+
+def _is_reordered(old: Sequence[Parameter] | None, new: Sequence[Parameter] | None) -> bool:
+    """Whether a parameter's name is at another position, as in two swapped parameters of the same type."""
+    names = [each.name for each in old or ()]
+    others = [each.name for each in new or ()]
+    return any(name and name != other and name in others for name, other in zip(names, others, strict=False))
+
+
+def _likeness(old: Declaration, new: Declaration) -> float:
+    return difflib.SequenceMatcher(None, old.text, new.text, autojunk=False).ratio()

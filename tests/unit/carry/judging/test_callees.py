@@ -1,0 +1,230 @@
+"""Declarations that a patch uses and that differ between two upstreams."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit.carry.judging.callees import CompareDeclarations
+from patchkit.carry.judging.uses import list_uses
+from patchkit.carry.placing.tree import UpstreamFiles
+
+HEADER = "ggml/src/ggml-cuda/common.cuh"
+FILE = "ggml/src/ggml-cuda/a.cu"
+
+
+def changes(old: str, new: str, code: str, now: str | None = None, *, before: str = "    old();"):
+    """What is reported for ``code`` (later ``now``) if a header declares ``old``, and later ``new``."""
+
+    def source(text: str) -> bytes:
+        return f'#include "common.cuh"\nvoid run(ctx_t & ctx, int a, int b) {{\n{text}\n}}\n'.encode()
+
+    trees = [
+        UpstreamFiles({HEADER: text.encode(), FILE: source(before)}) for text in (old + "\n", new + "\n")
+    ]
+    uses = [
+        list_uses(FILE, source(before), source(f"{before}\n    {text}"))
+        for text in (code, now if now is not None else code)
+    ]
+    return CompareDeclarations(*trees).changes(*uses)
+
+
+CHANGED = {
+    "a parameter in the middle, to which the arguments convert": (
+        "void f(ctx_t & ctx, int n, size_t bytes, bool k);",
+        "void f(ctx_t & ctx, int n, size_t bytes, int rows, bool k = true);",
+        "f(ctx, a, b, true);",
+        "whose parameters changed",
+    ),
+    "more arguments than before": (
+        "void f(int n);",
+        "void f(int n, int m);",
+        "f(a);",
+        "which can no longer be called with 1 argument",
+    ),
+    "two parameters of one type are swapped": (
+        "void f(int rows, int cols);",
+        "void f(int cols, int rows);",
+        "f(a, b);",
+        "whose parameters changed",
+    ),
+    "a new parameter with a default": (
+        "void f(int n);",
+        "void f(int n, bool fast = false);",
+        "f(a);",
+        "which has 1 new parameter with a default value",
+    ),
+    "template parameters, in the launch of a kernel": (
+        "template <int D> __global__ void k(const float * x);",
+        "template <int D, int ncols> __global__ void k(const float * x);",
+        "k<64><<<a, b, 0, ctx.stream()>>>(nullptr);",
+        "whose template parameters changed",
+    ),
+    "a template parameter with a default": (
+        "template <int n> void f();",
+        "template <int n, int m = 0> void f();",
+        "f<1>();",
+        "which has 1 new template parameter with a default value",
+    ),
+    "two template parameters are swapped": (
+        "template <int n, int m> void f();",
+        "template <int m, int n> void f();",
+        "f<1, 2>();",
+        "whose template parameters changed",
+    ),
+    "the result is used": (
+        "static int f(int n);",
+        "static bool f(int n);",
+        "int c = f(a);",
+        "which returned int and now returns bool",
+    ),
+    "a function is gone": ("int f(int n);", "", "g(f(a));", "which upstream no longer declares"),
+    "the parameters of a macro": (
+        "#define F(x) (x)",
+        "#define F(x, y) (x)",
+        "F(a);",
+        "which can no longer be called with 1 argument",
+    ),
+    "a number behind a macro": ("#define N 32", "#define N 64", "b += N;", "whose definition changed"),
+    "a number behind a constant": (
+        "static constexpr int N = 32;",
+        "static constexpr int N = 64;",
+        "b += N;",
+        "whose definition changed",
+    ),
+    "an enum value is gone": (
+        "enum op { ADD, MUL };",
+        "enum op { ADD };",
+        "b = MUL;",
+        "which op no longer has",
+    ),
+    "an enum value has another number": (
+        "enum op { ADD = 1, MUL = 2 };",
+        "enum op { ADD = 1, MUL = 3 };",
+        "b = MUL;",
+        "whose definition changed",
+    ),
+    "the type of a member": (
+        "struct ctx_t { int pool; };",
+        "struct ctx_t { int * pool; };",
+        "b = ctx.pool;",
+        "whose type changed",
+    ),
+    "a member is gone": ("struct ctx_t { int pool; };", "struct ctx_t { int n; };", "b = ctx.pool;", None),
+    "the parameters of a method": (
+        "struct ctx_t { void * pool(int device) { return 0; } };",
+        "struct ctx_t { void * pool(int device, int stream) { return 0; } };",
+        "ctx.pool(a);",
+        "which can no longer be called with 1 argument",
+    ),
+    "a member of a member": (
+        "struct in_t { int n; };\nstruct ctx_t { in_t * in; };",
+        "struct in_t { float n; };\nstruct ctx_t { in_t * in; };",
+        "b = ctx.in->n;",
+        "whose type changed",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_what_changed_is_reported(case):
+    old, new, code, how = CHANGED[case]
+    (found,) = changes(old, new, code)
+    assert found.how == (how or "which ctx_t no longer has")
+    assert (found.used.path, found.used.line) == (FILE, 4)
+    assert (found.declared is None) == (not found.after)
+
+
+SAME = {
+    "another function changed": ("void f(int n);\nvoid g();", "void f(int n);\nvoid g(int n);", "f(a);"),
+    "it moved to another line, and has other comments": (
+        "void f(int n);",
+        "\n// f\nvoid f( int n );",
+        "f(a);",
+    ),
+    "const and names of parameters": ("void f(int n);", "static void f(const int count);", "f(a);"),
+    "a prototype and its definition": (
+        "void f(int n, int m = 1);\nvoid f(int n, int m) {}",
+        "void f(int n, int m = 1);\n\nvoid f(int n, int m) {}",
+        "f(a);",
+    ),
+    "an overload was added": ("void f(int n);", "void f(int n);\nvoid f(float x);", "f(a);"),
+    "an overload that the call does not mean changed": (
+        "void f(int n);\nvoid f(int n, int m);",
+        "void f(int n);\nvoid f(int n, float m);",
+        "f(a);",
+    ),
+    "a result that is not used": ("int f(int n);", "bool f(int n);", "f(a);"),
+    "template arguments are deduced": (
+        "template <typename T> void f(T n);",
+        "template <typename T, int n = 1> void f(T n);",
+        "f(a);",
+    ),
+    "what is declared elsewhere now, for example by a library": (
+        "static int f(int n) { return n; }",
+        "inline int g() { return f(1); }",
+        "f(a);",
+    ),
+    "a variable of the same name": (
+        "int n(int x);",
+        "int n(float x);",
+        "auto n = [](int x) { return x; }; n(a);",
+    ),
+    "a method of another struct": (
+        "struct other_t { int size(int a); };",
+        "struct other_t { int size(float a); };",
+        "b = ctx.size(a);",
+    ),
+    "a name of the C++ library": ("int max(int x, int y);", "int max(int x);", "b = std::max(a, b);"),
+    "a later enum value": ("enum op { ADD, MUL };", "enum op { ADD, SUB, MUL };", "b = MUL;"),
+    "the body of a macro with parameters": ("#define F(x) (x)", "#define F(x) ((x))", "F(a);"),
+    "a function became a macro": ("int f(int n);", "#define f(n) (n)", "b = f(a);"),
+    "one of two definitions under #if": (
+        "#ifdef A\n#define N 1\n#else\n#define N 2\n#endif",
+        "#ifdef A\n#define N 1\n#else\n#define N 3\n#endif",
+        "b = N;",
+    ),
+    "a declaration of the function itself": ("void f(int n);", "void f(float n);", "void f(int n);"),
+}
+
+
+@pytest.mark.parametrize("case", SAME)
+def test_what_is_as_before_is_not_reported(case):
+    assert changes(*SAME[case]) == ()
+
+
+def test_a_call_that_the_patch_adapted_is_not_reported():
+    old, new = "void f(int n);", "void f(int n, int m);"
+    assert changes(old, new, "f(a);", "f(a, b);") == ()
+    assert changes(old, new, "f(a);") != ()
+
+
+def test_code_that_the_patch_does_not_touch_is_not_reported():
+    assert changes("void old();", "void old(int n);", "g();") == ()
+
+
+def test_a_file_that_is_not_included_declares_nothing():
+    other = "ggml/src/ggml-cuda/other.cuh"
+    code = b"void run() {\n    f(1);\n}\n"
+    trees = [UpstreamFiles({FILE: b"void run() {\n}\n", other: text}) for text in (b"void f(int n);", b"")]
+    uses = list_uses(FILE, b"void run() {\n}\n", code)
+    assert CompareDeclarations(*trees).changes(uses, uses) == ()
+
+
+def test_a_file_that_is_gone_is_not_compared():
+    code = b"void f(int n);\nvoid run() {\n    f(1);\n}\n"
+    trees = [UpstreamFiles({FILE: b"void f(int n);\nvoid run() {\n}\n"}), UpstreamFiles({HEADER: b""})]
+    uses = list_uses(FILE, b"void f(int n);\nvoid run() {\n}\n", code)
+    assert CompareDeclarations(*trees).changes(uses, None) == ()
+
+
+def test_a_declaration_that_another_patch_adds_is_not_upstreams():
+    before, code = (
+        b'#include "common.cuh"\nvoid run() {\n}\n',
+        b'#include "common.cuh"\nvoid run() {\n    f(1);\n}\n',
+    )
+    old, new = (UpstreamFiles({FILE: before, HEADER: b"int n;\n" + text}) for text in (b"", b"int m;\n"))
+    old.write(
+        {HEADER: b"int n;\nvoid f(int n);\n"}
+    )  # the patch that adds it is not placed on the new upstream
+    uses = list_uses(FILE, before, code)
+    assert CompareDeclarations(old, new).changes(uses, uses) == ()
