@@ -79,6 +79,13 @@ def test_an_assertion_stops_the_program_at_its_line(run):
     assert f"faults.py:{_line_of('asserts')}: stopped" in done.stderr
 
 
+def test_a_kernel_for_waves_of_64_lanes_is_refused(run, monkeypatch):
+    monkeypatch.setenv("TRITON_OVERRIDE_ARCH", "gfx90a")
+    done = run("emulate", "programs.py", "softmax")
+    assert done.returncode != 0
+    assert "kernel softmax is compiled for waves of 64 lanes, but only waves of 32" in done.stderr
+
+
 def test_a_kernel_prints(run):
     done = run("emulate", "faults.py", "prints")
     assert (done.returncode, done.stdout.count(": 7\n")) == (0, 32), done.stderr

@@ -15,12 +15,11 @@ from triton.backends.driver import DriverBase
 from .hip import Hip
 from .hooks import after_import
 from .host_arrays import as_argument
-from .launcher import Launcher, memory_of, packed
+from .launcher import WAVE, Launcher, memory_of, packed
 from .mirrors import Mirrors
 from .timing import Timer
 
 _DEVICE = "PATCHKIT_RECORDER_DEVICE"  # file of "name value" lines: the emulated GPU
-_WAVE = 32
 _MOST_PLACES = 4  # of the program's stack, in findings
 _NOT_THE_PROGRAMS = (str(Path(triton.__file__).parent), str(Path(__file__).parent), "<")
 
@@ -117,14 +116,9 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         """Run a kernel to its end; ``arguments``: type and value of each.
 
         Raises:
-            RuntimeError: the runtime refused the launch, or the kernel needs waves of 64 lanes.
+            RuntimeError: the runtime refused the launch.
             TypeError, ValueError: an argument cannot be passed, or was changed although it is read-only.
         """
-        if metadata.warp_size != _WAVE:
-            raise RuntimeError(
-                f"kernel {metadata.name} is compiled for waves of {metadata.warp_size} lanes, but only waves "
-                f"of {_WAVE} lanes are emulated"
-            )
         if self.timer.is_dry:
             return
         if self._is_checked:
@@ -139,7 +133,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         self._hip.launch(
             function,
             grid,
-            threads=_WAVE * metadata.num_warps,
+            threads=WAVE * metadata.num_warps,
             lds=metadata.shared,
             arguments=[*values, *(packed("*i8", one, mirrored) for one in scratch)],
             cooperative=bool(metadata.launch_cooperative_grid),
@@ -156,7 +150,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
 
     def get_current_target(self) -> GPUTarget:
         """What Triton's AMD backend compiles for."""
-        return GPUTarget("hip", self._device["arch"], _WAVE)
+        return GPUTarget("hip", self._device["arch"], WAVE)
 
     def get_active_torch_device(self) -> Any:
         """The device for tensors of PyTorch: the CPU."""

@@ -10,6 +10,7 @@ from typing import Any
 from . import host_arrays
 from .mirrors import Mirrored
 
+WAVE = 32  # lanes
 _INTEGERS = {
     "i1": ctypes.c_int8,
     "i8": ctypes.c_int8,
@@ -26,9 +27,17 @@ _FLOATS = {"fp32": ctypes.c_float, "f32": ctypes.c_float, "fp64": ctypes.c_doubl
 
 
 class Launcher:
-    """Launches one compiled kernel; Triton makes it and calls it with the grid and the arguments."""
+    """Launches one compiled kernel; Triton makes it and calls it with the grid and the arguments.
+
+    Raises RuntimeError if the kernel needs waves of 64 lanes.
+    """
 
     def __init__(self, source: Any, metadata: Any) -> None:
+        if metadata.warp_size != WAVE:
+            raise RuntimeError(
+                f"kernel {metadata.name} is compiled for waves of {metadata.warp_size} lanes, but only waves "
+                f"of {WAVE} lanes are emulated: compile it for gfx11 or gfx12 (see TRITON_OVERRIDE_ARCH)"
+            )
         self._types = tuple(source.signature.values())
         self._metadata = metadata
 
