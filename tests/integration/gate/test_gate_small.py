@@ -511,7 +511,7 @@ def test_another_place_in_the_lock_is_told_and_places_anew(small: Small) -> None
     verdict = small.gate(explain=True)
     (one,) = verdict.judged
     assert f"{path}: functions of b1 are followed to other places" in one.reasons
-    assert any("edits of twin_b" in told and "go to twin_a" in told for told in verdict.attention)
+    assert any("twin_b" in told and "twin_a" in told for told in verdict.attention)
     assert "GATE_LOCK_WRONG" in codes(small.gate())  # the row of the result is still the old one
 
 

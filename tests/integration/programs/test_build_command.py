@@ -43,7 +43,7 @@ def test_a_folder_for_the_wheel_is_looked_at_before_anything_is_built(
     assert code == ExitCode.CACHE
     err = capsys.readouterr().err
     assert "error[DISK_REFUSED]" in err
-    assert "building a wheel failed" in err
+    assert "packaging the programs failed" in err
     assert "--out" in err
     assert not (pin_cache / "trees").exists()
 
