@@ -44,6 +44,7 @@ from patchkit.toolchain.sides import BuiltSide
 _DOING = "saving the output of a test"
 _SKIP, _NOT_FOUND = 125, frozenset({126, 127})  # as in git bisect run; the last two are those of a shell
 _SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
+_LAST_SIGNAL = 64  # Linux; for example 255, from exit(-1), is no signal
 _STOPPED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP})
 _LINE = 200  # characters of a program's output in a reason
 _HASHED = 16 * 2**20  # bytes; a larger file, such as a model, is known by size and time of its last change
@@ -87,8 +88,8 @@ class Check(Protocol):
 class CommandCheck:
     """A command of the user. Its exit status decides as in ``git bisect run``.
 
-    0 is good, 125 skips the build, all others are bad, as are a crash and a command that runs longer than
-    ``timeout_s``. The folder of the build is first on PATH.
+    0 is good, 125 skips the build, 126 and 127 are errors of the command, and all others are bad, as are a
+    crash and a command that runs longer than ``timeout_s``. The folder of the build is first on PATH.
     """
 
     argv: tuple[str, ...]
@@ -134,7 +135,8 @@ class CommandCheck:
         return self._judge(done.returncode, log)
 
     def _judge(self, status: int, log: Path) -> Checked:
-        number = -status if status < 0 else status - _SIGNALLED if status > _SIGNALLED else 0
+        by_shell = status - _SIGNALLED if _SIGNALLED < status <= _SIGNALLED + _LAST_SIGNAL else 0
+        number = -status if status < 0 else by_shell
         if number in _STOPPED or status in _NOT_FOUND:
             what = f"was stopped by {signal_name(number)}" if number in _STOPPED else "could not be started"
             raise UsageError(
