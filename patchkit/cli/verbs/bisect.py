@@ -152,7 +152,7 @@ _test_options = packed(
         default=5.0,
         show_default=True,
         metavar="PERCENT",
-        help="A build is bad if a test of --bench is slower than the good end by more than this.",
+        help="A build is bad if a test of --bench is slower than the first candidate by more than this.",
     ),
     batch_options,
     threads_option,
@@ -206,7 +206,7 @@ _test_options = packed(
         "has_switches",
         flag_value=False,
         default=True,
-        help="Leave every patch out of the build, also those that can be turned off when a program starts. "
+        help="Build each set of patches, instead of turning patches off when a program starts. "
         "Needs more builds.",
     ),
 )
@@ -230,7 +230,7 @@ def command(
     emulated: bool,
     fresh: bool,
 ) -> None:
-    """Find the build or the patch since which llama.cpp is wrong or slow.
+    """Find the build or the patch that made llama.cpp wrong or slow.
 
     Searches an ordered list: with --good the builds of llama.cpp from there to --upstream, and then the
     patches of that build, one more in each step. Each candidate is built and tested, half of the rest is

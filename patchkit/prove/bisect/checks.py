@@ -73,11 +73,11 @@ class Check(Protocol):
 
     @property
     def is_relative(self) -> bool:
-        """Whether builds are compared with the good end, which is then good by definition."""
+        """Whether builds are compared with the first candidate, which is then good by definition."""
         ...
 
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
-        """Test a build. ``reference`` gives that of the good end; files go into ``folder``.
+        """Test a build. ``reference`` gives that of the first candidate; files go into ``folder``.
 
         Raises an error for what is no outcome, for example a command that does not exist.
         """
@@ -200,7 +200,7 @@ class OperationCheck:
         """Run the cases. Raises as :func:`run_mode`, if it is not the build's fault.
 
         A GPU is compared with the build's own CPU backend, because ggml's interface differs between builds.
-        The CPU backend is compared with that of the good end, which must be of the same build.
+        The CPU backend is compared with that of the first candidate, which must be of the same build.
         """
         stage = make_stage(side, reference() if self.machine.is_cpu else side, folder / "stage")
         try:
@@ -230,7 +230,7 @@ class OperationCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCheck:
-    """llama-bench against the good end, in interleaved rounds. Bad: a test is slower by more than ``least``.
+    """llama-bench against the first candidate, in turns. Bad: a test is slower by more than ``least``.
 
     ``least`` is a fraction. ``rounds``: how many are measured at most, until every test is clear.
     """
@@ -250,7 +250,7 @@ class SpeedCheck:
     def label(self) -> str:
         """The tests, the model and the limit."""
         tests = ", ".join(test.name for test in self.tests)
-        return f"{tests} of {self.model.name} at most {100 * self.least:g} % slower than the good end"
+        return f"{tests} of {self.model.name} at most {100 * self.least:g} % slower than the first candidate"
 
     @property
     def identity(self) -> Mapping[str, object]:
@@ -265,7 +265,7 @@ class SpeedCheck:
         }
 
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
-        """Measure until all tests are clear. Raises the errors of llama-bench on the good end."""
+        """Measure until all tests are clear. Raises the errors of llama-bench on the first candidate."""
         good = _arm(BASELINE, reference())
         setup = Setup(
             arms=(good, replace(good, label=AGAIN), _arm(CANDIDATE, side)),

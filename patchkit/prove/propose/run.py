@@ -301,7 +301,7 @@ def _refuse(patch: Patch, pin: Pin) -> None:
             why=patch.upstream.url or patch.upstream_text,
         )
     if pin.build and not patch.builds.covers(pin.build):
-        until = f"until {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
+        until = f"to {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
         raise UsageError(
             f"'{patch.id}' is not for {build_name(pin.build)}",
             code="PROPOSE_REFUSED",
