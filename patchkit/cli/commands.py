@@ -38,7 +38,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "bench": "Run llama-bench on both, or compare result files.",
             "explain": "Show which kernels run, before and after the patches.",
             "report": "Write a report on the last verify (HTML, SARIF, ...).",
-            "bisect": "Find the build or patch since which it is wrong or slow.",
+            "bisect": "Find the build or patch that made it wrong or slow.",
             "evidence": "Export your measurements; check or add those of others.",
             "package": "Package the patched programs (wheel or tar archive).",
         },

@@ -211,7 +211,7 @@ def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runn
             return "hip"
         what = f"no {' or '.join(archs)}"
         why = f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU"
-    raise ToolchainError(f"this machine has {what} to measure on", code="DEVICE_MISSING", why=why, hint=hint)
+    raise ToolchainError(f"this machine has {what}", code="DEVICE_MISSING", why=why, hint=hint)
 
 
 def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:

@@ -8,7 +8,6 @@ select it is checked by placing them again.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,7 +22,13 @@ from patchkit.carry.judging.marks import list_conflicts
 from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.placing.expand import apply_placements
-from patchkit.carry.placing.lines import rows_of
+from patchkit.carry.placing.lines import (
+    ENOUGH_WORDS,
+    ENOUGH_WORDS_IN_FUNCTION,
+    count_words,
+    rows_of,
+    selector_text,
+)
 from patchkit.carry.placing.plain import expand_plain, is_blank
 from patchkit.carry.placing.resolve import find_entity, resolve_anchor
 from patchkit.carry.placing.select import select
@@ -33,7 +38,6 @@ from patchkit.carry.series.selector import Selector
 
 _LABELS = ("patch", "before", "upstream")
 _NEAR = 8  # lines on each side that a selector has at most
-_ENOUGH_WORDS, _ENOUGH_WORDS_IN_FUNCTION = 5, 3  # as for edits that an import makes (lifting/lines.py)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +207,7 @@ def _selectors(
     low, high = _domain(edit, scopes, inside)
     if not low <= first <= first + size <= high:
         return
-    enough = _ENOUGH_WORDS if edit.function is None and inside is None else _ENOUGH_WORDS_IN_FUNCTION
+    enough = ENOUGH_WORDS if edit.function is None and inside is None else ENOUGH_WORDS_IN_FUNCTION
     # An insertion names the lines on both sides of it.
     least = {"insert_after": (0, 1), "insert_before": (1, 0)}.get(edit.verb, (0, 0))
     most = min(_NEAR, first - low), min(_NEAR, high - first - size)
@@ -212,13 +216,13 @@ def _selectors(
         if (above > 1 and not near[0][0].strip()) or (below > 1 and not near[1][-1].strip()):
             continue  # an empty line at the far end identifies nothing
         lines = rows[first : first + size]
-        if _words([*near[0], *lines, *near[1]]) < enough:
+        if count_words([*near[0], *lines, *near[1]]) < enough:
             continue
         try:
             yield Selector(
-                lines=_text(lines),
-                above=_text(near[0]) if near[0] else None,
-                below=_text(near[1]) if near[1] else None,
+                lines=selector_text(lines),
+                above=selector_text(near[0]) if near[0] else None,
+                below=selector_text(near[1]) if near[1] else None,
                 inside=inside,
                 exact=edit.at.exact if edit.at is not None else None,
             )
@@ -248,13 +252,3 @@ def _sides(least: tuple[int, int], most: tuple[int, int]) -> list[tuple[int, int
         for below in range(min(least[1], most[1]), most[1] + 1)
     ]
     return sorted(pairs, key=lambda pair: (sum(pair), abs(pair[0] - pair[1])))
-
-
-def _words(rows: Sequence[bytes]) -> int:
-    return sum(len(re.findall(rb"\w+", row)) for row in rows)
-
-
-def _text(rows: Sequence[bytes]) -> str:
-    """Lines as written in a selector; a single one has no line break."""
-    text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
-    return text if len(rows) == 1 and text.strip() else text + "\n"

@@ -21,6 +21,12 @@ from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
 from patchkit.carry.judging.rows import Block, compare_rows
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
+from patchkit.carry.placing.lines import (
+    ENOUGH_WORDS,
+    ENOUGH_WORDS_IN_FUNCTION,
+    count_words,
+    selector_text,
+)
 from patchkit.carry.placing.names import find_definitions, list_members
 from patchkit.carry.placing.plain import (
     MIN_WORDS,
@@ -33,12 +39,6 @@ from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Verb
 from patchkit.carry.series.selector import Selector
 
-_ENOUGH_WORDS, _ENOUGH_WORDS_IN_FUNCTION = 5, 3
-"""Minimum words of lines that identify a place: in the whole file, and in a named function.
-
-With these, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a
-wrong place.
-"""
 _NEAR = 3  # lines of context on each side before the selector ``between`` is tried
 _MANY = 40  # lines of context on each side at most, to keep patches readable
 _TRIVIAL = 1  # lines without a word between two changes that are then joined
@@ -145,7 +145,7 @@ class LineLifter:
 
     def _belong_together(self, one: Block, other: Block) -> bool:
         between = self.rows[one.old_end : other.old]
-        return len(between) <= _TRIVIAL and not _words(between)
+        return len(between) <= _TRIVIAL and not count_words(between)
 
     def _slides(self, block: Block) -> list[Block]:
         """The places where an insertion has the same result, starting with the most natural one to read."""
@@ -237,15 +237,15 @@ class LineLifter:
         up, down = block.old - min(slides), max(slides) - block.old
         inside = found.selector.inside
         is_between = inside is not None and inside.between is not None
-        is_recognisable = _words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
+        is_recognisable = count_words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
         if found.verb != "insert_after" or is_between or not (up and is_recognisable):
             return found
         high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
-        enough = _ENOUGH_WORDS if holder is None else _ENOUGH_WORDS_IN_FUNCTION
+        enough = ENOUGH_WORDS if holder is None else ENOUGH_WORDS_IN_FUNCTION
         region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
         for below in range(down + 1, min(down + _NEAR, high + 1 - block.old) + 1):
             near = self.rows[block.old - up : block.old + below]
-            if not (near[0].strip() and near[-1].strip()) or _words(near) < enough:
+            if not (near[0].strip() and near[-1].strip()) or count_words(near) < enough:
                 continue
             other = self._draft(block, (_Window(block.old, block.old, up, below), inside), holder)
             if other is None or (other.verb, other.span) != (found.verb, found.span):
@@ -321,8 +321,8 @@ class LineLifter:
             for names, place in list_members(self.scopes, holder):
                 if names and self.before.line_of(place.start) == row + 1 and re.fullmatch(rb"\w+", names[0]):
                     found.append(Selector(member=names[0].decode(), of=holder.name))
-        if _words([self.rows[row]]) > 1:
-            found.append(Selector(lines=_text([self.rows[row]])))
+        if count_words([self.rows[row]]) > 1:
+            found.append(Selector(lines=selector_text([self.rows[row]])))
         for each in found:
             spans = select(self.scopes, None, each)
             alone = len(spans) == 1 and self.before.line_of(spans[0].start) == self.before.line_of(start)
@@ -358,7 +358,7 @@ class LineLifter:
 
     def _can_anchor(self, selector: Selector, text: bytes) -> bool:
         """Whether the named thing is unique, and the text could be recognised if it were already there."""
-        is_recognisable = declared_names(self.scopes, selector, text) or _words([text]) >= MIN_WORDS
+        is_recognisable = declared_names(self.scopes, selector, text) or count_words([text]) >= MIN_WORDS
         alone = len(select(self.scopes, None, selector)) == 1
         return bool(is_recognisable) and alone and find_repeated(self.scopes, selector, text) is None
 
@@ -420,7 +420,7 @@ class LineLifter:
         low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
         named = self._named(holder) if holder is not None else None
         inside = named[2] if named is not None else None
-        enough = _ENOUGH_WORDS if holder is None else _ENOUGH_WORDS_IN_FUNCTION
+        enough = ENOUGH_WORDS if holder is None else ENOUGH_WORDS_IN_FUNCTION
         most = (block.old - low, high + 1 - block.old_end)
         for above, below in _sides(most):
             if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
@@ -431,7 +431,7 @@ class LineLifter:
             # An empty line at the far end identifies nothing and changes often.
             if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(context, (0, -1), strict=True)):
                 continue
-            if _words(near) >= (enough if above or below else _ENOUGH_WORDS):
+            if count_words(near) >= (enough if above or below else ENOUGH_WORDS):
                 yield window, inside
         between = self._between(block, (low, high), inside)
         if between is not None:
@@ -445,7 +445,7 @@ class LineLifter:
     def _between(self, block: Block, domain: tuple[int, int], inside: Selector | None) -> Selector | None:
         """A ``between`` selector of the nearest unique lines on both sides."""
         rows = [row.strip() for row in self.rows[domain[0] : domain[1] + 1]]
-        once = {row for row, count in Counter(rows).items() if count == 1 and _words([row]) > 1}
+        once = {row for row, count in Counter(rows).items() if count == 1 and count_words([row]) > 1}
         above = next(
             (at for at in range(block.old - 2, domain[0], -1) if self.rows[at].strip() in once), None
         )
@@ -454,7 +454,7 @@ class LineLifter:
         )
         if above is None or below is None:
             return None
-        ends = [Selector(lines=_text([self.rows[at]]), inside=inside) for at in (above, below)]
+        ends = [Selector(lines=selector_text([self.rows[at]]), inside=inside) for at in (above, below)]
         return Selector(between=tuple(ends))
 
     def _draft(
@@ -477,9 +477,9 @@ class LineLifter:
         indents = is_code(self.before.path) and [row.strip() for row in lines] == [row.strip() for row in new]
         try:
             selector = Selector(
-                lines=_text(lines),
-                above=_text(above) if above else None,
-                below=_text(below) if below else None,
+                lines=selector_text(lines),
+                above=selector_text(above) if above else None,
+                below=selector_text(below) if below else None,
                 inside=inside,
                 exact=True if indents or self._is_comment(window.first - window.above, window.last) else None,
             )
@@ -558,16 +558,6 @@ def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
         for above, below in sorted(pairs, key=lambda pair: abs(pair[1] - pair[0])):
             if above <= min(most[0], _NEAR) and below <= min(most[1], _NEAR):
                 yield above, below
-
-
-def _words(rows: Sequence[bytes]) -> int:
-    return sum(len(re.findall(rb"\w+", row)) for row in rows)
-
-
-def _text(rows: Sequence[bytes]) -> str:
-    """Lines as written in a selector; a single one has no line break."""
-    text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
-    return text if len(rows) == 1 and text.strip() else text + "\n"
 
 
 def _is_whole(path: str, text: bytes) -> bool:

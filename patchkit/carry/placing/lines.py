@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.source import SourceText, Span
 
 Rows = tuple[bytes, ...]
+
+ENOUGH_WORDS, ENOUGH_WORDS_IN_FUNCTION = 5, 3
+"""Minimum words of lines that identify a place: in the whole file, and in a named function.
+
+With these, none of the changes cut from upstream's history (tests/upstream/test_round_trip.py) went to a
+wrong place.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +38,17 @@ class Shift:
 def rows_of(text: str | None) -> Rows:
     """The lines of a selector's text; a final line break does not start another line."""
     return tuple(text.removesuffix("\n").encode().split(b"\n")) if text else ()
+
+
+def selector_text(rows: Sequence[bytes]) -> str:
+    """Lines as written in a selector; a single one has no line break. Raises UnicodeDecodeError."""
+    text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
+    return text if len(rows) == 1 and text.strip() else text + "\n"
+
+
+def count_words(rows: Sequence[bytes]) -> int:
+    """The number of names, keywords and numbers in some lines."""
+    return sum(len(re.findall(rb"\w+", row)) for row in rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import confirm_untouched
 from patchkit.carry.placing.expand import Applied, Placement
-from patchkit.carry.placing.lines import Shift, rows_of, shift_between
+from patchkit.carry.placing.lines import Shift, count_words, rows_of, shift_between
 from patchkit.carry.placing.names import list_members
 from patchkit.carry.placing.resolve import Anchor
 from patchkit.carry.series.patch import Edit
@@ -178,7 +178,7 @@ def _numbered_rows(rows: Sequence[bytes], first: int) -> list[tuple[int, bytes]]
 
 
 def _is_distinctive(rows: Sequence[tuple[int, bytes]]) -> bool:
-    return sum(len(re.findall(rb"\w+", row)) for _, row in rows) >= MIN_WORDS
+    return count_words([row for _, row in rows]) >= MIN_WORDS
 
 
 def _find_run(

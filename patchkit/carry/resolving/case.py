@@ -245,7 +245,7 @@ def find_case(
     selected = decision.selected[-1]
     if not selected.targets:
         raise UsageError(
-            f"'{name}' is not for {target.pin.title}: {selected.reason}",
+            f"'{name}' is not selected on {target.pin.title}: {selected.reason}",
             code="RESOLVE_NOT_NEEDED",
             where=patch.where,
             hint="if you need it there, extend its [builds], or turn it on for the GPU",

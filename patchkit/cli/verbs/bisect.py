@@ -52,14 +52,7 @@ class TestOptions:
         return (llama_cpp().programs.bench,) if self.bench else self.programs or PROGRAMS
 
     def make(self, command: tuple[str, ...], machine: Machine, archs: tuple[str, ...], by: Reporter) -> Check:
-        """The test. Raises OPTIONS_CONTRADICT unless exactly one was named."""
-        if bool(self.ops) + bool(self.bench) + bool(command) != 1:
-            raise UsageError(
-                "bisect needs exactly one test: --op OP, --bench TESTS, or a command after --",
-                code="OPTIONS_CONTRADICT",
-                hint=f"patchkit bisect --arch {archs[0] if archs else 'GFX'} --op MUL_MAT",
-            )
-        self._refuse(command, machine)
+        """The test, after :meth:`check_options`. Raises the errors of an unusable model or test."""
         seconds = 60.0 * self.timeout
         if command:
             return CommandCheck(argv=command, environ=dict(os.environ), timeout_s=seconds, reporter=by)
@@ -81,8 +74,15 @@ class TestOptions:
             reporter=by,
         )
 
-    def _refuse(self, command: tuple[str, ...], machine: Machine) -> None:
-        if machine.is_emulated and not self.ops:
+    def check_options(self, command: tuple[str, ...], archs: tuple[str, ...], *, emulated: bool) -> None:
+        """Raises OPTIONS_CONTRADICT unless exactly one test was named, with options of that test only."""
+        if bool(self.ops) + bool(self.bench) + bool(command) != 1:
+            raise UsageError(
+                "bisect needs exactly one test: --op OP, --bench TESTS, or a command after --",
+                code="OPTIONS_CONTRADICT",
+                hint=f"patchkit bisect --arch {archs[0] if archs else 'GFX'} --op MUL_MAT",
+            )
+        if emulated and not self.ops:
             raise UsageError(
                 "--emulated requires --op",
                 code="OPTIONS_CONTRADICT",
@@ -152,7 +152,7 @@ _test_options = packed(
         default=5.0,
         show_default=True,
         metavar="PERCENT",
-        help="A build is bad if a test of --bench is slower than the good end by more than this.",
+        help="A build is bad if a test of --bench is slower than the first candidate by more than this.",
     ),
     batch_options,
     threads_option,
@@ -206,7 +206,7 @@ _test_options = packed(
         "has_switches",
         flag_value=False,
         default=True,
-        help="Leave every patch out of the build, also those that can be turned off when a program starts. "
+        help="Build each set of patches, instead of turning patches off when a program starts. "
         "Needs more builds.",
     ),
 )
@@ -230,15 +230,15 @@ def command(
     emulated: bool,
     fresh: bool,
 ) -> None:
-    """Find the build or the patch since which llama.cpp is wrong or slow.
+    """Find the build or the patch that made llama.cpp wrong or slow.
 
     Searches an ordered list: with --good the builds of llama.cpp from there to --upstream, and then the
     patches of that build, one more in each step. Each candidate is built and tested, half of the rest is
     excluded, and so on. The first candidate must be good, the last one bad.
 
     The test is one of: operations of test-backend-ops (--op), the speed of llama-bench (--bench), or a
-    command of yours, whose exit status decides as in git bisect run (0 good, 125 skip, others bad). The
-    programs of the build are first on its PATH.
+    command of yours, whose exit status decides as in git bisect run (0 good, 125 skip, 126 and 127 an error,
+    others bad). The programs of the build are first on its PATH.
 
     A candidate that does not build is skipped. Every outcome is saved: after an interruption, run the same
     command again.
@@ -260,6 +260,7 @@ def command(
             why="test-backend-ops would compare each build's CPU backend with itself",
             hint="test the builds with a command, for example one that compares the text of llama-cli",
         )
+    test.check_options(command, patches.archs, emulated=emulated)
     machine = _machine(patches.archs, backend, workspace, emulated=emulated)
     check = test.make(command, machine, patches.archs, workspace.reporter)
     request = BisectRequest(

@@ -44,7 +44,7 @@ from patchkit.cli.settings import FOLDER, Settings, verb
 @click.option(
     "--original-names", is_flag=True, help="Name the files as they were when they were imported, where known."
 )
-@click.option("--no-trailers", is_flag=True, help="Leave out patchkit's trailers, such as Patchkit-Id.")
+@click.option("--no-trailers", is_flag=True, help="Omit patchkit's trailers, such as Patchkit-Id.")
 @click.option(
     "--release",
     is_flag=True,

@@ -68,7 +68,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     flag_value="before",
     help="If upstream inserts lines at the same place, put those of the patch before them.",
 )
-@click.option("--after", "order", flag_value="after", help="The same, after them.")
+@click.option("--after", "order", flag_value="after", help="As --before, but put them after.")
 @click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, then continue.")
 @click.option("--editor", type=TEXT, metavar="COMMAND", help="Open the files in this editor, then continue.")
 @click.option(

@@ -97,7 +97,7 @@ def command(
     Applies the patches, builds llama-server, llama-cli and llama-bench, and runs some operations of
     test-backend-ops on the GPU. If all are right, the link 'current' in the prefix names the new build.
     Earlier builds stay installed next to it. If anything fails, or if you stop the command, the last good
-    build stays current. What did not change since the last run is not built again.
+    build stays current. Parts that did not change are not built again.
 
     Nothing outside of the prefix and the cache folder changes, except for the file of --service. To remove a
     build, delete its folder.

@@ -1,1 +1,1 @@
-"""``patchkit bisect``: finds the build or the patch since which a program is wrong or slow."""
+"""``patchkit bisect``: finds the build or the patch that made a program wrong or slow."""

@@ -44,6 +44,7 @@ from patchkit.toolchain.sides import BuiltSide
 _DOING = "saving the output of a test"
 _SKIP, _NOT_FOUND = 125, frozenset({126, 127})  # as in git bisect run; the last two are those of a shell
 _SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
+_LAST_SIGNAL = 64  # Linux; for example 255, from exit(-1), is no signal
 _STOPPED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP})
 _LINE = 200  # characters of a program's output in a reason
 _HASHED = 16 * 2**20  # bytes; a larger file, such as a model, is known by size and time of its last change
@@ -72,11 +73,11 @@ class Check(Protocol):
 
     @property
     def is_relative(self) -> bool:
-        """Whether builds are compared with the good end, which is then good by definition."""
+        """Whether builds are compared with the first candidate, which is then good by definition."""
         ...
 
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
-        """Test a build. ``reference`` gives that of the good end; files go into ``folder``.
+        """Test a build. ``reference`` gives that of the first candidate; files go into ``folder``.
 
         Raises an error for what is no outcome, for example a command that does not exist.
         """
@@ -87,8 +88,8 @@ class Check(Protocol):
 class CommandCheck:
     """A command of the user. Its exit status decides as in ``git bisect run``.
 
-    0 is good, 125 skips the build, all others are bad, as are a crash and a command that runs longer than
-    ``timeout_s``. The folder of the build is first on PATH.
+    0 is good, 125 skips the build, 126 and 127 are errors of the command, and all others are bad, as are a
+    crash and a command that runs longer than ``timeout_s``. The folder of the build is first on PATH.
     """
 
     argv: tuple[str, ...]
@@ -134,7 +135,8 @@ class CommandCheck:
         return self._judge(done.returncode, log)
 
     def _judge(self, status: int, log: Path) -> Checked:
-        number = -status if status < 0 else status - _SIGNALLED if status > _SIGNALLED else 0
+        by_shell = status - _SIGNALLED if _SIGNALLED < status <= _SIGNALLED + _LAST_SIGNAL else 0
+        number = -status if status < 0 else by_shell
         if number in _STOPPED or status in _NOT_FOUND:
             what = f"was stopped by {signal_name(number)}" if number in _STOPPED else "could not be started"
             raise UsageError(
@@ -198,7 +200,7 @@ class OperationCheck:
         """Run the cases. Raises as :func:`run_mode`, if it is not the build's fault.
 
         A GPU is compared with the build's own CPU backend, because ggml's interface differs between builds.
-        The CPU backend is compared with that of the good end, which must be of the same build.
+        The CPU backend is compared with that of the first candidate, which must be of the same build.
         """
         stage = make_stage(side, reference() if self.machine.is_cpu else side, folder / "stage")
         try:
@@ -228,7 +230,7 @@ class OperationCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpeedCheck:
-    """llama-bench against the good end, in interleaved rounds. Bad: a test is slower by more than ``least``.
+    """llama-bench against the first candidate, in turns. Bad: a test is slower by more than ``least``.
 
     ``least`` is a fraction. ``rounds``: how many are measured at most, until every test is clear.
     """
@@ -248,7 +250,7 @@ class SpeedCheck:
     def label(self) -> str:
         """The tests, the model and the limit."""
         tests = ", ".join(test.name for test in self.tests)
-        return f"{tests} of {self.model.name} at most {100 * self.least:g} % slower than the good end"
+        return f"{tests} of {self.model.name} at most {100 * self.least:g} % slower than the first candidate"
 
     @property
     def identity(self) -> Mapping[str, object]:
@@ -263,7 +265,7 @@ class SpeedCheck:
         }
 
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
-        """Measure until all tests are clear. Raises the errors of llama-bench on the good end."""
+        """Measure until all tests are clear. Raises the errors of llama-bench on the first candidate."""
         good = _arm(BASELINE, reference())
         setup = Setup(
             arms=(good, replace(good, label=AGAIN), _arm(CANDIDATE, side)),

@@ -259,7 +259,9 @@ class _Search:
         tested = self.journal.take((step.name,))
         where = "first" if at == 0 else "last"
         hint = "name an earlier build with --good"
-        if at:
+        if outcome == "skip":
+            hint = "both ends must be tested: correct what kept this one from it, or choose another build"
+        elif at:
             hint = "name the build and the patches that you see the fault with: --upstream, --trust, --with"
         raise UsageError(
             f"{step.name}, the {where} candidate, is {format_outcome(outcome)}, but must be {wanted}",

@@ -182,7 +182,13 @@ class _Work:
         series, folder = load_series(workspace.series.patches), workspace.series
         if proposals is not None and proposals.patch(request.patch) is not None:
             series, folder = proposals, place
-        patch = series.require(request.patch)
+        try:
+            patch = series.require(request.patch)
+        except UsageError as error:
+            if proposals is not None:
+                only = ", ".join(each.id for each in proposals.patches if not each.id.endswith(_CASES))
+                error.why = f"{PROPOSALS}/ does not have it either, only {only}"
+            raise
         profile = load_profile(workspace.series.profiles, request.arch)
         lock = load_lock(workspace.series.lock)
         return cls(
@@ -295,7 +301,7 @@ def _refuse(patch: Patch, pin: Pin) -> None:
             why=patch.upstream.url or patch.upstream_text,
         )
     if pin.build and not patch.builds.covers(pin.build):
-        until = f"until {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
+        until = f"to {build_name(patch.builds.last)}" if patch.builds.last is not None else "and later"
         raise UsageError(
             f"'{patch.id}' is not for {build_name(pin.build)}",
             code="PROPOSE_REFUSED",

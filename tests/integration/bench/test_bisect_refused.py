@@ -19,6 +19,7 @@ CPU = (*GPU, "--backend", "cpu")
     ("words", "code", "match"),
     [
         (CPU, "OPTIONS_CONTRADICT", "exactly one test"),
+        (GPU, "OPTIONS_CONTRADICT", "exactly one test"),
         ((*CPU, "--op", "MUL_MAT", "--", "true"), "OPTIONS_CONTRADICT", "exactly one test"),
         ((*CPU, "--op", "MUL_MAT", "--bench", "pp512"), "OPTIONS_CONTRADICT", "exactly one test"),
         ((*CPU, "--bench", "pp512"), "OPTIONS_CONTRADICT", "requires --model"),

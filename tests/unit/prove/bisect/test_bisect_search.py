@@ -64,6 +64,7 @@ def test_ends_that_are_not_good_and_bad(tmp_path: Path) -> None:
         ("kill -SEGV $$", "bad", "ended by SIGSEGV"),
         ("sh -c 'kill -ABRT $$'", "bad", "ended by SIGABRT"),
         ("sleep 60", "bad", "it did not end in"),
+        ("exit 255", "bad", "exit status 255"),  # no signal has the number 127
         ("exit 125", "skip", "exit status 125"),
     ],
 )
