@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -148,13 +149,17 @@ class Release(BaseModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedPatches:
-    """The patch files that were written, in order, made from ``base``..``tip``."""
+    """The patch files that were written, in order, made from ``base``..``tip``.
+
+    ``empty``: the patches without a file, because they change nothing on this build.
+    """
 
     branch: str
     base: str
     tip: str
     directory: Path
     files: tuple[Path, ...]
+    empty: tuple[str, ...] = ()
     containerfile: Path | None = None
 
 
@@ -168,6 +173,8 @@ def run_export(
     options: ExportOptions | None = None,
 ) -> ExportedPatches:
     """Write one patch file per commit of the candidate into ``directory``; every run gives the same bytes.
+
+    A patch that changes nothing on this build gets no file.
 
     ``is_widened``: with the guards of :mod:`patchkit.carry.candidate.widened`.
     ``options``: other than patch files with git's names and patchkit's trailers.
@@ -184,6 +191,10 @@ def run_export(
     kept, tip = workspace.series.folders, candidate.tip
     options = options or ExportOptions()
     series = load_series(workspace.series.patches)
+    shas = [candidate.base, *(each.commit for each in candidate.commits)]
+    trees = [repository.tree_of(sha) for sha in shas]
+    pairs = zip(candidate.commits, itertools.pairwise(trees), strict=True)
+    commits = [commit for commit, (before, after) in pairs if before != after]
     if is_widened:
         profiles = {arch: load_profile(workspace.series.profiles, arch) for arch in candidate.archs}
         tip = widen(repository, candidate, series, profiles)
@@ -200,12 +211,12 @@ def run_export(
             tree=repository.tree_of(tip),
             patches=tuple(
                 ReleasedPatch(file=name, sha256=digest, id=commit.id, subject=commit.subject)
-                for (name, digest), commit in zip(digests.items(), candidate.commits, strict=True)
+                for (name, digest), commit in zip(digests.items(), commits, strict=True)
             ),
         )
         return json.dumps(release.model_dump(mode="json"), indent=1, ensure_ascii=False) + "\n"
 
-    originals = [series.require(commit.id).commit for commit in candidate.commits]
+    originals = [series.require(commit.id).commit for commit in commits]
     files_of = [each.file if each is not None and each.file is not None else "" for each in originals]
     names = [name if name.endswith(PATCH_ENDINGS) else None for name in files_of]
     more = {}
@@ -228,5 +239,6 @@ def run_export(
         tip=tip,
         directory=directory,
         files=files,
+        empty=tuple(each.id for each in candidate.commits if each not in commits),
         containerfile=directory / NAME if more else None,
     )

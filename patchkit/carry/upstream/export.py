@@ -73,10 +73,11 @@ def format_patches(
 ) -> tuple[Path, ...]:
     """Write one patch file per commit of ``base..tip`` into ``directory``; returns their paths in order.
 
-    The files are written to a temporary folder, which then replaces ``directory``. ``kept`` are folders that
-    must not be exported into; the cache is always one of them. ``names``: names of the files, in order, each
-    with one of ``PATCH_ENDINGS``; None for the name that git gives it. ``describe``: gets the sha256 of each
-    file by name, in order, and makes the text of ``release.json``. ``more``: other files, by name.
+    Commits that change no file get none, because ``git am`` stops at an empty file. The files are written to
+    a temporary folder, which then replaces ``directory``. ``kept`` are folders that must not be exported
+    into; the cache is always one of them. ``names``: names of the files, in order, each with one of
+    ``PATCH_ENDINGS``; None for the name that git gives it. ``describe``: gets the sha256 of each file by
+    name, in order, and makes the text of ``release.json``. ``more``: other files, by name.
 
     Raises:
         EXPORT_NAMES: two files would have the same name.
@@ -96,10 +97,13 @@ def format_patches(
         with _partial_of(directory) as partial:
             git = replace(repository.git, writes_to=partial)
             git.run("format-patch", *_OPTIONS, "-o", os.fspath(partial), f"{base}..{tip}")
+            for path in partial.iterdir():
+                if path.name != _SUMS and path.stat().st_size == 0:
+                    path.unlink()
             written = sorted(path.name for path in partial.iterdir() if path.name != _SUMS)
             if not written:
                 raise GitError(
-                    f"there are no commits between {base[:12]} and {tip[:12]}",
+                    f"there are no changes between {base[:12]} and {tip[:12]}",
                     code="EXPORT_NOTHING",
                     where=Location(path=str(directory)),
                     hint="run patchkit apply first, which makes the candidate branch",

@@ -100,6 +100,7 @@ def command(
     wider = ", also active on NVIDIA GPUs (not checked by any gate)" if also else ""
     lines = [f"{written.directory}: {len(written.files)} patches of {written.branch}{wider}"]
     lines += [f"  {path.name}" for path in written.files]
+    lines += [f"no file for {name}: it changes nothing on this build" for name in written.empty]
     names = [path.name for path in written.files]
     pattern = f"{shlex.quote(str(written.directory))}/*.patch"
     if names != sorted(names) or not all(name.endswith(".patch") for name in names):

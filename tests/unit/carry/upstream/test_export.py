@@ -11,7 +11,7 @@ from refusing import refused
 
 from patchkit.base.errors import CacheError, UsageError
 from patchkit.carry.upstream.checkout import check_out
-from patchkit.carry.upstream.commits import NewCommit, Written, write_commits
+from patchkit.carry.upstream.commits import CommitStream, NewCommit, Written, write_commits
 from patchkit.carry.upstream.export import format_patches
 from patchkit.carry.upstream.repository import Repository
 
@@ -71,6 +71,25 @@ def test_plain_git_am_gives_the_same_tree(
     plain_git(work, "am", "-q", *(str(path) for path in patches))
     assert plain_git(work, "rev-parse", "HEAD^{tree}").strip() == tip.tree
     assert "caf\u00e9" in plain_git(work, "log", "-1", "--format=%s")
+
+
+def test_a_commit_without_changes_gets_no_file(
+    repo: Repository, base: Written, tip: Written, tmp_path: Path, plain_git
+) -> None:
+    with CommitStream(repo) as stream:
+        stream.begin(message="nothing", date=DATE, parent=tip.commit)
+        nothing = stream.finish()[-1]
+    commits = [NewCommit(message="more", changes={"src/more.cuh": b"x\n"})]
+    more = write_commits(repo, nothing.commit, commits, date=DATE)[-1]
+    out = tmp_path / "out"
+    names = ["b.patch", "a.patch", "c.patch"]
+    patches = format_patches(repo, base.commit, more.commit, out, names=names)
+    assert [path.name for path in patches] == names
+    assert sorted(_content(out)) == ["SHA256SUMS", *sorted(names)]
+    work = tmp_path / "work"
+    check_out(repo, base.commit, work, branch="main")
+    plain_git(work, "am", "-q", *(str(path) for path in patches))  # stops at an empty file
+    assert plain_git(work, "rev-parse", "HEAD^{tree}").strip() == more.tree
 
 
 def test_sums_name_every_file(export, tmp_path: Path) -> None:
