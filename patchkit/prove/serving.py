@@ -32,7 +32,7 @@ _ELSEWHERE = "move the file away, and run the command again"
 _HELP_S = 60.0
 _GIB = 1024**3
 _F16 = 2  # bytes of a value in the KV cache, llama-server's default type
-# Chosen, not measured: what the compute buffers, the desktop and other programs need.
+# Chosen, not measured: memory that the compute buffers, the desktop and other programs need.
 _SHARE, _BUFFERS = 0.9, 2 * _GIB
 _HERE = HostRoot()
 _STEP = 1024  # of a context that does not reach the model's own
@@ -41,7 +41,7 @@ _BATCH = 512  # llama-server's default micro-batch, which sliding-window layers 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFlags:
-    """The arguments of llama-server after ``-m MODEL``, and why they are so."""
+    """The arguments of llama-server after ``-m MODEL``, and the reasons for them."""
 
     words: tuple[str, ...]
     notes: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class ServerFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """Memory that a model and its KV cache may use, in bytes, and what it is of."""
+    """Memory that a model and its KV cache may use, in bytes, and a phrase that names it (``of RAM``)."""
 
     size: int
     what: str

@@ -54,7 +54,7 @@ _MANIFEST = "patchkit.json"
 _CURRENT, _PREVIOUS = "current", "previous"
 _DOING = "installing a build"
 _ELSEWHERE = "choose another folder with --prefix"
-# Operations that every model runs, in a minute on the GPU: matmuls of all types, norms, RoPE, attention.
+# A small sample of the operations that every model runs: matmuls of all types, norms, RoPE, attention.
 _CHECKED = (
     Choice(ops=("MUL_MAT", "MUL_MAT_ID", "RMS_NORM", "ROPE", "GET_ROWS", "SOFT_MAX")),
     Choice(ops=("FLASH_ATTN_EXT",), pattern=r"hsk=(64|128),.*kv=512,nb=(1|35),.*type_K(V)?=f16"),

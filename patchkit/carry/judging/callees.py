@@ -1,4 +1,4 @@
-"""Find what a patch calls or reads whose declaration differs between two upstreams.
+"""Find the names that a patch uses and whose declarations differ between two upstreams.
 
 The code of a patch may be placed without a conflict and still be wrong, because upstream changed the
 parameters of a function that it calls. If the arguments convert to the new types, it even compiles.
@@ -32,7 +32,7 @@ def with_declarations(
     renderings: Sequence[Rendering],
     files: UpstreamFiles,
 ) -> list[Classified]:
-    """Add what each patch uses and what upstream declares differently now, also to a patch in conflict.
+    """Add the changed declarations of names that each patch uses, also to a patch in conflict.
 
     ``last``: the last rendering of each patch that has one; ``renderings``: those on the new upstream, whose
     files are ``files``.
@@ -63,7 +63,7 @@ def with_declarations(
 
 
 def _uses(rendering: Rendering) -> list[Use]:
-    """What the code of a placed patch uses, without the code around it."""
+    """The names that the code of a placed patch uses, without the code around it."""
     changes = rendering.placed.changes if rendering.placed is not None else {}
     renamed = rendering.placed.renamed if rendering.placed is not None else {}
     found: list[Use] = []
@@ -125,7 +125,7 @@ class _Tree:
 
 
 class Compared(NamedTuple):
-    """What differs between two declarations of a name."""
+    """The difference between two declarations of a name."""
 
     how: str
     before: Declaration

@@ -152,7 +152,7 @@ class Classified:
         """All details as text: reason, proof, moves, both sides of each problem, drift, intent."""
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
         yield from (f"  proof: {sentence}" for sentence in self.proof)
-        yield from (f"  upstream merged what the patch names: {commit}" for commit in self.merged)
+        yield from (f"  upstream merged a change that the patch names: {commit}" for commit in self.merged)
         for gone in self.gone:
             if gone.commit is not None:
                 yield f"  {gone} was removed by {gone.commit}"

@@ -65,12 +65,16 @@ def _find(old: Edit, new: Edit, text: str, last: Rendering, rendering: Rendering
     there, here = _region(left, old), _region(right, new)
     removed = [] if old.verb.startswith("insert") else list(_removed(left, old))
     added = _code(parse_scopes(SourceText(new.file, text.encode()))) if old.verb != "remove" else ()
-    label = f"has what edit '{new.id}' adds"
+    label = f"has the code that edit '{new.id}' adds"
     if any(_places(each, here) for each in removed):
         return None
     if not added:
         # What it removes is gone; the function has to be there to say so.
-        return _located(right, here[0], f"lacks what edit '{new.id}' removes") if removed and here else None
+        return (
+            _located(right, here[0], f"lacks the code that edit '{new.id}' removes")
+            if removed and here
+            else None
+        )
     if sum(token.kind is not TokenKind.PUNCTUATION for token in added) < _WORDS:
         return None
     matches = ((_is_same, ""), (_is_renamed, " with other names"))

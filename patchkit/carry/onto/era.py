@@ -1,4 +1,4 @@
-"""The llama.cpp build of a copy of ggml, and its known faults, by what its code has.
+"""The llama.cpp build of a copy of ggml, and its known faults, by its code.
 
 The marks in ``upstreams/llama.cpp.toml`` are code that llama.cpp has in some range of builds only. A copy
 that was synchronised without changes has the marks of exactly one span between two of their limits. A fork
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import CacheError, GitError
+from patchkit.base.text import counted
 from patchkit.base.upstreams import CodeSign, Mark, llama_cpp
 from patchkit.carry.judging.premise import defines, has_sign
 from patchkit.carry.onto.project import ProjectCommit
@@ -34,8 +35,8 @@ class Era:
     @property
     def known_by(self) -> str:
         """How this was determined."""
-        odd = f", except {len(self.unlike)} of them" if self.unlike else ""
-        return f"its code{odd}"
+        but = f", which differs in {counted(len(self.unlike), 'place')}" if self.unlike else ""
+        return f"its code{but}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

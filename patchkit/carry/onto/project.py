@@ -38,7 +38,7 @@ class ProjectCommit:
 def find_project(directory: Path, revision: str, clone: Clone, folders: Sequence[str]) -> ProjectCommit:
     """The project of a commit, and its submodule's commit if ggml is one.
 
-    ``directory``: where the user looks at the clone; of several copies of ggml, the one below it is meant.
+    ``directory``: the user's folder in the clone. It selects one of several copies of ggml.
     ``folders``: those that the series patches, as in llama.cpp.
 
     Raises:

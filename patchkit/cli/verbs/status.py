@@ -87,7 +87,7 @@ def _draw_copy(screen: Screen, copy: CopyStatus) -> None:
         ("as in llama.cpp", build),
     ]
     if copy.behind is not None:
-        rows.append(("behind", f"{copy.behind}; the newest build that is known here is {copy.newest.title}"))
+        rows.append(("behind", f"{copy.behind}; the newest known build is {copy.newest.title}"))
     screen.table(rows)
     if copy.differs:
         screen.prose("Unlike these builds:")

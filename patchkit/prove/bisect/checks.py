@@ -59,7 +59,7 @@ class Checked:
 
 
 class Check(Protocol):
-    """A test. ``identity`` has all that must be equal for outcomes to be combined."""
+    """A test. Outcomes of an earlier run are reused if ``identity`` is equal."""
 
     @property
     def label(self) -> str:
@@ -68,7 +68,7 @@ class Check(Protocol):
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """What must be equal for outcomes to be combined."""
+        """All settings that an outcome depends on, besides the build."""
         ...
 
     @property
@@ -79,7 +79,7 @@ class Check(Protocol):
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
         """Test a build. ``reference`` gives that of the first candidate; files go into ``folder``.
 
-        Raises an error for what is no outcome, for example a command that does not exist.
+        Raises an error if the build is not at fault, for example for a command that does not exist.
         """
         ...
 
@@ -254,7 +254,7 @@ class SpeedCheck:
 
     @property
     def identity(self) -> Mapping[str, object]:
-        """All that a speed depends on, but the build."""
+        """The settings that a speed depends on, besides the build."""
         return {
             "tests": [test.name for test in self.tests],
             "model": list(file_stamp(self.model)),

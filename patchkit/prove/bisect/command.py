@@ -70,7 +70,7 @@ TESTED: TypeAdapter[Tested] = TypeAdapter(Tested)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BisectRequest:
-    """What to search, and where the outcomes are kept.
+    """The list to search, and where the outcomes are kept.
 
     ``good`` None: only patches, from upstream without patches on. ``has_patches``: also search the patches
     of the bad build. ``has_switches``: turn patches off at run time where that is possible. ``out`` None: a
@@ -185,7 +185,7 @@ def _setup(request: BisectRequest, check: Check, every: tuple[Step, ...], steps:
 
 
 class Candidates(Protocol):
-    """What is searched: the ordered list, and what makes one ready to run."""
+    """The ordered list that is searched, and a way to build each entry."""
 
     @property
     def all(self) -> tuple[Step, ...]:
@@ -260,7 +260,9 @@ class _Search:
         where = "first" if at == 0 else "last"
         hint = "name an earlier build with --good"
         if outcome == "skip":
-            hint = "both ends must be tested: correct what kept this one from it, or choose another build"
+            hint = (
+                "the first and the last candidate must be tested: correct the error, or choose another build"
+            )
         elif at:
             hint = "name the build and the patches that you see the fault with: --upstream, --trust, --with"
         raise UsageError(

@@ -71,7 +71,7 @@ def find_range(workspace: Workspace, first: str, last: str | None, url: str | No
 
 @dataclass(slots=True, kw_only=True)
 class Steps:
-    """All candidates of a search, and what builds them.
+    """All candidates of a search, which it builds.
 
     ``builds`` None: only patches. ``arms`` has the patches, on the last build; without ``has_patches`` only
     that build. ``has_switches``: patches with a run-time switch are turned off in one build instead of being

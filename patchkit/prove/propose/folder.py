@@ -38,7 +38,7 @@ _BLANK = "<!-- YES: describe how AI was used, in your own words -->"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the files are made from. ``root`` is the tree of the base, ``cases`` the patch with test cases.
+    """The data for the files. ``root`` is the tree of the base, ``cases`` the patch with test cases.
 
     ``family`` is None if the change is for all GPUs; ``gpus`` are the profiles of those that it is for.
     """

@@ -1,4 +1,4 @@
-"""``patchkit propose``: the commits of a pull request to llama.cpp, and what a reviewer asks for with them.
+"""``patchkit propose``: the commits of a pull request to llama.cpp, with the data that reviewers ask for.
 
 The commit is that of the patch without run-time switches, and with upstream's guards. Cases for
 test-backend-ops are a second commit, so that they can be run without the first. They are plain patches in
@@ -55,7 +55,7 @@ _MESSAGE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeRequest:
-    """What to propose, and the folder to write.
+    """The patch to propose, and the folder to write.
 
     ``arch`` is the GPU that the patch is placed for, on a pin of the lock, or on ``onto``, a commit of the
     user's clone. ``others`` are further GPUs to compile for; if empty, those of the family, if the patch is
@@ -159,7 +159,7 @@ def run_propose(workspace: Workspace, request: ProposeRequest, environ: Mapping[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Work:
-    """What is proposed: a patch of ``series``, which is in ``folder``; ``cases`` is a patch of ``proposals``.
+    """The change: a patch of ``series``, which is in ``folder``; ``cases`` is a patch of ``proposals``.
 
     ``family`` is None if the change is for all GPUs.
     """

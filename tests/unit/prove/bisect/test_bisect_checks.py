@@ -88,7 +88,7 @@ def test_a_loss_beyond_the_limit_is_bad(
     good = build(tmp_path / "good")
     found = check(tmp_path, tests).run(build(tmp_path / "it", **factors), lambda: good, tmp_path / "out")
     assert found.outcome == outcome
-    # Decided after the fewest rounds: one call in each for the build, two for the good end.
+    # Decided after the fewest rounds: one call in each for the build, two for the first candidate.
     assert len((tmp_path / "it" / "calls").read_text().splitlines()) == FEWEST
     assert len((tmp_path / "good" / "calls").read_text().splitlines()) == 2 * FEWEST
 

@@ -40,7 +40,7 @@ def _places_of_program() -> list[tuple[str, int, str]]:
 
 
 class _Utils:
-    """What Triton asks of a device."""
+    """The methods of a device that Triton calls."""
 
     def __init__(self, hip: Hip, device: dict[str, str]) -> None:
         self._hip = hip
@@ -159,7 +159,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         return torch.device("cpu")
 
     def get_device_interface(self) -> _Interface:
-        """What stands for ``torch.cuda``."""
+        """The substitute for ``torch.cuda``."""
         return _Interface(self._hip)
 
     def get_benchmarker(self) -> Any:

@@ -38,7 +38,7 @@ class Timer:
 
     @property
     def is_dry(self) -> bool:
-        """Whether launches are to be left out."""
+        """Whether launches are skipped."""
         return self.is_timing and self._model is None
 
     def begin_tuning(self) -> None:
