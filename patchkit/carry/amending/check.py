@@ -16,7 +16,7 @@ from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.candidate.relock import request_of
 from patchkit.carry.lifting.pipeline import Pipeline
-from patchkit.carry.series.lock import Result
+from patchkit.carry.series.lock import Result, load_lock
 from patchkit.carry.series.profile import targets_of
 from patchkit.carry.upstream.pin import find_pinned
 
@@ -92,6 +92,8 @@ def compare_series(
     one for the new series. Raises PatchkitError if a request is not possible.
     """
     workspace, lock = pipeline.workspace, pipeline.lock
+    new_lock = load_lock(changed.series.lock)  # the places of edits that moved are those of another patch
+    followed = {pin.name: pin.followed for pin in new_lock.pins}
     requests: list[Request] = []
     unchecked: list[str] = []
     known = set(targets_of(workspace.series.profiles))
@@ -110,7 +112,10 @@ def compare_series(
         name = f"{lock.pin(request.upstream).name} {'+'.join(request.archs)}"
         workspace.reporter.step(f"placing the series at {name}, {number} of {len(requests)}")
         before = make_plan(request, _quiet(workspace), pipeline.cache, lock)
-        after = make_plan(translate(request), _quiet(changed), pipeline.cache, lock)
+        pin = lock.pin(request.upstream)
+        new_pin = replace(pin, followed=followed.get(pin.name, pin.followed))
+        new = replace(translate(request), upstream=new_pin)
+        after = make_plan(new, _quiet(changed), pipeline.cache, new_lock)
         found.append(Compared(request=request, before=before, after=after))
     return Checked(compared=tuple(found), unchecked=tuple(unchecked))
 

@@ -23,6 +23,7 @@ from patchkit.carry.lifting.pipeline import open_pipeline
 from patchkit.carry.lifting.write import patch_id, short_title
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import write_lock
 from patchkit.carry.series.patch import Patch
 
 _COPIED = ("builds", "guard", "requires", "expected", "commit")
@@ -88,6 +89,9 @@ def run_split(
         with open_amendment(pipeline) as amendment:
             _write(amendment.series, patch, texts, moved, folder, title or new.replace("-", " "), folders)
             profiles = copy_in_profiles(amendment.series, name, new)
+            lock = pipeline.lock.with_edits_moved({key_of(part)[1] for part in moved}, name, new)
+            if lock != pipeline.lock:
+                write_lock(amendment.series.lock, lock)
             checked = compare_series(amendment.stage.workspace, pipeline, [name], site, translate)
             require_equal(
                 checked,

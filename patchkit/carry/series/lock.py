@@ -10,7 +10,7 @@ import re
 import shlex
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -371,6 +371,22 @@ class Lock(TomlTable):
             else:
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
+
+    def with_edits_moved(self, edits: Collection[str], patch: str, new: str) -> Lock:
+        """This lock with the recorded places of some edits of ``patch`` as those of the patch ``new``."""
+
+        def move(each: Followed | FollowedEdit) -> Followed | FollowedEdit:
+            if not isinstance(each, FollowedEdit) or each.patch != patch or each.edit not in edits:
+                return each
+            return replace(each, patch=new)
+
+        return replace(
+            self,
+            pins=tuple(
+                replace(pin, followed=tuple(sorted(map(move, pin.followed), key=lambda each: each.key)))
+                for pin in self.pins
+            ),
+        )
 
     def with_dropped(self, name: str, archs: Sequence[str], dropped: Sequence[DroppedPatch]) -> Lock:
         """This lock with ``dropped`` as the complete list of patches dropped on a pin for these GPUs."""

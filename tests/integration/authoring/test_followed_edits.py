@@ -210,3 +210,23 @@ def test_a_patch_that_cuts_what_an_earlier_one_adds_is_not_upstreamed(line: Line
     document = line.onto(4)
     assert [each["class"] for each in document["classes"]] == ["clean", "clean"]
     assert "trace(" not in line.text(document)
+
+
+def test_a_followed_edit_is_split_off_with_its_recorded_place(line: Line) -> None:
+    line.patch((RETURN, MINE))
+    name = "static std::string name() {\n"
+    line.desk.change(TOOL, name, f"// named\n{name}")
+    line.desk.commit("more")
+    (line.desk.root / "more.patch").write_text(git(line.desk.clone, "format-patch", "--stdout", "-1") + "\n")
+    line.run("import", str(line.desk.root / "more.patch"), code=0)
+    line.run("series", "fold", "mine", "more", code=0)
+    line.build(4, (SWITCH, TWIN))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    before = json.loads(line.run(*words, "--upstream-url", str(line.desk.upstream), code=0).stdout)
+    (was,) = line.lock.pin("b4").followed
+    assert (was.patch, was.edit) == ("mine", "tool-table")
+    line.run("series", "split", "mine", "other", "--edit", "tool-table", code=0)
+    (now,) = line.lock.pin("b4").followed
+    assert (now.patch, now.edit, now.at) == ("other", "tool-table", was.at)
+    document = json.loads(line.run("apply", "--upstream", "b4", "--unlocked", "--json", code=0).stdout)
+    assert document["tree"] == before["candidates"][0]["tree"]
