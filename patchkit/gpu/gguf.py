@@ -96,7 +96,7 @@ class GgufHeader:
     tensors: tuple[Tensor, ...]
 
 
-_MAGIC = b"GGUF"
+MAGIC = b"GGUF"
 _VERSIONS = (2, 3)
 # Limits far above any model: the largest published ones have about 5000 tensors and 100 metadata pairs.
 _MAX_PAIRS = 2**16
@@ -224,7 +224,7 @@ class _Header:
 
     def _check_magic(self) -> None:
         magic = self._take(min(4, self._size), "the first bytes")
-        if magic != _MAGIC:
+        if magic != MAGIC:
             raise self._refused(
                 "is not a GGUF file",
                 code="GGUF_BAD",

@@ -158,8 +158,9 @@ def service_path(kind: ServiceKind, prefix: Path, model: Path, environ: Mapping[
     """Where the service of a model is written.
 
     Raises:
-        UP_REFUSED: another file is there, which patchkit did not write.
+        UP_REFUSED: another file is there, which patchkit did not write, or a path has control characters.
     """
+    _check_words((str(prefix), str(model)))
     if kind == "systemd":
         config = environ.get("XDG_CONFIG_HOME") or str(
             Path(environ.get("HOME", "~")).expanduser() / ".config"
@@ -180,14 +181,7 @@ def service_path(kind: ServiceKind, prefix: Path, model: Path, environ: Mapping[
 
 def make_service(kind: ServiceKind, path: Path, command: Sequence[str], model: Path) -> Service:
     """The service that runs ``command``. Raises UP_REFUSED for a path with control characters."""
-    odd = next((word for word in command if not word.isprintable()), None)
-    if odd is not None:
-        raise UsageError(
-            f"cannot write a service for {odd!r}",
-            code="UP_REFUSED",
-            why="the path has characters that are not printable",
-            hint="rename the file or folder",
-        )
+    _check_words(command)
     if kind == "systemd":
         program, *arguments = (word.replace("%", "%%") for word in command)
         words = (program, *(word.replace("$", "$$") for word in arguments))  # the program is not expanded
@@ -198,6 +192,17 @@ def make_service(kind: ServiceKind, path: Path, command: Sequence[str], model: P
         text = f"{_MARK}\nmodels:\n  {json.dumps(_name_of(model))}:\n    cmd: {json.dumps(line)}\n"
         commands = [shlex.join(["llama-swap", "--config", str(path)])]
     return Service(kind=kind, path=path, text=text, commands=tuple(commands))
+
+
+def _check_words(words: Sequence[str]) -> None:
+    odd = next((word for word in words if not word.isprintable()), None)
+    if odd is not None:
+        raise UsageError(
+            f"cannot write a service for {odd!r}",
+            code="UP_REFUSED",
+            why="the path has characters that are not printable",
+            hint="rename the file or folder",
+        )
 
 
 def write_service(service: Service) -> None:

@@ -29,6 +29,7 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.series.trust import Level
+from patchkit.gpu.emulated.models import check_gguf
 from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
 from patchkit.gpu.hardware.program import RunContext, run_program
 from patchkit.prove.build import Machine, build_tree, check_device, check_programs, prepare_subject
@@ -171,6 +172,7 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
 
     Raises:
         USAGE_VALUE: a name is not the name of a program.
+        MODEL_MISSING, GGUF_BAD: the model is not a GGUF file.
         UP_WRONG: an operation is wrong on the GPU; the earlier build stays current.
         UP_REFUSED: there is another folder in the place of the build.
         The errors of building, of running programs, and of the disk. After any exception the current build
@@ -181,6 +183,7 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     prefix = _prefix(request.prefix)
     if request.model is not None:  # a service is not started in this folder
         request = replace(request, model=_absolute(request.model))
+        check_gguf(_absolute(request.model))  # building takes minutes
     place = _service_place(request, prefix, environ)
     subject, candidate = prepare_subject(
         workspace, request.archs, request.upstream, request.backend, environ, request.wish

@@ -7,6 +7,7 @@ import re
 from pathlib import PurePosixPath
 
 from patchkit.base.errors import UsageError
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.placing.templates import written_text
@@ -33,7 +34,8 @@ def containerfile(repository: Repository, candidate: Candidate, pin: Pin, rocm: 
     """The file, for an image with the folder of exported patches as its context.
 
     Raises:
-        USAGE_VALUE: the candidate is on a commit of a clone, which an image could not fetch.
+        USAGE_VALUE: the candidate is on a commit of a clone, which an image could not fetch, is for no GPU, or
+            has no patches.
         GitError: git failed.
     """
     if pin.clone is not None:
@@ -42,6 +44,13 @@ def containerfile(repository: Repository, candidate: Candidate, pin: Pin, rocm: 
             code="USAGE_VALUE",
             why="the image fetches llama.cpp by a commit or a tag that a git remote has",
             hint="export a candidate on a build of the lock, without --onto",
+        )
+    if candidate.archs == (PLAIN,) or not candidate.commits:
+        raise UsageError(
+            f"{candidate.branch} " + ("has no patches" if candidate.archs != (PLAIN,) else "is for no GPU"),
+            code="USAGE_VALUE",
+            why="the image builds the patches for the GPUs of --arch",
+            hint="name a GPU that has patches; patchkit list shows them",
         )
     folder = _common_folder(repository, candidate)
     archs = "-".join(candidate.archs)

@@ -23,7 +23,7 @@ from patchkit.gpu.hardware.backend_ops import Choice
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.bench.wanted import parse_tests
-from patchkit.prove.bisect.checks import Check, CommandCheck, OperationCheck, SpeedCheck
+from patchkit.prove.bisect.checks import Check, CommandCheck, OperationCheck, SpeedCheck, check_command
 from patchkit.prove.bisect.command import BisectReport, BisectRequest, format_outcome, run_bisect
 from patchkit.prove.build import PROGRAMS, Machine, choose_backend
 from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName
@@ -55,6 +55,7 @@ class TestOptions:
         """The test, after :meth:`check_options`. Raises the errors of an unusable model or test."""
         seconds = 60.0 * self.timeout
         if command:
+            check_command(command[0], self.needed, os.environ)
             return CommandCheck(argv=command, environ=dict(os.environ), timeout_s=seconds, reporter=by)
         if self.ops:
             choice = Choice(ops=self.ops, pattern=self.cases)

@@ -10,10 +10,11 @@ import gguf
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
+from patchkit.base.files import open_regular
 from patchkit.base.reporter import Reporter
 from patchkit.base.store import Store
 from patchkit.gpu.emulated.random_tensors import RandomTensors
-from patchkit.gpu.gguf import GgufError, load_gguf
+from patchkit.gpu.gguf import MAGIC, GgufError, load_gguf
 
 
 def check_model(path: Path) -> None:
@@ -23,6 +24,35 @@ def check_model(path: Path) -> None:
             "the model is not a file" if path.exists() else "model not found",
             code="MODEL_MISSING",
             where=Location(path=str(path)),
+            hint="--model takes the path of a GGUF file",
+        )
+
+
+def check_gguf(path: Path) -> None:
+    """Check that a path given by the user is a file that begins as GGUF, of any version.
+
+    Raises:
+        MODEL_MISSING: it is not a file.
+        GGUF_BAD: it cannot be read, or is of another format.
+    """
+    check_model(path)
+    try:
+        with open_regular(path) as stream:
+            magic = stream.read(len(MAGIC))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {path.name}",
+            code="GGUF_BAD",
+            where=Location(path=str(path)),
+            why=error.strerror,
+            hint="--model takes the path of a GGUF file",
+        ) from error
+    if magic != MAGIC:
+        raise UsageError(
+            f"{path.name} is not a GGUF file",
+            code="GGUF_BAD",
+            where=Location(path=str(path)),
+            why=f"it begins with {magic.hex(' ')}" if magic else "it is empty",
             hint="--model takes the path of a GGUF file",
         )
 

@@ -154,6 +154,29 @@ class CommandCheck:
         return Checked(outcome="bad", why="; ".join(filter(None, [end, _tail(log)])))
 
 
+def check_command(word: str, programs: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Check before anything is built that a command exists, here or among the programs of a build.
+
+    Raises:
+        BISECT_COMMAND: it does not, or it is not executable.
+    """
+    if word in programs or shutil.which(word, path=environ.get("PATH", os.defpath)) is not None:
+        return
+    path = Path(word)
+    is_here = path.exists()
+    raise UsageError(
+        f"{word} cannot be run",
+        code="BISECT_COMMAND",
+        where=Location(path=word) if is_here else None,
+        why=("it is a folder" if path.is_dir() else "it is not executable")
+        if is_here and os.sep in word
+        else "there is no such command on PATH or among the programs of the build"
+        if os.sep not in word
+        else "there is no such file",
+        hint=f"for a script in this folder: ./{word}" if is_here and os.sep not in word else None,
+    )
+
+
 def _stamp_of(word: str, environ: Mapping[str, str]) -> object:
     path = Path(shutil.which(word, path=environ.get("PATH", os.defpath)) or word)
     try:

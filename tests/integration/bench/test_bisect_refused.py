@@ -34,6 +34,10 @@ CPU = (*GPU, "--backend", "cpu")
         ((*GPU, "--emulated", "--", "true"), "OPTIONS_CONTRADICT", "requires --op"),
         ((*CPU, "--good", "b6900", "--onto", "HEAD", "--", "true"), "OPTIONS_CONTRADICT", "--onto"),
         ((*CPU, "--program", "install", "--", "true"), "USAGE_VALUE", "not a program"),
+        ((*CPU, "--", "no-such-command"), "BISECT_COMMAND", "cannot be run"),
+        ((*CPU, "--", "/no/such/command"), "BISECT_COMMAND", "cannot be run"),
+        ((*CPU, "--", "/etc/passwd"), "BISECT_COMMAND", "cannot be run"),
+        ((*CPU, "--", "/etc"), "BISECT_COMMAND", "cannot be run"),
     ],
 )
 def test_refused(words: tuple[str, ...], code: str, match: str, tmp_path: Path, capsys) -> None:

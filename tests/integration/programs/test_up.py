@@ -143,6 +143,28 @@ def test_update_follows_the_series_and_keeps_the_last_good_build(tmp_path: Path,
     assert (moved["installation"]["build"], moved["replaced"]) == (111, second["installation"]["name"])
 
 
+@pytest.mark.parametrize(
+    ("content", "code", "match"),
+    [
+        (b"not a model", "GGUF_BAD", "not a GGUF file"),
+        (b"", "GGUF_BAD", "not a GGUF"),
+        (None, "MODEL_MISSING", ""),
+    ],
+)
+def test_what_is_no_model_is_refused_before_anything_is_built(
+    content: bytes | None, code: str, match: str, tmp_path: Path, capsys
+) -> None:
+    model, cache = tmp_path / "model.gguf", tmp_path / "cache"
+    if content is not None:
+        model.write_bytes(content)
+    where = ("--arch", "plain", "--cache-dir", str(cache), "--prefix", str(tmp_path / "prefix"))
+    error = asked(capsys, *where, "--model", str(model), code=ExitCode.USAGE)["error"]
+    assert error["code"] == code
+    assert match in error["message"]
+    assert not (tmp_path / "prefix").exists()
+    assert not (cache / "builds").exists()
+
+
 @pytest.mark.cpu_build
 def test_a_service_starts_the_current_build_with_the_model(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -188,7 +210,7 @@ def test_a_build_is_installed_once_and_kept_when_another_one_fails(
     assert (again["is_new"], again["installation"]) == (False, first["installation"])
     both = ("--program", "llama-bench", "--program", "test-backend-ops")
     broken = tmp_path / "broken.gguf"
-    broken.write_bytes(b"not a model")
+    broken.write_bytes(b"GGUF, but not a model")
     error = asked(capsys, *argv, *both, "--model", str(broken), code=ExitCode.TOOLCHAIN)["error"]
     assert error["code"] == "PROGRAM_FAILED"
     known = list_installed(prefix)

@@ -158,3 +158,12 @@ def test_only_our_own_file_is_replaced(tmp_path: Path, kind: ServiceKind) -> Non
     path.symlink_to(tmp_path / "nowhere")
     with refused("UP_REFUSED"):
         service_path(kind, tmp_path / "prefix", model, environ)
+
+
+@pytest.mark.parametrize("kind", ["systemd", "llama-swap"])
+@pytest.mark.parametrize(("prefix", "model"), [("/p\n", "/m/a.gguf"), ("/p", "/m/\x1b[31m.gguf")])
+def test_an_odd_path_is_refused_before_anything_is_built(
+    tmp_path: Path, kind: ServiceKind, prefix: str, model: str
+) -> None:
+    with refused("UP_REFUSED"):
+        service_path(kind, Path(prefix), Path(model), {"XDG_CONFIG_HOME": str(tmp_path)})
