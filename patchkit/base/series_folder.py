@@ -133,7 +133,8 @@ def find_series_dir(explicit: Path | None) -> SeriesDir:
                 code="SERIES_DIR_MISSING",
                 where=Location(path=str(explicit), label="from --series-dir or PATCHKIT_SERIES"),
                 why=reason,
-                hint=f"use a folder that contains {_listing(_FOLDERS)}, or create one: patchkit init DIR",
+                hint=f"use a folder that contains {_listing(_FOLDERS)}, or create one: "
+                "unset PATCHKIT_SERIES; patchkit init DIR",
             )
         return _complete(SeriesDir(root=explicit.resolve(), origin="named"))
     checkout = _PACKAGE.parent

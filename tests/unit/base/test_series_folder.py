@@ -57,6 +57,9 @@ def test_a_named_folder_that_does_not_exist(tmp_path: Path, make) -> None:
         find_series_dir(tmp_path / "x")
     assert caught.value.exit_code is ExitCode.USAGE
     assert caught.value.why in {"it is a file", "the path does not exist"}
+    # init itself stops at this folder if the variable names it.
+    assert caught.value.hint is not None
+    assert caught.value.hint.endswith("unset PATCHKIT_SERIES; patchkit init DIR")
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path) -> None:
