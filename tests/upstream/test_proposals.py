@@ -121,9 +121,9 @@ def test_a_part_of_a_line_returns_to_its_line(gates_cache: Path) -> None:
     assert "+        if (row < (int)split_d_inner && col < (int) (d_conv - 1 + local_n_t)) {\n" in change
 
 
-def test_the_switches_are_no_proposal(upstream_cache: Path) -> None:
+def test_the_switches_are_no_proposal(gates_cache: Path) -> None:
     with pytest.raises(UsageError, match="only for patched builds") as caught:
-        patches_of(upstream_cache, "patch-switches")
+        patches_of(gates_cache, "patch-switches")
     assert caught.value.code == "PROPOSE_REFUSED"
 
 
