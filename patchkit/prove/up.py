@@ -19,7 +19,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, ToolchainError, UsageError
-from patchkit.base.files import disk_errors, replace_link, temporary_folder, whole_folder, write_whole
+from patchkit.base.files import (
+    disk_errors,
+    open_regular,
+    replace_link,
+    temporary_folder,
+    whole_folder,
+    write_whole,
+)
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
@@ -52,6 +59,7 @@ PROGRAMS = (SERVER, "llama-cli", llama_cpp().programs.bench)
 """The programs that are installed by default."""
 
 _MANIFEST = "patchkit.json"
+_MOST_BYTES = 1 << 20  # of a manifest: a few KiB are usual
 _CURRENT, _PREVIOUS = "current", "previous"
 _DOING = "installing a build"
 _ELSEWHERE = "choose another folder with --prefix"
@@ -182,8 +190,8 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     check_programs(request.programs)
     prefix = _prefix(request.prefix)
     if request.model is not None:  # a service is not started in this folder
+        check_gguf(request.model)  # building takes minutes
         request = replace(request, model=_absolute(request.model))
-        check_gguf(_absolute(request.model))  # building takes minutes
     place = _service_place(request, prefix, environ)
     subject, candidate = prepare_subject(
         workspace, request.archs, request.upstream, request.backend, environ, request.wish
@@ -255,11 +263,15 @@ def update_request(prefix: Path | None) -> tuple[Installation, Wish]:
     known = list_installed(root)
     current = next((each for each in known.builds if each.name == known.current), None)
     if current is None:
+        named = _target(root / _CURRENT, None)
         raise UsageError(
             f"{root} has no current build to update",
             code="UP_REFUSED",
-            where=Location(path=str(root)),
-            hint="install one first: patchkit up",
+            where=Location(path=str(root if named is None else root / named)),
+            why=f"its current build has no readable {_MANIFEST}" if named is not None else None,
+            hint="install one first: patchkit up"
+            if named is None
+            else "use another installed build: patchkit up --use NAME, or run patchkit up without --update",
         )
     if current.asked is None or current.onto:
         raise UsageError(
@@ -455,7 +467,8 @@ def _target(link: Path, names: Sequence[str] | set[str] | None) -> str | None:
 def _read(folder: Path) -> Installation | None:
     """The description of a build; None if there is none that can be read, or it is of another folder."""
     try:
-        found = Installation.model_validate_json((folder / _MANIFEST).read_bytes())
+        with open_regular(folder / _MANIFEST) as stream:  # a pipe would block
+            found = Installation.model_validate_json(stream.read(_MOST_BYTES))
     except (OSError, ValidationError):
         return None
     return found if found.name == folder.name else None

@@ -121,6 +121,12 @@ def test_a_part_of_a_line_returns_to_its_line(gates_cache: Path) -> None:
     assert "+        if (row < (int)split_d_inner && col < (int) (d_conv - 1 + local_n_t)) {\n" in change
 
 
+def test_the_switches_are_no_proposal(gates_cache: Path) -> None:
+    with pytest.raises(UsageError, match="only for patched builds") as caught:
+        patches_of(gates_cache, "patch-switches")
+    assert caught.value.code == "PROPOSE_REFUSED"
+
+
 @pytest.mark.parametrize("name", MERGED)
 def test_what_upstream_has_is_not_proposed(gates_cache: Path, name: str) -> None:
     with pytest.raises(UsageError, match="there is nothing to propose: upstream has") as caught:

@@ -34,8 +34,8 @@ def containerfile(repository: Repository, candidate: Candidate, pin: Pin, rocm: 
     """The file, for an image with the folder of exported patches as its context.
 
     Raises:
-        USAGE_VALUE: the candidate is on a commit of a clone, which an image could not fetch, is for no GPU, or
-            has no patches.
+        USAGE_VALUE: the candidate is on a commit of a clone, which an image could not fetch, or it is for no
+            GPU or has no patches.
         GitError: git failed.
     """
     if pin.clone is not None:

@@ -19,6 +19,10 @@ from patchkit.carry.onto.project import ProjectCommit
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.fault import Fault
 
+_MOST_BYTES = (
+    8 << 20
+)  # of a file that is searched: upstream's largest has about 1 MiB; lexing 30 MiB takes minutes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Era:
@@ -94,7 +98,8 @@ def _find_signs(found: ProjectCommit, wanted: Sequence[CodeSign]) -> frozenset[C
 
 
 def _read(found: ProjectCommit, paths: Iterable[str]) -> UpstreamFiles:
-    base = found.clone.refs.read_blobs(found.commit.sha, sorted(paths))
+    read = found.clone.refs.read_blobs(found.commit.sha, sorted(paths))
+    base = {path: data for path, data in read.items() if len(data) <= _MOST_BYTES}
     return UpstreamFiles(base, found.names, project=found.project)
 
 

@@ -117,7 +117,13 @@ class Repository:
         wanted = tuple(dict.fromkeys(paths))
         for path in wanted:
             if "\n" in path:  # would be read as two requests
-                raise _no_file(self.path, treeish, path)
+                raise GitError(
+                    f"cannot read {path!r} in {treeish[:12]}",
+                    code="GIT_OBJECT_MISSING",
+                    where=Location(path=path),
+                    why="its name has a line break, which patchkit does not read",
+                    hint="rename the file in a commit of your clone",
+                )
         blobs: dict[str, bytes] = {}
         found = self.git.objects(git_path(f"{treeish}:{path}") for path in wanted)
         for path, blob in zip(wanted, found, strict=True):

@@ -291,7 +291,15 @@ def _empty_place(directory: Path, workspace: Workspace) -> Path:
 
 
 def _refuse(patch: Patch, pin: Pin) -> None:
-    """Raise PROPOSE_REFUSED for a patch that upstream has, that is for other builds, or that needs others."""
+    """Raise PROPOSE_REFUSED for a patch that upstream has or has no use for, or that needs others."""
+    if patch.switches is not None:
+        raise UsageError(
+            f"'{patch.id}' is only for patched builds",
+            code="PROPOSE_REFUSED",
+            where=patch.where,
+            why="it has the switches that turn patches off at run time, which a pull request leaves out",
+            hint="name another patch; patchkit list shows them",
+        )
     if patch.upstream is not None and patch.upstream.merged_in is not None:
         since = build_name(patch.upstream.merged_in)
         raise UsageError(

@@ -143,6 +143,21 @@ def test_update_follows_the_series_and_keeps_the_last_good_build(tmp_path: Path,
     assert (moved["installation"]["build"], moved["replaced"]) == (111, second["installation"]["name"])
 
 
+@pytest.mark.parametrize("content", ["not json", "[]", '{"format": 1}', "", None])
+def test_a_damaged_current_build_is_named(content: str | None, tmp_path: Path, capsys) -> None:
+    folder = tmp_path / "b1"
+    folder.mkdir()
+    (tmp_path / "current").symlink_to("b1")
+    if content is None:
+        os.mkfifo(folder / "patchkit.json")
+    else:
+        (folder / "patchkit.json").write_text(content)
+    error = asked(capsys, "--update", "--prefix", str(tmp_path), code=ExitCode.USAGE)["error"]
+    assert (error["code"], error["where"][0]["path"]) == ("UP_REFUSED", str(folder))
+    assert "no readable patchkit.json" in error["why"]
+    assert asked(capsys, "--list", "--prefix", str(tmp_path))["builds"] == []
+
+
 @pytest.mark.parametrize(
     ("content", "code", "match"),
     [

@@ -65,6 +65,7 @@ def test_a_path_that_is_no_file_is_named(repo: Repository, base: Written, path: 
     with refused("GIT_OBJECT_MISSING") as caught:
         repo.read_blobs(base.commit, ["README.md", path])
     assert caught.value.where[0].path == path
+    assert ("line break" in (caught.value.why or "")) == ("\n" in path)
 
 
 def test_objects_are_resolved_or_not(repo: Repository, base: Written) -> None:
