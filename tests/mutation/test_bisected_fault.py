@@ -12,7 +12,7 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.cli.app import main
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.hip, pytest.mark.slow]
+pytestmark = [pytest.mark.hip, pytest.mark.hours]  # five minutes with compiled kernels
 
 
 def test_the_patch_with_half_of_its_threads_is_found(

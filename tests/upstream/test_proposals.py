@@ -307,6 +307,7 @@ def run(
 
 
 @pytest.mark.hip
+@pytest.mark.hours
 @pytest.mark.parametrize("name", CASES)
 def test_cases_are_right_with_the_change(
     run: Callable[..., tuple[int, int, set[str]]], gates_cache: Path, trees: Trees, name: str
@@ -317,6 +318,7 @@ def test_cases_are_right_with_the_change(
 
 
 @pytest.mark.hip
+@pytest.mark.hours
 @pytest.mark.parametrize("name", CASES)
 def test_cases_of_a_fix_are_wrong_without_it(
     run: Callable[..., tuple[int, int, set[str]]], name: str
