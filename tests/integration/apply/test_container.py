@@ -64,9 +64,9 @@ def test_an_unknown_version_lists_the_known_ones(finished_world, tmp_path):
     assert not (tmp_path / "image").exists()
 
 
-def test_a_candidate_for_no_gpu_has_no_image(finished_world, tmp_path):
-    assert finished_world.run("apply", "--arch", "plain").returncode == 0
-    done = finished_world.run("export", "--arch", "plain", "--containerfile", "7.2", str(tmp_path / "image"))
+def test_a_candidate_for_no_gpu_has_no_image(world, tmp_path):
+    assert world.run("apply", "--arch", "plain").returncode == 0
+    done = world.run("export", "--arch", "plain", "--containerfile", "7.2", str(tmp_path / "image"))
     assert done.returncode == 2
     assert "is for no GPU" in done.stderr
     assert not (tmp_path / "image").exists()
