@@ -136,7 +136,7 @@ def test_what_upstream_has_is_not_proposed(gates_cache: Path, name: str) -> None
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("ssm-group-barrier", "until b7551"), ("fuse-norm-q8-1", "has one change")],
+    [("ssm-group-barrier", "for b6900 to b7551"), ("fuse-norm-q8-1", "has one change")],
     ids=["other build", "other patches"],
 )
 def test_what_cannot_be_proposed_is_refused_with_the_reason(gates_cache: Path, name: str, why: str) -> None:
