@@ -7,7 +7,9 @@ the project has it, and a file by which it is recognised.
 from __future__ import annotations
 
 import json
+import shutil
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,37 +39,31 @@ EARLIER = {6628: {"host-buffers-read-directly"}}
 FIXED = {9093: {"fused-gate-race"}}
 
 
-def fetch(test_cache: Path, build: int) -> None:
-    series = ("--series-dir", test_cache / "corpus-series")
-    done = run_patchkit(
-        "plan", *series, "--cache-dir", test_cache / "corpus", "--arch=gfx1151", f"--upstream=b{build}"
-    )
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture(scope="module")
-def corpus(test_cache: Path, checkout: Path) -> Path:
-    """The cache of the corpus, with a series whose lock has a pin for each of its trees."""
-    series = test_cache / "corpus-series"
-    series.mkdir(exist_ok=True)
-    for name in ("patches", "templates", "arch_profiles"):
-        link = series / name
-        if name == "patches":
-            link.mkdir(exist_ok=True)
-            for entry in (checkout / name).iterdir():
-                if entry.name != "upstream.lock" and not (link / entry.name).exists():
-                    (link / entry.name).symlink_to(entry)
-            lock = Path(__file__).parent / "corpus.toml"
-            (link / "upstream.lock").unlink(missing_ok=True)
-            (link / "upstream.lock").symlink_to(lock)
-        elif not link.exists():
-            link.symlink_to(checkout / name)
+def corpus(test_cache: Path) -> Path:
+    """The cache of the corpus."""
     return test_cache / "corpus"
 
 
+@pytest.fixture(scope="module")
+def fetch(corpus: Path, checkout: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], None]:
+    """Fetches the tree of a build into the cache, by a series whose lock has a pin for each of them."""
+    series = tmp_path_factory.mktemp("corpus") / "series"
+    for name in ("patches", "templates", "arch_profiles"):
+        shutil.copytree(checkout / name, series / name)
+    shutil.copy(Path(__file__).parent / "corpus.toml", series / "patches" / "upstream.lock")
+
+    def run(build: int) -> None:
+        where = ("--series-dir", series, "--cache-dir", corpus)
+        done = run_patchkit("plan", *where, "--arch=gfx1151", f"--upstream=b{build}")
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
 @pytest.mark.parametrize("build", ordinary([*TREES], (6900, 10068, 11549)))
-def test_the_code_of_every_known_tree_shows_its_build_and_faults(corpus, test_cache, build):
-    fetch(test_cache, build)
+def test_the_code_of_every_known_tree_shows_its_build_and_faults(corpus, fetch, build):
+    fetch(build)
     repository = open_cache(corpus).peek(NullReporter())
     files = read_upstream(repository, f"refs/patchkit/pin/b{build}", SERIES.read)
     marks = llama_cpp().marks
@@ -128,8 +124,8 @@ def blobs(repo: Path, base: str, tip: str, prefix: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("build", ordinary([10068, 11549], (10068,)))
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_a_copy_of_ggml_gets_the_same_bytes_as_llama_cpp(corpus, test_cache, tmp_path, name, build):
-    fetch(test_cache, build)
+def test_a_copy_of_ggml_gets_the_same_bytes_as_llama_cpp(corpus, fetch, tmp_path, name, build):
+    fetch(build)
     prefix, others = LAYOUTS[name]
     repo = project(tmp_path / "clone", corpus, build, prefix, others)
     done = apply(corpus, repo)
@@ -149,8 +145,8 @@ def test_a_copy_of_ggml_gets_the_same_bytes_as_llama_cpp(corpus, test_cache, tmp
 
 
 @pytest.mark.slow
-def test_a_fault_of_the_code_stops_apply_if_its_patch_is_excluded(corpus, test_cache, tmp_path):
-    fetch(test_cache, 10068)
+def test_a_fault_of_the_code_stops_apply_if_its_patch_is_excluded(corpus, fetch, tmp_path):
+    fetch(10068)
     repo = project(tmp_path / "clone", corpus, 10068, "", ())
     asked = ("--onto=HEAD", "--repo", repo, "--without=integrated-host-buffers", "--json")
     done = run_patchkit("apply", "--cache-dir", corpus, "--arch=gfx1151", *asked)
