@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_error_from_text, disk_errors
+from patchkit.base.files import disk_error_from_text, disk_errors, working_folder
 from patchkit.base.process import ToolFailed, run_tool
 from patchkit.base.reporter import Reporter
 from patchkit.toolchain.sides import BuiltSide
@@ -23,6 +23,7 @@ from patchkit.toolchain.sides import BuiltSide
 _TIMEOUT_S = 1800.0
 _MAKING = "packaging the programs"
 _ELSEWHERE = "name another folder with --out"
+_WORK = ".package-"  # of temporary folders
 _BACKEND = "scikit_build_core.build"
 # Runs in a separate process, because a build backend uses the current directory.
 _BUILD = f"import sys; from {_BACKEND} import build_wheel; build_wheel(sys.argv[1])"
@@ -93,7 +94,7 @@ def check_folder(folder: Path) -> None:
         CacheError: a disk operation failed.
     """
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    with disk_errors(folder, _MAKING, _ELSEWHERE), tempfile.TemporaryDirectory(dir=above, prefix=".wheel-"):
+    with disk_errors(folder, _MAKING, _ELSEWHERE), tempfile.TemporaryDirectory(dir=above, prefix=_WORK):
         pass
 
 
@@ -104,10 +105,7 @@ def make_wheel(side: BuiltSide, contents: PackageContents, folder: Path, reporte
         WHEEL_NOT_MADE: the build backend failed.
         CacheError: a disk operation failed.
     """
-    with disk_errors(folder, _MAKING, _ELSEWHERE):
-        folder.mkdir(parents=True, exist_ok=True)
-        work = Path(tempfile.mkdtemp(prefix=".wheel-", dir=folder))
-    try:
+    with working_folder(folder, _WORK, _MAKING, _ELSEWHERE) as work:
         with disk_errors(folder, _MAKING, _ELSEWHERE):
             project = work / "project"
             _write_project(project, side, contents)
@@ -116,8 +114,6 @@ def make_wheel(side: BuiltSide, contents: PackageContents, folder: Path, reporte
         with disk_errors(folder, _MAKING, _ELSEWHERE):
             (wheel,) = (work / "dist").glob("*.whl")
             return wheel.replace(folder / wheel.name)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def make_archive(side: BuiltSide, contents: PackageContents, folder: Path) -> Path:
@@ -130,20 +126,18 @@ def make_archive(side: BuiltSide, contents: PackageContents, folder: Path) -> Pa
         CacheError: a disk operation failed.
     """
     name = f"{contents.name}-{contents.version}"
-    path = folder / f"{name}.tar.gz"
-    with disk_errors(folder, _MAKING, _ELSEWHERE):
-        folder.mkdir(parents=True, exist_ok=True)
-        partial = Path(tempfile.mkdtemp(prefix=".archive-", dir=folder)) / path.name
-        try:
-            with (
-                partial.open("wb") as raw,
-                gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
-                tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
-            ):
-                _fill(archive, name, side, contents)
-            return partial.replace(path)
-        finally:
-            shutil.rmtree(partial.parent, ignore_errors=True)
+    with (
+        working_folder(folder, _WORK, _MAKING, _ELSEWHERE) as work,
+        disk_errors(folder, _MAKING, _ELSEWHERE),
+    ):
+        partial = work / f"{name}.tar.gz"
+        with (
+            partial.open("wb") as raw,
+            gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0, compresslevel=6) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+        ):
+            _fill(archive, name, side, contents)
+        return partial.replace(folder / partial.name)
 
 
 def _fill(archive: tarfile.TarFile, top: str, side: BuiltSide, contents: PackageContents) -> None:
