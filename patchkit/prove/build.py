@@ -15,7 +15,9 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.find import check_candidate, find_candidate
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import PinWanted, load_lock
+from patchkit.gpu.hardware.backend_ops import Choice, Row, Stage, parse_rows, run_mode
 from patchkit.gpu.hardware.gpus import detect_gpus, has_amd_driver, has_nvidia_gpu
+from patchkit.gpu.hardware.program import RunContext
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.cmake import BuildFailed
@@ -188,6 +190,27 @@ def check_device(machine: Machine, talk: str, archs: Sequence[str], where: Path)
             why=first or "the HIP backend reported no device",
             hint="patchkit verify --no-gpu, or run it on the machine with that GPU",
         )
+
+
+def run_operations(
+    stage: Stage,
+    machine: Machine,
+    archs: Sequence[str],
+    choice: Choice,
+    *,
+    name: str,
+    timeout_s: float,
+    place: RunContext,
+) -> list[Row]:
+    """The results of test-backend-ops for some operations on a machine, without unsupported cases.
+
+    Raises DEVICE_MISSING, as :func:`check_device`, and the errors of :func:`run_mode`.
+    """
+    ran = run_mode(
+        stage, "test", name=name, choice=choice, device=machine.device, timeout_s=timeout_s, place=place
+    )
+    check_device(machine, ran.talk(), archs, ran.stderr)
+    return [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
 
 
 def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runner, hint: str) -> BackendName:

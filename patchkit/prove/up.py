@@ -37,9 +37,9 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.series.lock import Pin, PinWanted
 from patchkit.carry.series.trust import Level
 from patchkit.gpu.emulated.models import check_gguf
-from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
+from patchkit.gpu.hardware.backend_ops import Choice, make_stage
 from patchkit.gpu.hardware.program import RunContext, run_program
-from patchkit.prove.build import Machine, build_tree, check_device, check_programs, prepare_subject
+from patchkit.prove.build import Machine, build_tree, check_programs, prepare_subject, run_operations
 from patchkit.prove.serving import (
     SERVER,
     ServerFlags,
@@ -413,11 +413,9 @@ def _check_operations(side: BuiltSide, subject: Subject, backend: BackendName, p
     for number, choice in enumerate(_CHECKED):
         place.reporter.step(f"checking {', '.join(choice.ops)} on the GPU")
         name = f"check-{number}"
-        ran = run_mode(
-            stage, "test", name=name, choice=choice, device=machine.device, timeout_s=_CHECK_S, place=place
+        rows = run_operations(
+            stage, machine, subject.archs, choice, name=name, timeout_s=_CHECK_S, place=place
         )
-        check_device(machine, ran.talk(), subject.archs, ran.stderr)
-        rows = [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
         passed += sum(row.has_passed for row in rows)
         wrong += [row for row in rows if not row.has_passed]
     if wrong or not passed:

@@ -27,7 +27,7 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.searching import Outcome
 from patchkit.base.text import counted
 from patchkit.carry.series.switches import turn_off
-from patchkit.gpu.hardware.backend_ops import Choice, make_stage, parse_rows, run_mode
+from patchkit.gpu.hardware.backend_ops import Choice, make_stage
 from patchkit.gpu.hardware.bench.measure import Arm, Bench, Setup, open_bench
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.rounds import AGAIN, BASELINE, CANDIDATE
@@ -35,7 +35,7 @@ from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, compare
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.bench.wanted import WantedTest
-from patchkit.prove.build import CandidateBuildFailed, Machine, check_device
+from patchkit.prove.build import CandidateBuildFailed, Machine, check_device, run_operations
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured
 from patchkit.toolchain.compile import CompileFailed
 from patchkit.toolchain.parts import OPERATION_TESTS
@@ -220,24 +220,22 @@ class OperationCheck:
         return {"operations": self.choice.words, "device": self.machine.label}
 
     def run(self, side: BuiltSide, reference: Callable[[], BuiltSide], folder: Path) -> Checked:
-        """Run the cases. Raises as :func:`run_mode`, if it is not the build's fault.
+        """Run the cases. Raises as :func:`run_operations`, if it is not the build's fault.
 
         A GPU is compared with the build's own CPU backend, because ggml's interface differs between builds.
         The CPU backend is compared with that of the first candidate, which must be of the same build.
         """
         stage = make_stage(side, reference() if self.machine.is_cpu else side, folder / "stage")
         try:
-            ran = run_mode(
+            rows = run_operations(
                 stage,
-                "test",
+                self.machine,
+                self.archs,
+                self.choice,
                 name="test",
-                choice=self.choice,
-                device=self.machine.device,
                 timeout_s=self.timeout_s,
                 place=RunContext(folder=folder, reporter=self.reporter),
             )
-            check_device(self.machine, ran.talk(), self.archs, ran.stderr)
-            rows = [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
         except ToolchainError as error:
             if error.code not in {"PROGRAM_CRASHED", "PROGRAM_FAILED", "DEVICE_LOST"}:
                 raise
