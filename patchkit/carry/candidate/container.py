@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import PurePosixPath
 
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN
@@ -45,9 +44,10 @@ def containerfile(repository: Repository, candidate: Candidate, pin: Pin, rocm: 
             why="the image fetches llama.cpp by a commit or a tag that a git remote has",
             hint="export a candidate on a build of the lock, without --onto",
         )
-    if candidate.archs == (PLAIN,) or not candidate.commits:
+    is_plain = candidate.archs == (PLAIN,)
+    if is_plain or not candidate.commits:
         raise UsageError(
-            f"{candidate.branch} " + ("has no patches" if candidate.archs != (PLAIN,) else "is for no GPU"),
+            f"{candidate.branch} {'is for no GPU' if is_plain else 'has no patches'}",
             code="USAGE_VALUE",
             why="the image builds the patches for the GPUs of --arch",
             hint="name a GPU that has patches; patchkit list shows them",
@@ -73,6 +73,5 @@ def containerfile(repository: Repository, candidate: Candidate, pin: Pin, rocm: 
 
 def _common_folder(repository: Repository, candidate: Candidate) -> str:
     """The innermost folder with all files that the patches change; empty for the whole tree."""
-    changed = repository.git.run("diff", "--name-only", "-z", candidate.base, candidate.tip, "--")
-    paths = [PurePosixPath(name.decode("utf-8")) for name in changed.split(b"\0") if name]
-    return os.path.commonpath([path.parent for path in paths]).strip(".")
+    changes = repository.git.changes(candidate.base, candidate.tip)
+    return os.path.commonpath([os.path.dirname(each.path) for each in changes])  # noqa: PTH120 - paths of git
