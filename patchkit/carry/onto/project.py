@@ -58,8 +58,7 @@ def find_project(directory: Path, revision: str, clone: Clone, folders: Sequence
             hint=f"name the folder of one: --repo {clone.top / found[0].root}",
         )
     if found:
-        project = next((each for each in found if each.root == ""), found[0])
-        return ProjectCommit(clone=clone, commit=commit, project=project, names=names)
+        return ProjectCommit(clone=clone, commit=commit, project=_chosen(found), names=names)
     submodules = {entry.path: entry.sha for entry in entries if entry.mode == _SUBMODULE}
     known = next((each for each in load_upstreams() if names.intersection(each.identity)), None)
     if known is not None and known.submodule in submodules:
@@ -72,8 +71,13 @@ def project_of(clone: Clone, commit: Commit) -> ProjectCommit:
     """The project of a commit, of several copies of ggml the first; llama.cpp if it has none."""
     names = frozenset(entry.path for entry in clone.refs.list_files(commit.sha))
     found = find_projects(names)
-    project = next((each for each in found if each.root == ""), found[0] if found else recognise(names))
+    project = _chosen(found) if found else recognise(names)
     return ProjectCommit(clone=clone, commit=commit, project=project, names=names)
+
+
+def _chosen(found: Sequence[Upstream]) -> Upstream:
+    """The project at the top of the repository, else the first."""
+    return next((each for each in found if each.root == ""), found[0])
 
 
 def _below(found: tuple[Upstream, ...], clone: Clone, directory: Path) -> tuple[Upstream, ...]:
