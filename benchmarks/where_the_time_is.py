@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,10 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
 from patchkit.base.workspace import Workspace, default_cache_root
 from patchkit.carry.candidate.find import find_candidate
-from patchkit.carry.series.lock import load_lock
-from patchkit.carry.series.profile import load_profile
-from patchkit.carry.upstream.exported import export_pin, export_tree
+from patchkit.carry.candidate.record import Candidate
+from patchkit.carry.series.lock import Pin, load_lock
+from patchkit.carry.series.profile import ArchProfile, load_profile
+from patchkit.carry.upstream.exported import ExportedTree, export_pin, export_tree
 from patchkit.gpu.modelled.batches import BatchTest, record_batches
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.reduced import reduced, whole_of_shape
@@ -65,38 +67,88 @@ def main() -> None:
     parser.add_argument("--parallel", action="append", type=int, default=[], help="with --candidate")
     parser.add_argument("--cache-dir", type=Path)
     asked = parser.parse_args()
-    series = find_series_dir(None)
-    reporter = NullReporter()
-    workspace = Workspace(
-        series=series, cache_root=asked.cache_dir or default_cache_root(), reporter=reporter
-    )
-    profile = load_profile(series.profiles, asked.arch)
-    toolchain = find_toolchain(workspace.cache_root, os.environ, reporter)
-    timings = Timings.of(workspace, profile, open_compiler(toolchain, workspace.cache_root, reporter))
-    pin = max(load_lock(series.lock).pins, key=lambda each: each.build)
-    exported = export_pin(pin, workspace)
-    source = Source(root=exported.root, tree=exported.tree, build=pin.build, commit=exported.commit[:9])
-    shapes = sorted((series.profiles / "models").glob("*.toml"))
-    shapes = [each for each in shapes if not asked.model or each.stem in asked.model]
     depths = tuple(asked.depth) or _DEPTHS
-    peaks = peaks_of(profile)
     with contextlib.ExitStack() as stack:
-        recorder = timings.record(source, stack, rocwmma=False)
+        bench = Bench.of(asked.arch, asked.cache_dir, stack)
+        shapes, head = bench.shapes(asked.model), {"arch": asked.arch, "build": bench.pin.build}
+        recorder = bench.record_upstream()
         if asked.candidate:
-            repository, candidate = find_candidate(workspace, (asked.arch,), pin)
-            tree = export_tree(repository, candidate.tip, workspace.cache_root / "trees")
-            patched = Source(root=tree.root, tree=tree.tree, build=pin.build, commit=tree.commit[:9])
-            sides = {"upstream": recorder, asked.candidate: timings.record(patched, stack, rocwmma=False)}
-            head = {"arch": asked.arch, "build": pin.build}
+            candidate, patched = bench.record_candidate()
+            sides = {"upstream": recorder, asked.candidate: patched}
             for shape in shapes:
-                name, both = _of_both(timings, sides, shape, peaks, _tests(depths, asked.parallel))
+                name, both = _of_both(bench, sides, shape, _tests(depths, asked.parallel))
                 _keep_both(head, asked.candidate, candidate.ids, name, both)
                 print(f"{name}: {both}")
             return
         for shape in shapes:
-            name, found = _of_model(timings, recorder, shape, peaks, depths)
-            _keep({"arch": asked.arch, "build": pin.build}, name, found)
+            name, found = _of_model(bench, recorder, shape, depths)
+            _keep(head, name, found)
             print(f"{name}: " + ", ".join(f"{test} {one['rate']:.0f} t/s" for test, one in found.items()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bench:
+    """What models are timed with, on the newest pin of the lock."""
+
+    workspace: Workspace
+    arch: str
+    profile: ArchProfile
+    timings: Timings
+    pin: Pin
+    stack: contextlib.ExitStack
+
+    @classmethod
+    def of(cls, arch: str, cache_dir: Path | None, stack: contextlib.ExitStack) -> Bench:
+        """For a GPU; recorders are valid until the stack is closed."""
+        series, reporter = find_series_dir(None), NullReporter()
+        workspace = Workspace(series=series, cache_root=cache_dir or default_cache_root(), reporter=reporter)
+        profile = load_profile(series.profiles, arch)
+        compiler = open_compiler(
+            find_toolchain(workspace.cache_root, os.environ, reporter), workspace.cache_root, reporter
+        )
+        return cls(
+            workspace=workspace,
+            arch=arch,
+            profile=profile,
+            timings=Timings.of(workspace, profile, compiler),
+            pin=max(load_lock(series.lock).pins, key=lambda each: each.build),
+            stack=stack,
+        )
+
+    @property
+    def peaks(self) -> Peaks:
+        """The rates of the bound."""
+        return peaks_of(self.profile)
+
+    def shapes(self, names: Sequence[str]) -> list[Path]:
+        """The models of these names; all for none."""
+        every = sorted((self.workspace.series.profiles / "models").glob("*.toml"))
+        return [each for each in every if not names or each.stem in names]
+
+    def record_upstream(self) -> Recorder:
+        """A recorder of the pin."""
+        return self._record(export_pin(self.pin, self.workspace))
+
+    def record_candidate(self) -> tuple[Candidate, Recorder]:
+        """The candidate of the pin, and its recorder."""
+        repository, candidate = find_candidate(self.workspace, (self.arch,), self.pin)
+        tree = export_tree(repository, candidate.tip, self.workspace.cache_root / "trees")
+        return candidate, self._record(tree)
+
+    def _record(self, tree: ExportedTree) -> Recorder:
+        source = Source(root=tree.root, tree=tree.tree, build=self.pin.build, commit=tree.commit[:9])
+        return self.timings.record(source, self.stack, rocwmma=False)
+
+    def time(
+        self, shape: Path, recorder: Recorder, tests: Sequence[BatchTest]
+    ) -> tuple[str, Mapping[str, Timeline]]:
+        """The model's name, and the times of these tests by name."""
+        whole = whole_of_shape(shape)
+        model = reduced(whole)
+        recorded = record_batches(recorder, model.file(self.workspace.cache_root), tests, "f16")
+        timings = self.timings
+        times = time_batches(timings.machine, model, recorded, tests, self.peaks, timings.compiler)
+        return whole.name, times
 
 
 def _tests(depths: Sequence[int], parallel: Sequence[int]) -> dict[str, BatchTest]:
@@ -114,20 +166,13 @@ def _tests(depths: Sequence[int], parallel: Sequence[int]) -> dict[str, BatchTes
 
 
 def _of_both(
-    timings: Timings,
-    sides: Mapping[str, Recorder],
-    shape: Path,
-    peaks: Peaks,
-    tests: Mapping[str, BatchTest],
+    bench: Bench, sides: Mapping[str, Recorder], shape: Path, tests: Mapping[str, BatchTest]
 ) -> tuple[str, dict[str, dict[str, dict[str, float]]]]:
     """For each test, the speed of each side, its percentage of the bound and its launches."""
-    whole = whole_of_shape(shape)
-    model = reduced(whole)
+    name = ""
     found: dict[str, dict[str, dict[str, float]]] = {test: {} for test in tests}
     for side, recorder in sides.items():
-        parts = list(tests.values())
-        recorded = record_batches(recorder, model.file(timings.workspace.cache_root), parts, "f16")
-        times = time_batches(timings.machine, model, recorded, parts, peaks, timings.compiler)
+        name, times = bench.time(shape, recorder, list(tests.values()))
         for test, part in tests.items():
             time = times[part.name]
             found[test][side] = {
@@ -135,14 +180,12 @@ def _of_both(
                 "share": round(time.bound_us / time.us, 3),
                 "launches": round(time.launches),
             }
-    return whole.name, found
+    return name, found
 
 
 def _of_model(
-    timings: Timings, recorder: Recorder, shape: Path, peaks: Peaks, depths: Sequence[int]
+    bench: Bench, recorder: Recorder, shape: Path, depths: Sequence[int]
 ) -> tuple[str, dict[str, dict[str, Any]]]:
-    whole = whole_of_shape(shape)
-    model = reduced(whole)
     tests: dict[str, tuple[BatchTest, list[BatchTest]]] = {}
     for depth in depths:
         last = depth + _PROMPT - _MICRO_BATCH
@@ -154,9 +197,8 @@ def _of_model(
         tests[f"pp2048 @ d{depth}"] = whole_prompt, [first, end]
         tests[f"tg128 @ d{depth}"] = text, [text]
     parts = list({part.name: part for _, each in tests.values() for part in each}.values())
-    recorded = record_batches(recorder, model.file(timings.workspace.cache_root), parts, "f16")
-    times = time_batches(timings.machine, model, recorded, parts, peaks, timings.compiler)
-    return whole.name, {
+    whole, times = bench.time(shape, recorder, parts)
+    return whole, {
         name: _as_record(mean_of(test, [times[part.name] for part in each]))
         for name, (test, each) in tests.items()
     }
