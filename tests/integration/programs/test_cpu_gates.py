@@ -157,7 +157,7 @@ def test_a_compile_error_names_the_patch_of_its_line(plant) -> None:
 
 def test_a_model_that_is_none_is_refused(cpu_subject: Subject, tmp_path: Path) -> None:
     gate = replace(LOGITS, model=tmp_path / "none.gguf")
-    with pytest.raises(Exception, match="model not found"):
+    with pytest.raises(Exception, match="model file not found"):
         gate.run(cpu_subject)
     (tmp_path / "none.gguf").write_bytes(b"GGUF garbage")
     with pytest.raises(Exception, match="logits failed with status 3"):
