@@ -131,7 +131,7 @@ class Compared:
     json_keys: ClassVar = (
         "row=point.index group=point.group side=point.side operation=point.operation kind=point.kernel "
         "build=point.pin.build config=point.config note=point.note measured_us=point.measured_us "
-        "modelled_us=modelled.us why_not=why"
+        "modelled_us=modelled.us error why_not=why"
     )
 
     point: Point
@@ -139,11 +139,9 @@ class Compared:
     why: str = ""
 
     @property
-    def error(self) -> float:
-        """Modelled over measured time, minus 1."""
-        if self.modelled is None:
-            raise AssertionError(self.why)
-        return self.modelled.us / self.point.measured_us - 1
+    def error(self) -> float | None:
+        """Modelled over measured time, minus 1; None without a modelled time."""
+        return None if self.modelled is None else self.modelled.us / self.point.measured_us - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ class ComparedAttention:
         "row=point.index group=point.group side=point.side model=point.model.name "
         "batch=point.batch.tokens depth=point.batch.depth less_depth=point.less.depth "
         "build=point.pin.build rocwmma=point.rocwmma kind note=point.note measured_us=point.measured_us "
-        "modelled_us why_not=why"
+        "modelled_us error why_not=why"
     )
 
     point: AttentionPoint
@@ -90,11 +90,9 @@ class ComparedAttention:
     why: str = ""
 
     @property
-    def error(self) -> float:
-        """Modelled over measured time, minus 1."""
-        if self.modelled_us is None:
-            raise AssertionError(self.why)
-        return self.modelled_us / self.point.measured_us - 1
+    def error(self) -> float | None:
+        """Modelled over measured time, minus 1; None without a modelled time."""
+        return None if self.modelled_us is None else self.modelled_us / self.point.measured_us - 1
 
     @property
     def name(self) -> str:

@@ -60,9 +60,9 @@ class Comparison:
 
     def attention_errors(self) -> dict[str, Errors]:
         """Errors of attention by kind of kernel, with prefill and decode separate."""
-        modelled = [one for one in self.attention if one.modelled_us is not None]
-        names = sorted({one.name for one in modelled})
-        return {name: errors_of([one.error for one in modelled if one.name == name]) for name in names}
+        found = [(one.name, one.error) for one in self.attention if one.error is not None]
+        names = sorted({name for name, _ in found})
+        return {name: errors_of([error for each, error in found if each == name]) for name in names}
 
     def model_errors(self) -> dict[str, Errors]:
         """Errors of whole models: prefill, token generation, and each without BLAS calls."""
@@ -79,9 +79,7 @@ class Comparison:
     def errors(self) -> dict[str, Errors]:
         """Errors of all points, of each kind of kernel, and of each group of the file."""
         found = [
-            (one.point.kernel, one.point.group, one.error)
-            for one in self.compared
-            if one.modelled is not None
+            (one.point.kernel, one.point.group, one.error) for one in self.compared if one.error is not None
         ]
         names = ["all points"] * bool(found)
         result = {name: errors_of([error for *_, error in found]) for name in names}

@@ -102,13 +102,13 @@ def test_published_times_stand_beside_modelled_ones_and_the_rest_says_why_not(mo
     (point,) = found["points"]
     assert (point["build"], point["kind"], point["measured_us"]) == (6900, "mmvq", 8.0)
     assert point["error"] == pytest.approx(point["modelled_us"] / 8.0 - 1)
-    assert found["errors"]["all points"]["points"] == 1
+    assert found["errors"]["points"]["all points"]["points"] == 1
     why = "whole model: no shape of ''"
     assert found["not_modelled"] == [{"row": 1, "group": "two", "side": None, "why": why}]
     (whole,) = found["models"]
     assert (whole["test"], whole["batch"], whole["depth"], whole["build"]) == ("tg128", 1, 63, 6900)
     assert abs(whole["error"]) < 0.2  # published by lhl: 195.65 tokens per second
-    assert list(found["model_errors"]) == ["generated tokens"]
+    assert list(found["errors"]["models"]) == ["generated tokens"]
     shown = model("--against", file).stdout
     assert f"two: {why}" in shown
     assert "llama 1B Q4_K - Medium, tg128: 1 tokens @ d63" in shown
