@@ -17,10 +17,11 @@ from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.hardware.attention import AttentionResult, gate_cases
 from patchkit.gpu.hardware.backend_ops import Choice, Row
 from patchkit.gpu.hardware.program import RemoteRunner, RunContext, describe_reused
-from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
+from patchkit.prove.build import CandidateBuildFailed, Sides, runs_folder
 from patchkit.prove.gates.base import (
     Count,
     DeviceEvidence,
+    DeviceGate,
     DeviceSetup,
     GateResult,
     Many,
@@ -152,7 +153,7 @@ def _figures(sides: Sequence[float | None]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendOpsGate:
+class BackendOpsGate(DeviceGate):
     """``ops`` replaces the operations of the changed files; ``pattern`` narrows upstream's cases.
 
     On the CPU the default is a sample: all attention cases, twice, take half an hour of one core. With
@@ -160,7 +161,7 @@ class BackendOpsGate:
     types.
     """
 
-    machine: Machine
+    NAME = NAME
     ops: tuple[str, ...] = ()
     pattern: str | None = None
     cases: Sequence[Case] = field(default_factory=gate_cases)
@@ -183,11 +184,6 @@ class BackendOpsGate:
             is_sanitized=setup.is_sanitized,
             scheduler=setup.scheduler,
         )
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Build both sides, run both lists of cases on both.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -194,6 +194,25 @@ class DeviceSetup:
     full: bool = False
     scheduler: str | None = None
     is_sanitized: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceGate:
+    """What gates on a device have in common; ``NAME`` is the gate's name on a GPU."""
+
+    NAME: ClassVar[str]
+
+    machine: Machine
+
+    @classmethod
+    def make(cls, setup: DeviceSetup) -> Self:
+        """The gate on a device."""
+        return cls(machine=setup.machine)
+
+    @property
+    def name(self) -> str:
+        """The gate's name on this machine."""
+        return self.machine.gate_name(self.NAME)
 
 
 class Gate(Protocol):

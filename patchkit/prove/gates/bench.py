@@ -43,11 +43,12 @@ from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.arms import small_model
 from patchkit.prove.bench.judge import Judgement, Promise, SpeedResult, judge, promises_for
 from patchkit.prove.bench.measured_on import machine_of
-from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, build_sides, check_device
+from patchkit.prove.build import CandidateBuildFailed, Sides, build_sides, check_device
 from patchkit.prove.gates.base import (
     Both,
     Count,
     DeviceEvidence,
+    DeviceGate,
     DeviceSetup,
     GateResult,
     Many,
@@ -388,10 +389,10 @@ _EMULATED_PLAN = BenchPlan(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BenchOnDevice:
+class BenchOnDevice(DeviceGate):
     """Builds and measures; ``plan`` None: the machine's usual plan. ``runner`` runs it; building is local."""
 
-    machine: Machine
+    NAME = "bench"
     runner: Runner
     model: Path | None = None
     plan: BenchPlan | None = None
@@ -401,11 +402,6 @@ class BenchOnDevice:
     def make(cls, setup: DeviceSetup) -> BenchOnDevice:
         """The gate on a device."""
         return cls(machine=setup.machine, runner=setup.runner, model=setup.model)
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name("bench")
 
     def run(self, subject: Subject) -> GateResult:
         """Build, measure, judge. Raises the errors of building and :class:`BenchGate`, and MODEL_MISSING."""

@@ -30,12 +30,19 @@ from patchkit.gpu.hardware.logits import (
 from patchkit.gpu.hardware.program import ProgramRun, RemoteRunner, RunContext, describe_reused
 from patchkit.prove.build import (
     CandidateBuildFailed,
-    Machine,
     Sides,
     check_device,
     runs_folder,
 )
-from patchkit.prove.gates.base import DeviceEvidence, DeviceSetup, GateResult, Many, MeasuredNumber, Record
+from patchkit.prove.gates.base import (
+    DeviceEvidence,
+    DeviceGate,
+    DeviceSetup,
+    GateResult,
+    Many,
+    MeasuredNumber,
+    Record,
+)
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import Chosen, ModelGroup, choose, knows
 from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
@@ -198,14 +205,14 @@ class LogitsEvidence(DeviceEvidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogitsGate:
+class LogitsGate(DeviceGate):
     """``model`` is the user's GGUF; without it, small models with random weights are generated.
 
     ``text`` is read with that model by llama-perplexity. ``groups`` are the small models; without it all of
     them run, or with ``is_sample`` those of the kinds that the changed files need.
     """
 
-    machine: Machine
+    NAME = NAME
     model: Path | None = None
     text: Path | None = None
     groups: tuple[ModelGroup, ...] | None = None
@@ -223,11 +230,6 @@ class LogitsGate:
             elsewhere=setup.elsewhere,
             is_sample=not setup.full and (setup.machine.is_cpu or setup.machine.is_emulated),
         )
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Run every scene of every model three times: reference, baseline, candidate.

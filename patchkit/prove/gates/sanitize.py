@@ -35,8 +35,8 @@ from patchkit.gpu.hardware.attention import AttentionResult, gate_cases
 from patchkit.gpu.hardware.backend_ops import Row as OpsRow
 from patchkit.gpu.hardware.backend_ops import parts_of
 from patchkit.gpu.hardware.program import RunContext, describe_reused
-from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
-from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many, Record
+from patchkit.prove.build import CandidateBuildFailed, Sides, runs_folder
+from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceGate, DeviceSetup, GateResult, Many, Record
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
 from patchkit.prove.gates.operations import (
     ATTENTION,
@@ -177,10 +177,10 @@ def _table_row(one: RecordedFinding, *more: str) -> Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SanitizeGate:
+class SanitizeGate(DeviceGate):
     """``ops`` replaces the operations of the changed files; ``pattern`` narrows upstream's cases."""
 
-    machine: Machine
+    NAME = NAME
     ops: tuple[str, ...] = ()
     pattern: str | None = None
     cases: Sequence[Case] = field(default_factory=gate_cases)
@@ -198,11 +198,6 @@ class SanitizeGate:
             is_sample=is_sample,
             scheduler=setup.scheduler,
         )
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Build both sides, run both lists of cases on both, and compare the findings.

@@ -40,11 +40,11 @@ from patchkit.gpu.modelled.operation import (
     type_of,
 )
 from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
-from patchkit.prove.build import CandidateBuildFailed, Machine, build_sides
+from patchkit.prove.build import CandidateBuildFailed, build_sides
 from patchkit.prove.gates.base import (
     Both,
     DeviceEvidence,
-    DeviceSetup,
+    DeviceGate,
     GateResult,
     Many,
     Number,
@@ -165,21 +165,11 @@ class SpeedEvidence(DeviceEvidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedGate:
+class SpeedGate(DeviceGate):
     """Models traces of the emulated GPU. ``types``: only shapes of these tensor types."""
 
-    machine: Machine
+    NAME = NAME
     types: tuple[str, ...] = ()
-
-    @classmethod
-    def make(cls, setup: DeviceSetup) -> SpeedGate:
-        """The gate on a device."""
-        return cls(machine=setup.machine)
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Model every shape on both sides, and compare.

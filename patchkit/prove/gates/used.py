@@ -18,8 +18,7 @@ from patchkit.base.errors import GateError, PatchkitError
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.carry.series.switches import Switches, switches_of
-from patchkit.prove.build import Machine
-from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceSetup, GateResult, Many
+from patchkit.prove.gates.base import Count, DeviceEvidence, DeviceGate, GateResult, Many
 from patchkit.prove.gates.emulated import verdict_on
 from patchkit.prove.gates.registry import gate_names
 from patchkit.prove.subject import Subject
@@ -87,20 +86,10 @@ class UsedEvidence(DeviceEvidence):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsedGate:
+class UsedGate(DeviceGate):
     """The gate on a machine; it reads the evidence of the other gates and runs nothing itself."""
 
-    machine: Machine
-
-    @classmethod
-    def make(cls, setup: DeviceSetup) -> UsedGate:
-        """The gate on a device."""
-        return cls(machine=setup.machine)
-
-    @property
-    def name(self) -> str:
-        """The gate's name."""
-        return NAME
+    NAME = NAME
 
     def run(self, subject: Subject) -> GateResult:
         """Compare the counts of all gates with the patches that have a switch."""

@@ -21,11 +21,12 @@ from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.logits import Distance, compare_widths, parse_drafted, run_logits
 from patchkit.gpu.hardware.operation_widths import DRIVER, TokenDistance, WidthCase, run_widths
 from patchkit.gpu.hardware.program import ProgramRun, RemoteRunner, RunContext, describe_reused
-from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, check_device, runs_folder
+from patchkit.prove.build import CandidateBuildFailed, Sides, check_device, runs_folder
 from patchkit.prove.gates.base import (
     Both,
     Count,
     DeviceEvidence,
+    DeviceGate,
     DeviceSetup,
     GateResult,
     Many,
@@ -252,13 +253,13 @@ class _Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WidthGate:
+class WidthGate(DeviceGate):
     """``model`` is the user's GGUF, which runs in addition to the small models.
 
     ``chosen``: what else runs; without it everything, or with ``is_sample`` what the changed files need.
     """
 
-    machine: Machine
+    NAME = NAME
     model: Path | None = None
     chosen: Chosen | None = None
     timeout_s: float = _TIMEOUT_S
@@ -274,11 +275,6 @@ class WidthGate:
             elsewhere=setup.elsewhere,
             is_sample=not setup.full and (setup.machine.is_cpu or setup.machine.is_emulated),
         )
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Run every model and operation on both sides.

@@ -22,7 +22,7 @@ from patchkit.gpu.hardware.graphs.reducing import reduce_graph
 from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.vary import captured, in_two_contexts, random_graphs
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, runs_folder
-from patchkit.prove.gates.base import DeviceSetup, GateResult
+from patchkit.prove.gates.base import DeviceGate, DeviceSetup, GateResult
 from patchkit.prove.gates.emulated import emulated_on, not_proven_on, verdict_on
 from patchkit.prove.gates.graphs.comparing import AT_ONCE, Comparison, Outcome
 from patchkit.prove.gates.graphs.evidence import FailedGraph, GraphsEvidence, GraphsLimits
@@ -47,7 +47,7 @@ def stored_graphs() -> tuple[Graph, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphsGate:
+class GraphsGate(DeviceGate):
     """``stored`` run first, then ``patterns``, then random variations of them for ``budget_s`` seconds.
 
     Two contexts in two threads compute each pattern at the same time. Then each pattern is captured as a HIP
@@ -57,7 +57,7 @@ class GraphsGate:
     gets other graphs and the same one the same. ``limit``: at most so many random graphs.
     """
 
-    machine: Machine
+    NAME = NAME
     stored: Sequence[Graph] = field(default_factory=stored_graphs)
     patterns: Sequence[Graph] = field(default_factory=pattern_graphs)
     budget_s: float = BUDGET_S
@@ -69,11 +69,6 @@ class GraphsGate:
     def make(cls, setup: DeviceSetup) -> GraphsGate:
         """The gate on a device."""
         return cls(machine=setup.machine, budget_s=FULL_BUDGET_S if setup.full else BUDGET_S)
-
-    @property
-    def name(self) -> str:
-        """The gate's name on this machine."""
-        return self.machine.gate_name(NAME)
 
     def run(self, subject: Subject) -> GateResult:
         """Build both sides, compute the graphs on both, and reduce those that fail.
