@@ -17,15 +17,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import Location, PatchkitError, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors, temporary_folder
-from patchkit.base.jobs import run_parallel
-from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
+from patchkit.base.files import disk_errors, temporary_folder
 from patchkit.gpu.emulated.checks import CheckName, native_checks
 from patchkit.gpu.emulated.device import EmulatedDevice, device_text
 from patchkit.gpu.emulated.names import read_name
-from patchkit.gpu.emulated.runtime import build_stub, cxx_of
+from patchkit.gpu.emulated.runtime import build_native, build_stub
 from patchkit.toolchain.compile import Job, compile_kernel, compile_unit, unit_key
-from patchkit.toolchain.compiler import Compiler, nice
+from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.hip import Toolchain, hip_flags
 from patchkit.toolchain.units import SourceTree
 
@@ -41,7 +39,6 @@ _PYTHON_PATH = Path(__file__).parent / "python_path"
 _TRITON_BUFFERS = "AMDGCN_USE_BUFFER_OPS"
 _LIBRARY = "libpatchkit-emulator.so"
 _PROGRAMS = ("alone", "look", "coverage")  # one source file each, linked against the library
-_TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _FLAGS = (
     *("-std=c++20", "-O2", "-fPIC", "-pthread", native_checks()),
     # -Wno-psabi: vectors of 32 lanes are passed only between our own functions, never across an ABI boundary.
@@ -149,41 +146,7 @@ def _built(
     )
 
     def fill(folder: Path) -> None:
-        def compile_one(source: Path) -> Path:
-            output = folder / f"{source.stem}.o"
-            argv = [*nice(), *cxx_of(compiler.toolchain), *flags, "-c", str(source), "-o", str(output)]
-            run_tool(
-                argv, timeout_s=_TIMEOUT_S, reporter=compiler.reporter, stop=compiler.stop, work="compile"
-            )
-            return output
-
-        try:
-            objects = run_parallel(
-                sources,
-                compile_one,
-                reporter=compiler.reporter,
-                what="building the emulated GPU",
-                unit="files",
-                stop=compiler.stop,
-            )
-            argv = [*cxx_of(compiler.toolchain), *flags, *map(str, objects), *links, "-ldl"]
-            run_tool(
-                [*argv, "-o", str(folder / name)],
-                timeout_s=_TIMEOUT_S,
-                reporter=compiler.reporter,
-                work="link",
-            )
-        except (ToolFailed, ToolCrashed) as error:
-            refused = disk_error_from_tool(error, folder.parent, "building the emulated GPU")
-            raise refused or ToolchainError(
-                "the emulated GPU does not compile with this toolchain",
-                code="NOT_BUILT",
-                where=Location(path=str(_NATIVE)),
-                why=f"{error.message}: {error.why}",
-                hint="'patchkit doctor' shows the compiler that was used",
-            ) from error
-        for object_file in objects:
-            object_file.unlink()
+        build_native(compiler, sources, flags, folder / name, links, "the emulated GPU")
 
     return compiler.store.obtain(key, fill)
 

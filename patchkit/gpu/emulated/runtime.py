@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from weakref import WeakKeyDictionary
@@ -45,7 +45,7 @@ STUB_STANDARD = "-std=c++20"
 ATTENTION_DRIVER = "drivers/fattn_cases.cpp"
 OPERATIONS_DRIVER = "drivers/op_cases.cpp"
 MODEL_DRIVER = "drivers/model_batches.cpp"
-_TIMEOUT_S = 600.0
+_TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
 # The names that libraries built against ROCm 6 and 7 load; our own builds load the first.
@@ -89,26 +89,11 @@ def build_stub(compiler: Compiler) -> Path:
         "-isystem",
         str(toolchain.root / "include"),
     ]
-    link = ["-shared", f"-Wl,--no-undefined,-soname,{STUB_NAMES[0]}"]
+    links = ("-shared", f"-Wl,--no-undefined,-soname,{STUB_NAMES[0]}")
+    sources = [_NATIVE / source for source in _STUB_SOURCES]
 
     def fill(folder: Path) -> None:
-        def compile_one(source: str) -> Path:
-            output = folder / f"{Path(source).stem}.o"
-            _run_compiler(compiler, [*flags, "-c", str(_NATIVE / source)], output, "stub", source)
-            return output
-
-        objects = run_parallel(
-            _STUB_SOURCES,
-            compile_one,
-            reporter=compiler.reporter,
-            what="building the launch recorder: stub",
-            unit="files",
-            stop=compiler.stop,
-        )
-        argv = ["-pthread", *link, *map(str, objects), "-ldl"]
-        _run_compiler(compiler, argv, folder / STUB_NAMES[0], "stub", _STUB_SOURCES[0])
-        for object_file in objects:
-            object_file.unlink()
+        build_native(compiler, sources, flags, folder / STUB_NAMES[0], links, "the launch recorder's stub")
         for name in STUB_NAMES[1:]:
             (folder / name).symlink_to(STUB_NAMES[0])
 
@@ -127,67 +112,90 @@ def build_stub(compiler: Compiler) -> Path:
 def build_driver(
     compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path, *, source: str = ATTENTION_DRIVER
 ) -> Path:
-    """Build a driver, linked against the ggml of ``programs``; ``source``: attention or operations driver.
+    """Build a driver (``source``), linked against the ggml of ``programs``.
+
+    The one that runs models is linked against libllama too, between the HIP backend and the runtime.
 
     Raises:
-        NOT_BUILT: it does not compile against this ggml.
+        NOT_BUILT: it does not compile against this upstream.
         CacheError: the cache cannot be written.
     """
-    argv = ["-std=c++17", "-O1", *_WARNINGS]
+    upstream = upstream_of(tree)
+    if source == MODEL_DRIVER:
+        argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
+        includes = [*(tree / folder for folder in upstream.folders.api), compiler.toolchain.root / "include"]
+        of, library, sources = "llama", [f"-l{upstream.targets.library}"], [source]
+    else:
+        argv = ["-std=c++17", "-O1", *_WARNINGS]
+        includes = [tree / upstream.ggml_path("include")]
+        of, library, sources = "ggml", [], [source, f"drivers/{CASE_READER.name}"]
     places = [
         "-Wno-deprecated-declarations",  # build 11549 deprecates functions that exist in every build
-        *("-isystem", str(tree / upstream_of(tree).ggml_path("include")), str(_NATIVE / source)),
-        *(f"-L{programs.folder}", "-lggml", "-lggml-base", f"-L{stub}", "-lamdhip64"),
-        f"-Wl,-rpath-link,{programs.folder}",
+        *(word for folder in includes for word in ("-isystem", str(folder))),
+        *(str(_NATIVE / source), f"-L{programs.folder}", *library, "-lggml", "-lggml-base"),
+        *(f"-L{stub}", "-lamdhip64", "-ldl", f"-Wl,-rpath-link,{programs.folder}"),
     ]
     # The HIP backend is loaded at run time, so it is not part of the driver's key.
     linked = [built.part.key for built in programs.parts if built.part.backend != "hip"]
-    key = {"what": "driver", "ggml": linked, "stub": stub.name, "flags": compiler.portable(argv)}
     name = Path(source).stem
-    return _built(compiler, key, [*argv, *places], (source, f"drivers/{CASE_READER.name}"), name) / name
-
-
-def build_model_driver(compiler: Compiler, tree: Path, programs: BuiltSide, stub: Path) -> Path:
-    """Build the driver that runs a model through libllama, between the HIP backend and the runtime.
-
-    Raises:
-        NOT_BUILT: it does not compile against this llama.cpp.
-        CacheError: the cache cannot be written.
-    """
-    argv = [STUB_STANDARD, "-O1", *_WARNINGS, "-D__HIP_PLATFORM_AMD__", "-rdynamic"]
-    upstream = upstream_of(tree)
-    libraries = (f"-l{upstream.targets.library}", "-lggml", "-lggml-base")
-    places = [
-        "-Wno-deprecated-declarations",  # as above
-        *(word for folder in upstream.folders.api for word in ("-isystem", str(tree / folder))),
-        *("-isystem", str(compiler.toolchain.root / "include"), str(_NATIVE / MODEL_DRIVER)),
-        *(f"-L{programs.folder}", *libraries, f"-L{stub}", "-lamdhip64", "-ldl"),
-        f"-Wl,-rpath-link,{programs.folder}",
-    ]
-    linked = [built.part.key for built in programs.parts if built.part.backend != "hip"]
-    key = {"what": "driver", "llama": linked, "stub": stub.name, "flags": compiler.portable(argv)}
-    name = Path(MODEL_DRIVER).stem
-    return _built(compiler, key, [*argv, *places], (MODEL_DRIVER,), name) / name
-
-
-def _built(
-    compiler: Compiler, parts: Mapping[str, object], argv: Sequence[str], sources: Sequence[str], name: str
-) -> Path:
-    key = key_of({"compiler": compiler.identity, "sources": _digests(sources), **parts})
 
     def fill(folder: Path) -> None:
-        compiler.reporter.step(f"building the launch recorder: {parts['what']}")
-        _run_compiler(compiler, argv, folder / name, str(parts["what"]), sources[0])
+        compiler.reporter.step("building the launch recorder: driver")
+        what = "the launch recorder's driver"
+        _run_compiler(compiler, [*argv, *places], folder / name, what, _NATIVE / source)
 
-    return compiler.store.obtain(key, fill)
+    key = key_of(
+        {
+            "what": "driver",
+            "compiler": compiler.identity,
+            "sources": _digests(sources),
+            of: linked,
+            "stub": stub.name,
+            "flags": compiler.portable(argv),
+        }
+    )
+    return compiler.store.obtain(key, fill) / name
 
 
 def _digests(sources: Sequence[str]) -> dict[str, str]:
     return {source: sha256((_NATIVE / source).read_bytes()) for source in sources}
 
 
-def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, what: str, source: str) -> None:
-    """Compile or link a part of the recorder; ``source`` is the location named in errors."""
+def build_native(
+    compiler: Compiler,
+    sources: Sequence[Path],
+    flags: Sequence[str],
+    output: Path,
+    links: Sequence[str],
+    what: str,
+) -> None:
+    """Compile some of patchkit's own C++, and link it; ``what`` is its name in messages.
+
+    Raises:
+        NOT_BUILT: it does not compile with this toolchain.
+        CacheError: a file cannot be written.
+    """
+
+    def compile_one(source: Path) -> Path:
+        object_file = output.with_name(f"{source.stem}.o")
+        _run_compiler(compiler, [*flags, "-c", str(source)], object_file, what, source)
+        return object_file
+
+    objects = run_parallel(
+        sources,
+        compile_one,
+        reporter=compiler.reporter,
+        what=f"building {what}",
+        unit="files",
+        stop=compiler.stop,
+    )
+    _run_compiler(compiler, ["-pthread", *map(str, objects), *links, "-ldl"], output, what, sources[0].parent)
+    for object_file in objects:
+        object_file.unlink()
+
+
+def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, what: str, where: Path) -> None:
+    """Compile or link; ``where`` is the location named in errors."""
     try:
         run_tool(
             [*nice(), *cxx_of(compiler.toolchain), *arguments, "-o", str(output)],
@@ -197,11 +205,11 @@ def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, wh
             work="compile",
         )
     except (ToolFailed, ToolCrashed) as error:
-        refused = disk_error_from_tool(error, output.parent, f"building the recorder's {what}")
+        refused = disk_error_from_tool(error, output.parent, f"building {what}")
         raise refused or ToolchainError(
-            f"the launch recorder's {what} does not compile with this toolchain",
+            f"{what} does not compile with this toolchain",
             code="NOT_BUILT",
-            where=Location(path=str(_NATIVE / source)),
+            where=Location(path=str(where)),
             why=error.why,
             hint="'patchkit doctor' shows the headers and the compiler that were used",
         ) from error

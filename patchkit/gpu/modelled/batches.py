@@ -14,7 +14,7 @@ from patchkit.base.files import disk_errors, full_disk
 from patchkit.base.process import ToolTimeout, run_tool
 from patchkit.gpu.emulated.kept_runs import obtain_by_units
 from patchkit.gpu.emulated.log import RecordingUnreadable
-from patchkit.gpu.emulated.runtime import build_model_driver
+from patchkit.gpu.emulated.runtime import MODEL_DRIVER, build_driver
 from patchkit.gpu.modelled.recording import Recorder, pack_trace, recording_variables
 
 _FORMAT = 1  # of an entry; raise it to invalidate all recordings
@@ -134,7 +134,7 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
         CacheError: the cache cannot be written.
     """
     compiler, side = recorder.compiler, recorder.side
-    driver = build_model_driver(compiler, recorder.tree.root, side.built, recorder.gpu.runtime)
+    driver = build_driver(compiler, recorder.tree.root, side.built, recorder.gpu.runtime, source=MODEL_DRIVER)
     plan = plan_of(tests, kv)
     store = compiler.store.sibling("timing", "traces")
     key = key_of(

@@ -17,19 +17,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from patchkit.base.arch import Confidence
 from patchkit.base.digests import key_of, sha256
 from patchkit.base.errors import ConfigError, Location, ToolchainError
-from patchkit.base.files import disk_error_from_tool, disk_errors, working_folder, write_whole
+from patchkit.base.files import disk_errors, working_folder, write_whole
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
 from patchkit.base.store import Store
 from patchkit.base.toml import NOWHERE, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.gpu.emulated.device import EmulatedDevice
-from patchkit.gpu.emulated.runtime import cxx_of
+from patchkit.gpu.emulated.runtime import build_native
 from patchkit.gpu.modelled.recording import recording_variables, unpack_trace
 from patchkit.toolchain.compiler import Compiler, nice
 
 _NATIVE = Path(__file__).parent / "native"
 _PROGRAM = "timing"
 _TIME = "time.json"  # in a store entry of a simulated launch
-_BUILD_S = 300.0
 _RUN_S = 1200.0  # sixty times what an evaluation may take (20 s)
 # Instructions of waves to simulate per launch; 3 to 10 million of them take a second (2026-11-23).
 MOST_INSTRUCTIONS = 12_000_000
@@ -531,25 +530,7 @@ def build_timing(compiler: Compiler) -> Path:
     key = key_of({"what": "timing", "compiler": compiler.identity, "flags": flags, "sources": digests})
 
     def fill(folder: Path) -> None:
-        argv = [
-            *nice(),
-            *cxx_of(compiler.toolchain),
-            *flags,
-            *map(str, sources),
-            "-o",
-            str(folder / _PROGRAM),
-        ]
-        try:
-            run_tool(argv, timeout_s=_BUILD_S, reporter=compiler.reporter, stop=compiler.stop, work="compile")
-        except (ToolFailed, ToolCrashed) as error:
-            refused = disk_error_from_tool(error, folder.parent, "building the timing model")
-            raise refused or ToolchainError(
-                "the timing model does not compile with this toolchain",
-                code="NOT_BUILT",
-                where=Location(path=str(_NATIVE)),
-                why=f"{error.message}: {error.why}",
-                hint="'patchkit doctor' shows the compiler that was used",
-            ) from error
+        build_native(compiler, sources, flags, folder / _PROGRAM, (), "the timing model")
 
     return compiler.store.obtain(key, fill) / _PROGRAM
 
