@@ -24,7 +24,7 @@ from patchkit.gpu.emulated.runtime import ATTENTION_DRIVER, OPERATIONS_DRIVER, b
 from patchkit.toolchain.compiler import Compiler
 from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.parts import GATE_PROGRAMS
-from patchkit.toolchain.sides import Workshop
+from patchkit.toolchain.sides import BuiltSide, Workshop
 from patchkit.toolchain.tree import overlay_tree
 from patchkit.toolchain.units import SourceTree
 
@@ -260,9 +260,25 @@ def open_recorder(sources: Sources, gpu: EmulatedGpu, compiler: Compiler) -> Ite
     identity = None if sources.known_as is None else f"{sources.source.root.name} {sources.known_as}"
     if identity is not None and not sources.rocwmma:
         identity += " without rocWMMA"
-    with emulated_side(
-        built, tree, gpu, compiler, EmulationOptions(), rocwmma=sources.rocwmma, whole=()
-    ) as side:
+    with recorder_of(built, tree, gpu, compiler, rocwmma=sources.rocwmma, identity=identity) as recorder:
+        yield recorder
+
+
+@contextlib.contextmanager
+def recorder_of(
+    built: BuiltSide,
+    tree: SourceTree,
+    gpu: EmulatedGpu,
+    compiler: Compiler,
+    *,
+    rocwmma: bool = True,
+    identity: str | None = None,
+) -> Iterator[Recorder]:
+    """The recorder of a side that was built for the CPU, for the duration of the context.
+
+    Raises the errors of :func:`patchkit.gpu.emulated.emulated_sides.emulated_side`.
+    """
+    with emulated_side(built, tree, gpu, compiler, EmulationOptions(), rocwmma=rocwmma, whole=()) as side:
         yield Recorder(side=side, tree=tree, identity=identity, gpu=gpu, compiler=compiler)
 
 

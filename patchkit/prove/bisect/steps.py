@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.arch import list_profiles
-from patchkit.base.errors import ToolchainError, UsageError
+from patchkit.base.errors import UsageError
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.target import fetch_build
@@ -18,15 +18,14 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.remote import remote_url
 from patchkit.carry.upstream.tags import Tags, list_tags
-from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.prove.build import Machine, build_tree
+from patchkit.prove.gates.sides import emulated_gpu_of
 from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.sides import BuiltSide
 
 
@@ -165,13 +164,7 @@ class Steps:
         if self.machine.emulates is None:
             yield built
             return
-        if subject.toolchain is None:
-            raise ToolchainError(
-                "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
-            )
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
-        profile = subject.profiles[self.machine.emulates]
-        gpu = emulated_gpu(device_of(profile, guess_units=True), compiler)
+        gpu, compiler = emulated_gpu_of(subject, self.machine.emulates)
         with emulated_side(
             built,
             subject.trees[1],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,13 +11,13 @@ from typing import TypeVar
 from patchkit.base.errors import GateError, ToolchainError
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import EmulationOptions, Schedule, emulated_gpu
+from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, Schedule, emulated_gpu
 from patchkit.prove.build import Machine, Sides, build_sides
 from patchkit.prove.gates.base import Many, Record
 from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.gates.used import COUNTING
 from patchkit.prove.subject import Subject
-from patchkit.toolchain.compiler import open_compiler
+from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import BuiltSide
 
@@ -50,15 +50,8 @@ def sides_on(
         sides = build_sides(subject, machine.backend, programs, is_timed=not machine.is_cpu)
         yield replace(sides, after=_counting(sides.after))
         return
-    if subject.toolchain is None:
-        raise ToolchainError(
-            "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
-        )
+    gpu, compiler = emulated_gpu_of(subject, machine.emulates)
     sides = build_sides(subject, "cpu", programs, is_timed=False)
-    compiler = open_compiler(
-        subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
-    )
-    gpu = emulated_gpu(device_of(subject.profiles[machine.emulates], guess_units=True), compiler)
     trees = subject.trees
     emulated = partial(
         emulated_side,
@@ -71,6 +64,25 @@ def sides_on(
     )
     with emulated(sides.before, trees[0]) as before, emulated(sides.after, trees[1]) as after:
         yield replace(sides, before=before.built, after=_counting(after.built))
+
+
+def emulated_gpu_of(
+    subject: Subject, arch: str, adapt: Callable[[Compiler], Compiler] = lambda compiler: compiler
+) -> tuple[EmulatedGpu, Compiler]:
+    """A GPU of the candidate, emulated, and the compiler for it, which ``adapt`` may change.
+
+    Raises COMPILER_MISSING, and the errors of :func:`patchkit.gpu.emulated.emulator.emulated_gpu`.
+    """
+    if subject.toolchain is None:
+        raise ToolchainError(
+            "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
+        )
+    compiler = adapt(
+        open_compiler(
+            subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
+        )
+    )
+    return emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler), compiler
 
 
 def _counting(candidate: BuiltSide) -> BuiltSide:

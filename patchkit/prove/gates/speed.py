@@ -25,8 +25,6 @@ from patchkit.carry.series.measured import PatchMeasured, measured_in
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.promises import SpeedShape
 from patchkit.gpu.emulated.device import device_of
-from patchkit.gpu.emulated.emulated_sides import EmulatedSide, emulated_side
-from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.bench.statistics import LEAST, Interval, judge_interval
 from patchkit.gpu.modelled.machine import Machine as TimedMachine
@@ -39,7 +37,7 @@ from patchkit.gpu.modelled.operation import (
     type_name,
     type_of,
 )
-from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured
+from patchkit.gpu.modelled.recording import Recorder, Timed, as_measured, recorder_of
 from patchkit.prove.build import CandidateBuildFailed, build_sides
 from patchkit.prove.gates.base import (
     Both,
@@ -53,11 +51,9 @@ from patchkit.prove.gates.base import (
 from patchkit.prove.gates.bench import BenchEvidence, JudgedTest
 from patchkit.prove.gates.emulated import emulated_on
 from patchkit.prove.gates.record import read_gate
-from patchkit.prove.gates.sides import blame_candidate
+from patchkit.prove.gates.sides import blame_candidate, emulated_gpu_of
 from patchkit.prove.subject import PatchPart, Subject
-from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.parts import GATE_PROGRAMS
-from patchkit.toolchain.units import SourceTree
 
 NAME = "speed"
 _LARGEST_ERROR = 0.9  # with a larger error the interval would be meaningless
@@ -319,28 +315,14 @@ def _machines(subject: Subject, open_ones: list[str]) -> Iterator[tuple[str, Tim
 @contextmanager
 def _recorders(subject: Subject, arch: str) -> Iterator[tuple[Recorder, Recorder]]:
     """The recorders of both sides, for the duration of the context."""
-    if subject.toolchain is None:
-        raise ToolchainError(
-            "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
-        )
+    gpu, compiler = emulated_gpu_of(subject, arch, as_measured)
     sides = build_sides(subject, "cpu", GATE_PROGRAMS, is_timed=False)
-    compiler = as_measured(
-        open_compiler(
-            subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
-        )
-    )
-    gpu = emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler)
     trees = subject.trees
-    options = EmulationOptions()
     with (
-        emulated_side(sides.before, trees[0], gpu, compiler, options, whole=()) as before,
-        emulated_side(sides.after, trees[1], gpu, compiler, options, whole=()) as after,
+        recorder_of(sides.before, trees[0], gpu, compiler) as before,
+        recorder_of(sides.after, trees[1], gpu, compiler) as after,
     ):
-
-        def recorder(side: EmulatedSide, tree: SourceTree) -> Recorder:
-            return Recorder(side=side, tree=tree, identity=None, gpu=gpu, compiler=compiler)
-
-        yield recorder(before, trees[0]), recorder(after, trees[1])
+        yield before, after
 
 
 def _of_candidate(machine: TimedMachine, case: Timed, recorder: Recorder) -> OperationTime | None:

@@ -14,11 +14,10 @@ from pathlib import Path
 from patchkit.base.errors import UsageError
 from patchkit.base.jobs import run_parallel
 from patchkit.gpu.emulated.device import device_of
-from patchkit.gpu.emulated.emulated_sides import emulated_side
-from patchkit.gpu.emulated.emulator import EmulationOptions, emulated_gpu
+from patchkit.gpu.emulated.emulator import emulated_gpu
 from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.modelled.network import Batch, operations_of, time_model
-from patchkit.gpu.modelled.recording import Recorder
+from patchkit.gpu.modelled.recording import Recorder, recorder_of
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_header
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.prove.bench.wanted import WantedTest
@@ -119,9 +118,7 @@ class ModelledSource:
         built = build_tree(subject, root, tree, "cpu", GATE_PROGRAMS, is_timed=False)
         compiler = self.timings.compiler
         gpu = emulated_gpu(device_of(subject.profiles[self.arch], guess_units=True), compiler)
-        sources = SourceTree(root)
-        side = stack.enter_context(emulated_side(built, sources, gpu, compiler, EmulationOptions(), whole=()))
-        return Recorder(side=side, tree=sources, identity=None, gpu=gpu, compiler=compiler)
+        return stack.enter_context(recorder_of(built, SourceTree(root), gpu, compiler))
 
 
 def _batch(test: WantedTest) -> Batch:
