@@ -211,6 +211,20 @@ def example_epilog(*lines: str) -> str:
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
 
 
+class _Group(Verb, click.Group):
+    """A command of several commands."""
+
+
+def verb_group(name: str, *, example: tuple[str, ...]) -> Callable[[Callable[[], None]], click.Group]:
+    """Declare a function as the command ``name``, to which :func:`verb` adds commands."""
+
+    def decorate(function: Callable[[], None]) -> click.Group:
+        make = click.group(name=name, cls=_Group, short_help=COMMANDS[name], epilog=example_epilog(*example))
+        return make(shared_options(function))
+
+    return decorate
+
+
 def verb(
     name: str, *, example: tuple[str, ...], group: click.Group | None = None, about: str | None = None
 ) -> Callable[[Callable[..., Any]], click.Command]:

@@ -28,10 +28,9 @@ from patchkit.cli.bench_options import (
     threads_option,
     timeout_option,
 )
-from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.gate_options import check_beside_document, runner_options
 from patchkit.cli.request import CandidateChoice, backend_for, candidate_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, packed, shared_options, verb
+from patchkit.cli.settings import FOLDER, TEXT, Settings, packed, verb, verb_group
 from patchkit.cli.terminal import wants_color
 from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -106,20 +105,13 @@ def _painted(titles: Sequence[str], row: Sequence[str], column: int) -> Text:
 ACROSS = ("cache", "flash", "batch", "threads", "layers", "load", "backend", "device", "other")
 
 
-class _Group(Verb, click.Group):
-    """The group of the two commands."""
-
-
-@click.command(
-    name="bench",
-    cls=_Group,
-    short_help=COMMANDS["bench"],
-    epilog=example_epilog(
+@verb_group(
+    "bench",
+    example=(
         "patchkit bench compare HIP.jsonl tuned.jsonl",
         "patchkit bench run --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf",
     ),
 )
-@shared_options
 def command() -> None:
     """Run llama-bench on upstream and the patched branch, or compare result files of llama-bench.
 

@@ -22,10 +22,9 @@ from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.measured import codes_of
-from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.complaint import error_as_json, exit_code_of
 from patchkit.cli.request import CandidateChoice, candidate_options
-from patchkit.cli.settings import FOLDER, TEXT, Settings, example_epilog, shared_options, verb
+from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, verb_group
 from patchkit.gpu.hardware.machine_facts import machine_token, read_machine
 from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.evidence.add import CheckedFile, PatchEffect, add_file, check_file, make_checker
@@ -35,21 +34,14 @@ from patchkit.prove.pulls.measured import place
 from patchkit.toolchain.parts import BackendName
 
 
-class _Group(Verb, click.Group):
-    """The group of the three commands."""
-
-
-@click.command(
-    name="evidence",
-    cls=_Group,
-    short_help=COMMANDS["evidence"],
-    epilog=example_epilog(
+@verb_group(
+    "evidence",
+    example=(
         "patchkit evidence export --arch gfx1151",
         "patchkit evidence check gfx1151-b11549-0123456789ab.json",
         "patchkit evidence add gfx1151-b11549-0123456789ab.json",
     ),
 )
-@shared_options
 def command() -> None:
     """Export what this machine measured, and check or add the measurements of others.
 

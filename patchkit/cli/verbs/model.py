@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import ExitCode, GitError, UsageError
@@ -25,14 +24,14 @@ from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.upstream.exported import ExportedTree, export_pin, export_tree
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, gpus, pins
-from patchkit.cli.emulated import open_gpu, prepare, source_of_commit
+from patchkit.cli.emulated import open_gpu, prepare, refuse_given, source_of_commit
 from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_lines
 from patchkit.gpu.api import ProgramTime
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.hardware.bench.plots import draw_scatter
-from patchkit.gpu.modelled.against import Release
+from patchkit.gpu.modelled.against import Errors, Release
 from patchkit.gpu.modelled.compare import Comparison, compare
 from patchkit.gpu.modelled.machine import Machine, RateError, in_words
 from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured, ratio_error
@@ -217,7 +216,12 @@ def command(
     meaningless; you get the time of each kernel.
     """
     if program:
-        _refuse_with_program()
+        parameters = click.get_current_context().command.params
+        refuse_given(
+            {str(each.name) for each in parameters if each.expose_value} - {"arch", "program"},
+            "cannot be combined with a program",
+            "patchkit model --arch gfx1151 -- ./program arguments",
+        )
         timed = open_gpu(settings, arch).time(program, quiet=settings.json)
         settings.show(timed, _program(timed))
         if timed.cut_short:
@@ -333,23 +337,6 @@ def _rate_errors(
         test: {side: machine.rate_error(time.kind, is_timeline=is_timeline) for side, time in times.items()}
         for test, times in tests.items()
     }
-
-
-# Options that are allowed with a program of the user's own.
-_OF_PROGRAM = frozenset({"arch", "program"})
-
-
-def _refuse_with_program() -> None:
-    """Raise USAGE_SYNTAX if an option about operations was given in addition to a program."""
-    context = click.get_current_context()
-    for parameter in context.command.params:
-        is_default = context.get_parameter_source(str(parameter.name)) is ParameterSource.DEFAULT
-        if parameter.expose_value and parameter.name not in _OF_PROGRAM and not is_default:
-            raise UsageError(
-                f"{parameter.opts[0]} cannot be combined with a program",
-                code="USAGE_SYNTAX",
-                hint="patchkit model --arch gfx1151 -- ./program arguments",
-            )
 
 
 def _program(timed: ProgramTime) -> Iterator[str]:
@@ -593,6 +580,13 @@ def _error(time: OperationTime) -> str:
     )
 
 
+def _errors(title: str, by_name: Mapping[str, Errors]) -> Iterator[str]:
+    yield ""
+    yield f"{title:<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
+    for name, one in by_name.items():
+        yield f"{name:<28} {one.points:>6} {one.median:>7.1%} {one.p90:>7.1%} {one.bias:>6.2f}"
+
+
 def _compared_models(found: Comparison) -> Iterator[str]:
     """Yield the speeds of whole models and their errors."""
     if not found.models:
@@ -610,10 +604,7 @@ def _compared_models(found: Comparison) -> Iterator[str]:
             f"{point.model.name}, {point.what}: {batch.tokens} tokens @ d{batch.depth}"
             f"{f' ({note})' if note else ''}"
         )
-    yield ""
-    yield f"{'whole models':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
-    for name, errors in found.model_errors().items():
-        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+    yield from _errors("whole models", found.model_errors())
 
 
 def _compared_attention(found: Comparison) -> Iterator[str]:
@@ -632,10 +623,7 @@ def _compared_attention(found: Comparison) -> Iterator[str]:
             continue
         note = f" ({notes})" if notes else ""
         yield f"{start} {one.modelled_us:>9.0f} {one.error:>+7.1%}  {one.kind:<9}  {point}{note}"
-    yield ""
-    yield f"{'attention':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
-    for name, errors in found.attention_errors().items():
-        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+    yield from _errors("attention", found.attention_errors())
 
 
 def _comparison(found: Comparison) -> Iterator[str]:
@@ -656,10 +644,7 @@ def _comparison(found: Comparison) -> Iterator[str]:
         side = refused.side or ""
         none = f"{'-':>6} {'':>9} {'-':>9} {'-':>7}  {'':<18}"
         yield f"{refused.index:>4} {side:<6} {none} {refused.group}: {refused.why}"
-    yield ""
-    yield f"{'':<28} {'points':>6} {'median':>7} {'90th':>7} {'bias':>6}"
-    for name, errors in found.errors().items():
-        yield f"{name:<28} {errors.points:>6} {errors.median:>7.1%} {errors.p90:>7.1%} {errors.bias:>6.2f}"
+    yield from _errors("", found.errors())
     yield from _compared_models(found)
     yield from _compared_attention(found)
     if found.ratios:

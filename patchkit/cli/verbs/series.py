@@ -10,26 +10,18 @@ from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.move import run_move
 from patchkit.carry.amending.split import run_split
 from patchkit.cli.amended_text import dropped_lines, folded_lines, moved_lines, split_lines
-from patchkit.cli.commands import COMMANDS, Verb
 from patchkit.cli.completing import patches
-from patchkit.cli.settings import TEXT, Settings, example_epilog, shared_options, verb
+from patchkit.cli.settings import TEXT, Settings, verb, verb_group
 
 
-class _Group(Verb, click.Group):
-    """The group of the four commands."""
-
-
-@click.command(
-    name="series",
-    cls=_Group,
-    short_help=COMMANDS["series"],
-    epilog=example_epilog(
+@verb_group(
+    "series",
+    example=(
         "patchkit series drop more-slots",
         "patchkit series fold more-slots slots-help",
         "patchkit series move more-slots --before kv-fix",
     ),
 )
-@shared_options
 def command() -> None:
     """Drop, combine, split and reorder the patches of a series.
 
