@@ -20,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GitError, PatchkitError
 from patchkit.base.jobs import cores, local_pool, run_tasks
 from patchkit.base.occupancy import limits_of
@@ -42,10 +41,10 @@ from patchkit.prove.build import Machine
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.emulated import choose_emulated
-from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.record import find_gate
 from patchkit.prove.gates.resources import KernelRow, demangle, kernel_rows
 from patchkit.prove.gates.sides import sides_on
-from patchkit.prove.gates.speed import SpeedEvidence, SpeedGate
+from patchkit.prove.gates.speed import JudgedShape, SpeedEvidence, SpeedGate, shapes_of
 from patchkit.prove.subject import Subject, lock_evidence, make_subject
 from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.reuse import Reusing
@@ -209,7 +208,7 @@ def run_try(
         skipped=len(units) - len(wanted),
         kernels=tuple(kernels),
         checked=checked,
-        shapes=tuple(_shapes(checked, workspace.cache_root / "evidence" / before_tree / "speed.json")),
+        shapes=tuple(_shapes(checked, shapes_of(find_gate(workspace.cache_root, before_tree, "speed")))),
         seconds=round(time.monotonic() - began, 1),
     )
 
@@ -469,43 +468,27 @@ def _changed_kernels(old: CompiledUnit, new: CompiledUnit) -> set[str]:
     """Mangled names of the kernels whose instructions or figures differ between the sides."""
     texts = [unit.output.read_text("utf-8", "replace") for unit in (old, new)]
     sides = [
-        {kernel.name: (kernel, _instructions(text, kernel.name)) for kernel in unit.kernels}
+        {kernel.name: (kernel, instructions_of(text, kernel.name)) for kernel in unit.kernels}
         for unit, text in zip((old, new), texts, strict=True)
     ]
     return {name for name in sides[0].keys() | sides[1].keys() if sides[0].get(name) != sides[1].get(name)}
 
 
-def same_code(one: str, other: str, name: str) -> bool:
-    """Whether a kernel has the same instructions in two assembly texts, ignoring their source lines."""
-    return _instructions(one, name) == _instructions(other, name)
-
-
-def _instructions(assembly: str, name: str) -> str:
+def instructions_of(assembly: str, name: str) -> str:
+    """The instructions of a kernel in an assembly text, without labels and source lines."""
     lines = _LABEL.sub("L", _NOISE.sub("", kernel_code(assembly, name))).splitlines()
     return "\n".join(line for line in lines if line.strip())
 
 
-def _shapes(checked: Sequence[GateResult], earlier: Path) -> Iterator[TriedShape]:
-    """The modelled times now, and those before from ``earlier``, the evidence of the tree before."""
+def _shapes(checked: Sequence[GateResult], earlier: Sequence[JudgedShape]) -> Iterator[TriedShape]:
+    """The modelled times now, and those before from the ``earlier`` evidence of the tree before."""
     evidence = next((gate.evidence for gate in checked if gate.gate == "speed"), None)
-    if not isinstance(evidence, SpeedEvidence):
-        return
-    known = _times(earlier)
-    for one in evidence.shapes:
+    known = {(one.arch, one.shape): one.candidate_us for one in earlier}
+    for one in evidence.shapes if isinstance(evidence, SpeedEvidence) else ():
         before = known.get((one.arch, one.shape), one.baseline_us)
         yield TriedShape(
             patch=one.patch, arch=one.arch, shape=one.shape, before_us=before, now_us=one.candidate_us
         )
-
-
-def _times(path: Path) -> dict[tuple[str, str], float | None]:
-    try:
-        evidence = read_gate(path.read_bytes(), str(path)).evidence
-    except (OSError, EvidenceUnreadable, EvidenceMalformed):
-        return {}
-    if not isinstance(evidence, SpeedEvidence):
-        return {}
-    return {(one.arch, one.shape): one.candidate_us for one in evidence.shapes}
 
 
 def series_state(folders: Sequence[Path]) -> dict[Path, tuple[int, int]]:

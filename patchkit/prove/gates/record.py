@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, SkipValidation
 
 from patchkit.base.digests import sha256
-from patchkit.base.document import parse_model, read_model
+from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable, parse_model, read_model
 from patchkit.base.report.blocks import Block
 from patchkit.base.report.blocks import Place as ShownPlace
 from patchkit.base.verdict import PASSED, Verdict
-from patchkit.prove.gates.base import Evidence, Many, Number, Record
+from patchkit.prove.gates.base import Evidence, GateResult, Many, Number, Record
 from patchkit.prove.gates.registry import find_entry, load
 
 FileOwner = Literal["upstream", "series", "other"]
@@ -108,6 +109,17 @@ class GateReport(Record):
         """Whether the gate was to run and could not; this is neither a failure nor a choice."""
         return self.verdict == "not run" and bool(self.problems)
 
+    def reused(self, summary: str) -> GateResult:
+        """The same result with another summary; it has no problems, and took no time."""
+        return GateResult(
+            gate=self.name,
+            verdict=self.verdict,
+            summary=summary,
+            evidence=self.evidence,
+            not_run=self.not_run,
+            lines=self.lines,
+        )
+
 
 class _Unknown(Evidence, extra="ignore"):
     """Evidence of a gate that this version of patchkit does not know."""
@@ -125,3 +137,18 @@ def read_gate(data: bytes, source: str) -> GateReport:
     entry = find_entry(gate.name)
     model: type[Evidence] = load(entry.evidence) if entry is not None else _Unknown
     return gate.model_copy(update={"evidence": read_model(value, model, source, "$.evidence")})
+
+
+def evidence_file(cache_root: Path, tree: str, gate: str) -> Path:
+    """The file with a gate's last result on a tree."""
+    return cache_root / "evidence" / tree / f"{gate}.json"
+
+
+def find_gate(cache_root: Path, tree: str, name: str) -> GateReport | None:
+    """A gate's last result on a tree; None if there is none that can be read."""
+    path = evidence_file(cache_root, tree, name)
+    try:
+        gate = read_gate(path.read_bytes(), str(path))
+    except (OSError, EvidenceUnreadable, EvidenceMalformed):
+        return None
+    return gate if gate.name == name else None

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
-from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, SpeedBar, Table, columns, figure, percent, was_is
@@ -50,7 +49,7 @@ from patchkit.prove.gates.base import (
 )
 from patchkit.prove.gates.bench import BenchEvidence, JudgedTest
 from patchkit.prove.gates.emulated import emulated_on
-from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.record import GateReport, find_gate
 from patchkit.prove.gates.sides import blame_candidate, emulated_gpu_of
 from patchkit.prove.subject import PatchPart, Subject
 from patchkit.toolchain.parts import GATE_PROGRAMS
@@ -371,13 +370,9 @@ def shape_text(shape: SpeedShape) -> str:
 
 def hardware_bench(subject: Subject) -> BenchEvidence | None:
     """What llama-bench measured for this candidate on hardware, if it finished."""
-    path = subject.cache_root / "evidence" / subject.candidate_tree / "bench.json"
-    try:
-        gate = read_gate(path.read_bytes(), str(path))
-    except (OSError, EvidenceUnreadable, EvidenceMalformed):
-        return None
-    evidence = gate.evidence
-    if gate.name != "bench" or not isinstance(evidence, BenchEvidence) or gate.verdict == "not run":
+    gate = find_gate(subject.cache_root, subject.candidate_tree, "bench")
+    evidence = None if gate is None or gate.verdict == "not run" else gate.evidence
+    if not isinstance(evidence, BenchEvidence):
         return None
     known = evidence.identity
     same = known is not None and (known.baseline_tree, known.candidate_tree) == (
@@ -482,6 +477,11 @@ def compare_with_measured(
 _SHOWN = 4  # measurements per shape in a row of a table
 
 
+def shapes_of(gate: GateReport | None) -> tuple[JudgedShape, ...]:
+    """The shapes in a result of this gate; none if it has no evidence."""
+    return gate.evidence.shapes if gate is not None and isinstance(gate.evidence, SpeedEvidence) else ()
+
+
 def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -> tuple[str, ...]:
     """Doubts about the model for a patch: the gate's last results for each tree of the lock, against files.
 
@@ -491,12 +491,7 @@ def kept_doubts(patch: Patch, series: SeriesDir, lock: Lock, cache_root: Path) -
     shapes = {shape_text(shape): shape for shape in patch.speed.shapes} if patch.speed is not None else {}
     found: dict[str, None] = {}
     for result in lock.results if known else ():
-        path = cache_root / "evidence" / result.tree / f"{NAME}.json"
-        try:
-            evidence = read_gate(path.read_bytes(), str(path)).evidence
-        except (OSError, EvidenceUnreadable, EvidenceMalformed):
-            continue
-        for one in evidence.shapes if isinstance(evidence, SpeedEvidence) else ():
+        for one in shapes_of(find_gate(cache_root, result.tree, NAME)):
             shape = shapes.get(one.shape)
             doubt = (
                 compare_with_measured(one, shape, known).doubt if shape and one.patch == patch.id else None

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GateError, PatchkitError
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
@@ -124,15 +123,13 @@ class UsedGate(DeviceGate):
 
 def _counts_of(subject: Subject) -> dict[str, Mapping[str, int]]:
     """The counts of each gate that has run programs on this tree."""
-    from patchkit.prove.gates.record import read_gate  # noqa: PLC0415 - it loads the models of all evidence
+    from patchkit.prove.gates.record import find_gate  # noqa: PLC0415 - it loads the models of all evidence
 
     found: dict[str, Mapping[str, int]] = {}
     for name in gate_names("device", "emulated"):
-        path = subject.cache_root / "evidence" / subject.candidate_tree / f"{name}.json"
-        with contextlib.suppress(OSError, EvidenceUnreadable, EvidenceMalformed):
-            evidence = read_gate(path.read_bytes(), str(path)).evidence
-            if isinstance(evidence, DeviceEvidence) and evidence.uses:
-                found[name] = evidence.uses
+        gate = find_gate(subject.cache_root, subject.candidate_tree, name)
+        if gate is not None and isinstance(gate.evidence, DeviceEvidence) and gate.evidence.uses:
+            found[name] = gate.evidence.uses
     return found
 
 

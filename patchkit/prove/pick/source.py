@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from patchkit.base.digests import key_of
-from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import FileStamp, file_stamp
 from patchkit.base.reporter import Reporter
@@ -28,7 +27,7 @@ from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.logits_scenes import ModelGroup
-from patchkit.prove.gates.record import read_gate
+from patchkit.prove.gates.record import find_gate
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
@@ -223,10 +222,8 @@ class BenchSource:
         if self.machine.backend != "hip":
             return ""
         subject = self.arms.subject(arm)
-        path = subject.cache_root / "evidence" / subject.candidate_tree / f"{BACKEND_OPS}.json"
-        try:
-            found = read_gate(path.read_bytes(), str(path))
-        except (OSError, EvidenceUnreadable, EvidenceMalformed):
+        found = find_gate(subject.cache_root, subject.candidate_tree, BACKEND_OPS)
+        if found is None:
             return "; not run on the emulated GPU (patchkit verify --emulated --gate backend-ops)"
         if found.verdict == "failed":
             return "; it also fails on the emulated GPU"

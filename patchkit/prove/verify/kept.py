@@ -84,14 +84,7 @@ class Kept:
         key = key_of({"gate": self.name, "run": self.key})
         earlier = None if self.fresh else self._earlier(key)
         if earlier is not None:
-            return GateResult(
-                gate=earlier.name,
-                verdict=earlier.verdict,
-                summary=earlier.summary + _REUSED,
-                evidence=earlier.evidence,
-                not_run=earlier.not_run,
-                lines=earlier.lines,
-            )
+            return earlier.reused(earlier.summary + _REUSED)
         self.store.drop(key)  # the new run may fail
         result = self.inner.run(subject)
         if result.verdict == "passed":

@@ -14,11 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.digests import key_of, sha256
-from patchkit.base.document import EvidenceMalformed, EvidenceUnreadable
 from patchkit.base.errors import GateError, Location, ToolchainError
 from patchkit.gpu.hardware.runner import Job, Runner
 from patchkit.prove.gates.base import DeviceEvidence, EmulatedOn, Gate, GateResult, Identity
-from patchkit.prove.gates.record import GateReport, read_gate
+from patchkit.prove.gates.record import GateReport, evidence_file, find_gate
 from patchkit.prove.gates.used import read_uses
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.hip import toolchain_identity
@@ -98,8 +97,8 @@ class Reusing:
         )
 
     def _kept(self, subject: Subject) -> tuple[Identity, _Kept | None, Path]:
-        path = subject.cache_root / "evidence" / subject.candidate_tree / f"{self.name}.json"
-        return self._identity(subject), _load(path, self.name), path
+        path = evidence_file(subject.cache_root, subject.candidate_tree, self.name)
+        return self._identity(subject), _find(subject, self.name), path
 
     def _from_hardware(self, kept: _Kept | None, identity: Identity) -> _Kept | None:
         return kept if self.emulated is not None and _is_from_hardware(kept, identity) else None
@@ -174,14 +173,7 @@ class _Kept:
     def reused(self, what: str) -> GateResult:
         """The same result; ``what`` has not changed since."""
         summary = self.gate.summary.partition("; evidence of ")[0]
-        return GateResult(
-            gate=self.gate.name,
-            verdict=self.gate.verdict,
-            summary=f"{summary}; evidence of {self.evidence.run_at} reused ({what})",
-            evidence=self.evidence,
-            not_run=self.gate.not_run,
-            lines=self.gate.lines,
-        )
+        return self.gate.reused(f"{summary}; evidence of {self.evidence.run_at} reused ({what})")
 
     def after_emulated_pass(self, path: Path) -> GateResult:
         """The result of hardware, which counts, after the gate has passed on an emulated GPU."""
@@ -199,14 +191,11 @@ class _Kept:
         )
 
 
-def _load(path: Path, name: str) -> _Kept | None:
-    """The evidence at ``path``; None if it cannot be read or is not of a run on a device."""
-    try:
-        gate = read_gate(path.read_bytes(), str(path))
-    except (OSError, EvidenceUnreadable, EvidenceMalformed):
-        return None
-    evidence = gate.evidence
-    if gate.name != name or not isinstance(evidence, DeviceEvidence) or evidence.identity is None:
+def _find(subject: Subject, name: str) -> _Kept | None:
+    """The evidence of an earlier run; None if there is none that can be read, or it is not of a device."""
+    gate = find_gate(subject.cache_root, subject.candidate_tree, name)
+    evidence = None if gate is None else gate.evidence
+    if gate is None or not isinstance(evidence, DeviceEvidence) or evidence.identity is None:
         return None
     return _Kept(gate=gate, evidence=evidence, identity=evidence.identity)
 
