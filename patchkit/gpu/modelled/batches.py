@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from patchkit.base.digests import key_of
-from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_errors, full_disk
-from patchkit.base.process import ToolTimeout, run_tool
+from patchkit.base.errors import Location
+from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.kept_runs import obtain_by_units
 from patchkit.gpu.emulated.log import RecordingUnreadable
 from patchkit.gpu.emulated.runtime import MODEL_DRIVER, build_driver
@@ -166,37 +165,11 @@ def record_batches(recorder: Recorder, model: Path, tests: Sequence[BatchTest], 
 def _run(
     recorder: Recorder, driver: Path, model: Path, plan: str, folder: Path, more: Mapping[str, str]
 ) -> None:
-    compiler, built = recorder.compiler, recorder.side.built
     log = folder / "log"
     with disk_errors(folder, "recording a model"):
         (folder / "plan").write_text(plan, "utf-8")
-    variables = {
-        **built.environment,
-        **recorder.environment,
-        **recording_variables(folder),
-        **more,
-        "PATCHKIT_RECORDER_LOG": str(log),
-    }
-    variables["LD_LIBRARY_PATH"] += f":{built.folder}"
-    try:
-        done = run_tool(
-            [str(driver), str(model), str(folder / "plan"), str(built.folder)],
-            env=variables,
-            timeout_s=_TIMEOUT_S,
-            check=False,
-            reporter=compiler.reporter,
-            stop=compiler.stop,
-            work="run",
-        )
-    except ToolTimeout as error:
-        raise _failed(error.why, error.hint) from error
-    if recorder.side.units.failed is not None:
-        raise recorder.side.units.failed
-    if done.returncode != 0:
-        if (refused := full_disk(folder, "recording a model")) is not None:
-            raise refused
-        output = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise _failed(" / ".join(output[-3:]) if output else f"exit status {done.returncode}", None)
+    argv = [str(driver), str(model), str(folder / "plan"), str(recorder.side.built.folder)]
+    recorder.run_program(argv, folder, more, "the model", _TIMEOUT_S, lines=3)
     with disk_errors(folder, "recording a model"):
         kept = set()
         with log.open(encoding="utf-8", errors="replace") as lines, (folder / _LOG).open("w") as ours:
@@ -289,12 +262,3 @@ def _tensor(of: Mapping[str, Any]) -> SeenTensor:
 def _three(of: Sequence[int]) -> tuple[int, int, int]:
     x, y, z = of
     return (int(x), int(y), int(z))
-
-
-def _failed(why: str | None, hint: str | None) -> ToolchainError:
-    return ToolchainError(
-        "recording the model on the emulated GPU failed",
-        code="TIMING_RUN_FAILED",
-        why=why,
-        hint=hint,
-    )

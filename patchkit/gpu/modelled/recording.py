@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import lzma
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO
@@ -166,34 +166,8 @@ class Recorder:
         cases, log = folder / "case", folder / "log"
         with disk_errors(cases, _RECORDING):
             cases.write_text(line, "utf-8")
-        variables = {
-            **self.side.built.environment,
-            **self.environment,
-            "GGML_BACKEND_PATH": str(self.side.built.module),
-            **recording_variables(folder),
-            **more,
-            "PATCHKIT_RECORDER_LOG": str(log),
-        }
-        variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"
-        try:
-            done = run_tool(
-                [str(driver), str(cases)],
-                env=variables,
-                timeout_s=_TIMEOUT_S,
-                check=False,
-                reporter=self.compiler.reporter,
-                stop=self.compiler.stop,
-                work="run",
-            )
-        except ToolTimeout as error:
-            raise _failed(case, error.why, error.hint) from error
-        if self.side.units.failed is not None:
-            raise self.side.units.failed
-        if done.returncode != 0:
-            if (refused := full_disk(folder, _RECORDING)) is not None:  # the incomplete files are still there
-                raise refused
-            output = done.stderr.decode("utf-8", "replace").strip().splitlines()
-            raise _failed(case, output[-1] if output else f"exit status {done.returncode}", None)
+        module = {"GGML_BACKEND_PATH": str(self.side.built.module)}
+        self.run_program([str(driver), str(cases)], folder, {**module, **more}, str(case), _TIMEOUT_S)
         with disk_errors(folder, _RECORDING):
             with log.open(encoding="utf-8", errors="replace") as lines:
                 sections = parse_recording(lines, str(log)).sections
@@ -204,6 +178,49 @@ class Recorder:
             log.unlink()
             for trace in sorted(folder.glob("*.trace")):
                 pack_trace(trace)
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        folder: Path,
+        more: Mapping[str, str],
+        what: str,
+        timeout_s: float,
+        *,
+        lines: int = 1,
+    ) -> None:
+        """Run a program on the emulated GPU, with its recordings and the recorder's ``log`` in ``folder``.
+
+        ``lines``: how many of its last lines an error shows. Raises as :meth:`record`.
+        """
+        variables = {
+            **self.side.built.environment,
+            **self.environment,
+            **recording_variables(folder),
+            **more,
+            "PATCHKIT_RECORDER_LOG": str(folder / "log"),
+        }
+        variables["LD_LIBRARY_PATH"] += f":{self.side.built.folder}"
+        try:
+            done = run_tool(
+                argv,
+                env=variables,
+                timeout_s=timeout_s,
+                check=False,
+                reporter=self.compiler.reporter,
+                stop=self.compiler.stop,
+                work="run",
+            )
+        except ToolTimeout as error:
+            raise _failed(what, error.why, error.hint) from error
+        if self.side.units.failed is not None:
+            raise self.side.units.failed
+        if done.returncode != 0:
+            doing = f"recording {what}"
+            if (refused := full_disk(folder, doing)) is not None:  # the incomplete files are still there
+                raise refused
+            output = done.stderr.decode("utf-8", "replace").strip().splitlines()
+            raise _failed(what, " / ".join(output[-lines:]) or f"exit status {done.returncode}", None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +357,7 @@ def _three(text: str) -> tuple[int, int, int]:
     return (x, y, z)
 
 
-def _failed(case: Timed, why: str | None, hint: str | None) -> ToolchainError:
+def _failed(what: str, why: str | None, hint: str | None) -> ToolchainError:
     return ToolchainError(
-        f"recording {case} on the emulated GPU failed", code="TIMING_RUN_FAILED", why=why, hint=hint
+        f"recording {what} on the emulated GPU failed", code="TIMING_RUN_FAILED", why=why, hint=hint
     )
