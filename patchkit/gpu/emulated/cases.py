@@ -55,6 +55,13 @@ class CaseAborted(ToolchainError):
 
     case: str | None = None
 
+    @classmethod
+    def of(cls, error: ToolchainError, case: str | None, message: str) -> CaseAborted:
+        """The error of a run, with the case that it was in."""
+        found = cls(message, code=error.code, where=error.where, why=error.why, hint=error.hint)
+        found.case = case
+        return found
+
 
 class SupportMalformed(ToolchainError):
     """The output of ``test-backend-ops support`` is not the expected CSV table."""

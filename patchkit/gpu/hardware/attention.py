@@ -117,11 +117,8 @@ def run_attention(
     except ToolchainError as error:
         if error.code != "PROGRAM_CRASHED":
             raise
-        aborted = CaseAborted(
-            error.message, code=error.code, where=error.where, why=error.why, hint=error.hint
-        )
-        aborted.case = _first_missing(place.folder / f"{name}.out", cases)
-        raise aborted from error
+        missing = _first_missing(place.folder / f"{name}.out", cases)
+        raise CaseAborted.of(error, missing, error.message) from error
     return ran, parse_measured(ran.text(), cases, where=str(ran.stdout))
 
 

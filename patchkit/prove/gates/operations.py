@@ -461,19 +461,11 @@ def _tests(
                 continue
             (case,) = some.cases
             if len(aborting) == most:
-                raise _in_case(ended, case)
+                raise CaseAborted.of(ended, case, f"{ended.message}, in case {case}")
             output = str(ended.where[0])
             aborting.append(AbortedCase(case=case, message=ended.message, why=ended.why, output=output))
             tools.forget(some.name)
     return tuple(runs), tuple(aborting)
-
-
-def _in_case(error: ToolchainError, case: str) -> CaseAborted:
-    aborted = CaseAborted(
-        f"{error.message}, in case {case}", code=error.code, where=error.where, why=error.why, hint=error.hint
-    )
-    aborted.case = case
-    return aborted
 
 
 def _parts(
