@@ -327,12 +327,12 @@ def _raise_refusal(path: Path) -> None:
     raise OSError(code, os.strerror(code), str(path))
 
 
-def remove_output(path: Path, doing: str, elsewhere: str = OTHER_FILE) -> None:
+def remove_output(path: Path, doing: str) -> None:
     """Remove the output of an earlier run, so that it is not mistaken for this run's. Raises CacheError.
 
     Pipes, devices and symbolic links are kept.
     """
-    with disk_errors(path, doing, elsewhere):
+    with disk_errors(path, doing, OTHER_FILE):
         if not _is_written_through(path):
             Path(os.path.realpath(path)).unlink(missing_ok=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 # C0 and C1 except tab and newline, and characters that are invisible or change the text direction.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -72,6 +72,18 @@ def escape(unwanted: re.Pattern[str], text: str) -> str:
 def _escape(match: re.Match[str]) -> str:
     number = ord(match[0])
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"  # noqa: PLR2004 - two hex digits
+
+
+def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Rows of cells as lines of equal columns; ``right``: whether a column is aligned to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

@@ -308,15 +308,13 @@ _NO_DATA = "__hip_cuid_"  # a symbol in every unit that nothing reads or writes
 _CONSTANT = ".rodata"
 
 
-def unit_key(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
+def unit_key(job: Job, compiler: Compiler) -> str:
     """The cache key of a unit's assembly; runs only the front end. Raises as :func:`compile_unit`."""
-    work = _Work(job=replace(job, form="assembly"), compiler=compiler, timeout_s=timeout_s)
+    work = _Work(job=replace(job, form="assembly"), compiler=compiler)
     return work.code_key(work.front()[0])
 
 
-def compile_kernel(
-    job: Job, kernel: str, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S
-) -> CompiledUnit | None:
+def compile_kernel(job: Job, kernel: str, compiler: Compiler) -> CompiledUnit | None:
     """Compile a single kernel of a unit, by its mangled name, to a code object.
 
     This takes 0.3 to 2 s, where the whole unit takes 4 to 36 s (build 11549: mul_mat_q, attention). Both are
@@ -333,12 +331,12 @@ def compile_kernel(
     opt = compiler.toolchain.opt
     if opt is None:
         return None
-    work = _Work(job=replace(job, form="assembly"), compiler=compiler, timeout_s=timeout_s)
+    work = _Work(job=replace(job, form="assembly"), compiler=compiler)
     ir, read, was_read = work.front()
     if ir.stat().st_size < _WORTH_PARTS or compiler.store.find(work.code_key(ir)) is not None:
         return None
     compiled = work.compiled(read, work.single_kernel(ir, kernel, opt), was_read=was_read)
-    return _assemble(job, compiled, compiler, timeout_s) if compiled.kernels else None
+    return _assemble(job, compiled, compiler) if compiled.kernels else None
 
 
 def _is_self_contained(assembly: str) -> bool:
@@ -355,12 +353,12 @@ def _is_self_contained(assembly: str) -> bool:
     return True
 
 
-def ir_digest(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S) -> str:
+def ir_digest(job: Job, compiler: Compiler) -> str:
     """sha256 of the IR that the front end writes: units with equal IR have equal code.
 
     Raises as :func:`compile_unit`.
     """
-    ir, _, _ = _Work(job=job, compiler=compiler, timeout_s=timeout_s).front()
+    ir, _, _ = _Work(job=job, compiler=compiler).front()
     return sha256(ir.read_bytes())
 
 
@@ -373,7 +371,7 @@ class _Work:
 
     job: Job
     compiler: Compiler
-    timeout_s: float
+    timeout_s: float = _TIMEOUT_S
 
     @property
     def _argv(self) -> list[str]:
@@ -513,7 +511,9 @@ def _read_by_front_end(argv: Sequence[str]) -> list[str]:
     return [word for word in without_words(argv, GENERATING_WORDS) if word not in _OF_OUTPUT]
 
 
-def _assemble(job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: float) -> CompiledUnit:
+def _assemble(
+    job: Job, compiled: CompiledUnit, compiler: Compiler, timeout_s: float = _TIMEOUT_S
+) -> CompiledUnit:
     """Assemble a unit's assembly to the code object that ``clang -c`` would give."""
     key = key_of({"format": _FORMAT, "what": "object", "compiler": compiler.identity, "of": compiled.key})
     target = (f"--target={_DEVICE}", f"-mcpu={job.arch}", "-nogpulib", "-x", "assembler")

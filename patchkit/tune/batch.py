@@ -124,9 +124,7 @@ def always_matrix(source: bytes) -> bytes:
     return source[:start] + _FIRST + source[start:]
 
 
-def run_batch_limits(
-    workspace: Workspace, request: TuneRequest, environ: Mapping[str, str] = os.environ
-) -> BatchReport:
+def run_batch_limits(workspace: Workspace, request: TuneRequest) -> BatchReport:
     """Model both kernels for all types that the matrix kernel supports.
 
     Raises:
@@ -137,7 +135,7 @@ def run_batch_limits(
         The errors of recording.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
-    toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
+    toolchain = find_toolchain(workspace.cache_root, os.environ, workspace.reporter)
     compiler = open_compiler(toolchain, workspace.cache_root, workspace.reporter)
     timings = Timings.of(workspace, profile, compiler)
     error = timings.machine.ratio_error("mmvq", "mmq")

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from patchkit.base.report.blocks import Finding, Report, Section, Table
-from patchkit.base.text import one_line
+from patchkit.base.text import align_columns, one_line
 
 WIDTH = 100
 _LEAST_WIDTH = 60
@@ -144,13 +144,7 @@ def _table(table: Table) -> Iterator[str]:
     shown = [
         tuple(_cell(cell) for cell in cells) for cells in (head, *(row.cells for row in table.rows[:_ROWS]))
     ]
-    widths = [max(len(cells[at]) for cells in shown) for at in range(len(head))]
-    for cells in shown:
-        parts = [
-            cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(cells, widths, numeric, strict=True)
-        ]
-        yield f"  {'  '.join(parts)}".rstrip()
+    yield from (f"  {line}".rstrip() for line in align_columns(shown, numeric))
     if len(table.rows) > _ROWS:
         yield f"  {len(table.rows) - _ROWS} more rows: --format html shows them"
     if table.note:

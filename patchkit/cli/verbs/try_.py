@@ -11,7 +11,7 @@ from functools import partial
 import click
 
 from patchkit.base.errors import ExitCode, PatchkitError, UsageError
-from patchkit.base.text import counted
+from patchkit.base.text import align_columns, counted
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.cli.request import ApplyOptions, try_options
@@ -150,10 +150,8 @@ def _kernels(rows: tuple[KernelRow, ...], of: str = "") -> Iterator[str]:
     yield f"{of}{counted(len(rows), 'kernel')} changed, before -> now (from the compiler):"
     head = ("VGPRs", "spilled", "waves", "LDS", "kernel")
     cells = [head, *(_cells(row) for row in rows[:_SHOWN])]
-    widths = [max(len(line[at]) for line in cells) for at in range(len(head) - 1)]
-    for line in cells:
-        shown = [cell.rjust(width) for cell, width in zip(line, widths, strict=False)]
-        yield f"  {'  '.join(shown)}  {line[-1]}"
+    right = [title != "kernel" for title in head]
+    yield from (f"  {line}" for line in align_columns(cells, right))
     if len(rows) > _SHOWN:
         yield f"  {len(rows) - _SHOWN} more (--json lists all)"
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import get_args
 
 from patchkit.base.reporter import Advance, Reporter, Work
+from patchkit.base.text import align_columns
 from patchkit.prove.gates.base import Count, Many, Number, Record
 
 _OWN = "patchkit"
@@ -107,13 +108,7 @@ def timings_table(stages: tuple[Stage, ...]) -> list[str]:
     head = ["stage", "clock", "processor", *works]
     rows = [head, *(_row(each.name, each.seconds, [each], works) for each in stages)]
     rows.append(_row("all", sum(each.seconds for each in stages), stages, works))
-    widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
+    return align_columns(rows, [title != "stage" for title in head])
 
 
 def _row(name: str, seconds: float, stages: tuple[Stage, ...] | list[Stage], works: list[str]) -> list[str]:

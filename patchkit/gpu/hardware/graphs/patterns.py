@@ -364,9 +364,9 @@ def _experts_in_a_row() -> Graph:
     return b.graph()
 
 
-def _attention(tokens: int, *, sequences: int = 1, kv: int = 256, heads: int = 4) -> Graph:
+def _attention(tokens: int, *, sequences: int = 1, heads: int = 4) -> Graph:
     name = f"attention-{tokens}" + (f"-of-{sequences}" if sequences > 1 else "")
-    dims = {"head": 64, "heads": heads, "kv_heads": 2, "kv": kv, "tokens": tokens, "sequences": sequences}
+    dims = {"head": 64, "heads": heads, "kv_heads": 2, "kv": 256, "tokens": tokens, "sequences": sequences}
     b = Builder(name, **dims)
     q = b.op("permute", b.computed("head", "heads", "tokens", "sequences"), i=(0, 2, 1, 3))
     k, v = (

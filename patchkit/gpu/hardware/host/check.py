@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from patchkit.gpu.hardware.host.access import judge_devices, judge_driver, judge_override
-from patchkit.gpu.hardware.host.facts import HostFacts, Identity
+from patchkit.gpu.hardware.host.facts import HostFacts
 from patchkit.gpu.hardware.host.finding import Finding
 from patchkit.gpu.hardware.host.knowledge import Knowledge, load_knowledge
 from patchkit.gpu.hardware.host.memory import judge_loading, judge_memory
@@ -16,16 +16,14 @@ from patchkit.gpu.hardware.host.speed import judge_clock, judge_iommu, judge_pow
 from patchkit.gpu.hardware.host.system import judge_firmware, judge_kernel
 
 
-def check_host(
-    root: HostRoot, *, environ: Mapping[str, str], archs: tuple[str, ...], identity: Identity | None = None
-) -> tuple[Finding, ...]:
+def check_host(root: HostRoot, *, environ: Mapping[str, str], archs: tuple[str, ...]) -> tuple[Finding, ...]:
     """Find what costs speed or is broken on the machine below ``root``.
 
-    ``archs`` are the GPUs that programs are built for; ``identity`` is the user, by default that of this
-    process. Without an AMD GPU, only ROCm and environment variables are judged.
+    ``archs`` are the GPUs that programs are built for. Without an AMD GPU, only ROCm and environment
+    variables are judged.
     """
     known = load_knowledge()
-    facts = read_host(root, known, environ=environ, identity=identity or this_identity())
+    facts = read_host(root, known, environ=environ, identity=this_identity())
     return judge_host(facts, known, archs)
 
 
