@@ -54,6 +54,7 @@ from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.running import DRIVER, Computed, by_environment, differing, run_graphs
 from patchkit.gpu.hardware.graphs.usable import is_usable
 from patchkit.gpu.hardware.graphs.vary import VARIATIONS, random_graphs, switched_off
+from patchkit.gpu.hardware.graphs.vary_nodes import apply
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.graphs.comparing import used_although_off
@@ -224,7 +225,7 @@ def one_property(patterns: Sequence[Graph], count: int) -> Iterator[Graph]:
     seen: list[Graph] = list(patterns)
     for pattern, vary, number in itertools.product(patterns, dict.fromkeys(VARIATIONS), range(count)):
         chance = random.Random(f"{pattern.name} {vary.__name__} {number}")  # noqa: S311 - no secret
-        graph = vary(pattern, chance)
+        graph = apply(vary, pattern, chance)
         if graph is not None and is_usable(graph) and graph not in seen:
             seen.append(graph)
             yield graph.changed(about=f"{pattern.name}: {vary.__name__.strip('_')}")

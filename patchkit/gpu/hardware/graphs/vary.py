@@ -15,9 +15,11 @@ from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
 from patchkit.gpu.hardware.graphs.vary_nodes import (
     NODE_VARIATIONS,
     Vary,
+    apply,
     inserted,
     inserted_before,
     new_name,
+    one_of,
     place,
     with_another_op,
 )
@@ -55,7 +57,7 @@ def random_graphs(patterns: Sequence[Graph], seed: int) -> Iterator[Graph]:
 def _varied(graph: Graph, chance: random.Random) -> Graph:
     """The graph with one of the variations that apply to it."""
     for vary in chance.sample(VARIATIONS, len(VARIATIONS)):
-        changed = vary(graph, chance)
+        changed = apply(vary, graph, chance)
         if changed is not None and changed != graph:
             return changed
     return graph
@@ -73,9 +75,7 @@ def _type(graph: Graph, chance: random.Random) -> Graph | None:
     typed = {one.of[0] for one in readers}
     leaves = [one for one in graph.tensors if one.leaf == "cache" or one.name in typed]
     leaves = [one for one in leaves if one.leaf in {"weight", "cache"}]
-    if not leaves:
-        return None
-    chosen = chance.choice(leaves)
+    chosen = one_of(leaves, chance)
     kind = chance.choice(_CACHES if chosen.leaf == "cache" else _WEIGHTS)
     # Often all alike: K and V, gate and up.
     alike = chance.random() < _HALF
@@ -90,9 +90,7 @@ def _type(graph: Graph, chance: random.Random) -> Graph | None:
 
 def _output(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.operations if not one.output]
-    if not nodes:
-        return None
-    return graph.replaced(chance.choice(nodes).model_copy(update={"output": True}))
+    return graph.replaced(one_of(nodes, chance).model_copy(update={"output": True}))
 
 
 _READERS = (
@@ -108,9 +106,7 @@ def _reader(graph: Graph, chance: random.Random) -> Graph | None:
     Norms and sigmoids are what fused operations begin with; at the end nothing follows.
     """
     nodes = graph.operations
-    if not nodes:
-        return None
-    read = chance.choice(nodes)
+    read = one_of(nodes, chance)
     end = len(graph.tensors)
     at = chance.choice((end, chance.randrange(place(graph, read.name) + 1, end + 1)))
     reader = chance.choice(_READERS).model_copy(update={"name": new_name(graph), "of": (read.name,)})
@@ -138,9 +134,7 @@ def _between(graph: Graph, chance: random.Random) -> Graph | None:
         for n, name in enumerate(reader.of)
         if name != "-" and graph.named[name].leaf not in {"numbers", "mask"}
     ]
-    if not edges:
-        return None
-    reader, n = chance.choice(edges)
+    reader, n = one_of(edges, chance)
     read = reader.of[n]
     is_kept = graph.named[read].leaf in {"weight", "cache"} and graph.named[read].type != "f32"
     new = Tensor(name="", op="cont") if is_kept else chance.choice(_BETWEEN)
@@ -160,9 +154,7 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
     It has part of each row, every other row, rows in another order, or rows that are not aligned.
     """
     leaves = [one for one in graph.tensors if one.leaf in {"input", "weight", "mask"} and one.ne]
-    if not leaves:
-        return None
-    leaf = chance.choice(leaves)
+    leaf = one_of(leaves, chance)
     name = new_name(graph)
     ne: list[Extent] = [*leaf.ne, *([1] * (4 - len(leaf.ne)))]
     how = chance.randrange(5)
@@ -270,9 +262,7 @@ def _unfused(graph: Graph, _: random.Random) -> Graph:
 def _order(graph: Graph, chance: random.Random) -> Graph | None:
     """A node moves to another place that what it reads and its readers allow."""
     nodes = [one for one in graph.tensors if one.leaf is None]
-    if not nodes:
-        return None
-    moved = chance.choice(nodes)
+    moved = one_of(nodes, chance)
     others = [one for one in graph.tensors if one.name != moved.name]
     first = max((n + 1 for n, one in enumerate(others) if one.name in moved.of), default=0)
     last = min((n for n, one in enumerate(others) if moved.name in one.of), default=len(others))
@@ -288,9 +278,7 @@ def _same(graph: Graph, chance: random.Random) -> Graph | None:
         for other in graph.tensors[n + 1 :]
         if one.leaf is not None and one.model_copy(update={"name": other.name}) == other
     ]
-    if not pairs:
-        return None
-    kept, gone = chance.choice(pairs)
+    kept, gone = one_of(pairs, chance)
     return _renamed(graph, {gone.name: kept.name}, without={gone.name})
 
 
@@ -302,9 +290,7 @@ def _own(graph: Graph, chance: random.Random) -> Graph | None:
         for n, name in enumerate(one.of)
         if name != "-" and graph.named[name].leaf in {"input", "numbers", "mask", "weight"}
     ]
-    if not readers:
-        return None
-    reader, n = chance.choice(readers)
+    reader, n = one_of(readers, chance)
     leaf = graph.named[reader.of[n]]
     more = (
         {"start": f"{leaf.start}+2"} if leaf.leaf == "numbers" and not leaf.runs and not leaf.modulo else {}
@@ -318,9 +304,7 @@ def _own(graph: Graph, chance: random.Random) -> Graph | None:
 def _number(graph: Graph, chance: random.Random) -> Graph | None:
     """Another parameter of an operation: a scale, an epsilon, the precision."""
     nodes = [one for one in graph.nodes if one.f or one.op in {"mul_mat", "attention"}]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
+    one = one_of(nodes, chance)
     if one.op in {"mul_mat", "attention"} and chance.random() < _MOSTLY:
         return graph.replaced(one.model_copy(update={"i": (0,) if one.i == (1,) else (1,)}))
     if not one.f or one.op.startswith("rope"):
@@ -388,9 +372,7 @@ def _batched(graph: Graph, _: random.Random) -> Graph | None:
 def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
     """A reshape to other extents: two are exchanged, or heads are twice as large. RoPE gets its positions."""
     nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) > _PLANE]
-    if not nodes:
-        return None
-    alike = chance.choice(nodes)
+    alike = one_of(nodes, chance)
     first, second = chance.choice(((0, 1), (1, 2), (1, 2), (1, 2), (0, 2), (1, 3), (2, 3)))
     changed, is_every, is_larger = graph, chance.random() < _HALF, chance.random() < 1 - _MOSTLY
     for one in nodes:
@@ -429,9 +411,7 @@ _GLUS = ("swiglu", "geglu", "reglu", "geglu_erf", "geglu_quick", "glu_oai", "glu
 
 def _glu(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.nodes if one.op in _GLUS]
-    if not nodes:
-        return None
-    one, op = chance.choice(nodes), chance.choice(_GLUS)
+    one, op = one_of(nodes, chance), chance.choice(_GLUS)
     f = {"glu_oai": (1.702, 7.0), "glu_clamp": (0.5,)}.get(op, ())
     of = (one.of[1], one.of[0]) if chance.random() < 1 - _MOSTLY else one.of
     return graph.replaced(one.model_copy(update={"op": op, "f": f, "of": of}))
@@ -487,9 +467,7 @@ def _arithmetic(graph: Graph, chance: random.Random) -> Graph | None:
 def _same_for_all(graph: Graph, chance: random.Random) -> Graph | None:
     """An input is the same for all tokens: a gate, weights of experts, an activation that is added."""
     leaves = [one for one in graph.tensors if one.leaf == "input" and len(one.ne) > 1]
-    if not leaves:
-        return None
-    leaf = chance.choice(leaves)
+    leaf = one_of(leaves, chance)
     return graph.replaced(leaf.model_copy(update={"ne": leaf.ne[:-1]}))
 
 
@@ -520,9 +498,7 @@ def _joined_tokens(graph: Graph, _: random.Random) -> Graph | None:
 def _projections(graph: Graph, chance: random.Random) -> Graph | None:
     """More matmuls of an activation, as a layer has that computes attention and feed-forward at once."""
     matmuls = [one for one in graph.nodes if one.op == "mul_mat" and graph.named[one.of[0]].leaf == "weight"]
-    if not matmuls:
-        return None
-    alike = chance.choice(matmuls)
+    alike = one_of(matmuls, chance)
     weights, name = graph.named[alike.of[0]], new_name(graph)
     more: list[Tensor] = []
     for n in range(chance.choice((1, 2, 4, 8, 16))):

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from patchkit.gpu.hardware.graphs.description import Graph
 from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
 from patchkit.gpu.hardware.graphs.usable import has_free_memory
-from patchkit.gpu.hardware.graphs.vary_nodes import Vary, place
+from patchkit.gpu.hardware.graphs.vary_nodes import Vary, one_of, place
 
 # Operations that have a form in place.
 _IN_PLACE = frozenset({"add", "mul", "scale", "rms_norm", "silu", "rope"})
@@ -24,9 +24,7 @@ def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
     """An operation writes where its first operand is, or no longer does."""
     suffix = "_inplace"
     nodes = [one for one in graph.nodes if one.op.removesuffix(suffix) in _IN_PLACE]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
+    one = one_of(nodes, chance)
     op = one.op.removesuffix(suffix) if one.op.endswith(suffix) else one.op + suffix
     return graph.replaced(one.model_copy(update={"op": op, "over": "", "at": ""}))
 
@@ -34,9 +32,7 @@ def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
 def _over(graph: Graph, chance: random.Random) -> Graph | None:
     """A node lies in the memory of a tensor that is no longer needed, in part or as a whole."""
     nodes = [one for one in graph.operations if not one.view_of]
-    if not nodes:
-        return None
-    node = chance.choice(nodes)
+    node = one_of(nodes, chance)
     known = extents_of(graph)
 
     def free(over: str, places: Iterable[str]) -> list[Graph]:
@@ -45,9 +41,7 @@ def _over(graph: Graph, chance: random.Random) -> Graph | None:
 
     earlier = graph.tensors[: place(graph, node.name)]
     others = [one.name for one in earlier if one.name in known and not one.view_of and free(one.name, [""])]
-    if not others:
-        return None
-    other = chance.choice(others)
+    other = one_of(others, chance)
     return chance.choice(free(other, ["", *_offsets(graph, known[other])]))
 
 

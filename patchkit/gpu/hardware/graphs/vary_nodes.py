@@ -4,12 +4,34 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from patchkit.gpu.hardware.graphs.description import Extent, Graph, Tensor
 from patchkit.gpu.hardware.graphs.extents import Extents, extents_of
 
 Vary = Callable[[Graph, random.Random], Graph | None]
-"""One property of a graph changes; None if the graph does not have it."""
+"""One property of a graph changes; None or NotThere if the graph does not have it."""
+T = TypeVar("T")
+
+
+class NotThere(Exception):
+    """The graph does not have the property."""
+
+
+def one_of(found: Sequence[T], chance: random.Random) -> T:
+    """One of several, at random. Raises NotThere if there is none."""
+    if not found:
+        raise NotThere
+    return chance.choice(found)
+
+
+def apply(vary: Vary, graph: Graph, chance: random.Random) -> Graph | None:
+    """The graph with a variation; None if it does not have the property."""
+    try:
+        return vary(graph, chance)
+    except NotThere:
+        return None
+
 
 _HALF = 0.5
 _STORES = frozenset({"set_rows", "cpy"})
@@ -48,9 +70,7 @@ def inserted_before(graph: Graph, before: str, *new: Tensor) -> Graph:
 def with_another_op(graph: Graph, ops: Sequence[str], chance: random.Random) -> Graph | None:
     """One node with one of these operations gets another of them."""
     nodes = [one for one in graph.nodes if one.op in ops]
-    if not nodes:
-        return None
-    return graph.replaced(chance.choice(nodes).model_copy(update={"op": chance.choice(ops)}))
+    return graph.replaced(one_of(nodes, chance).model_copy(update={"op": chance.choice(ops)}))
 
 
 def _reading(nodes: Iterable[Tensor], read: str, instead: str) -> list[Tensor]:
@@ -70,9 +90,7 @@ def _removed(graph: Graph, chance: random.Random) -> Graph | None:
         if one.op in _UNARY
         or (one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0]))
     ]
-    if not nodes:
-        return None
-    gone = chance.choice(nodes)
+    gone = one_of(nodes, chance)
     changed = graph.replaced(*_reading(graph.nodes, gone.name, gone.of[0]))
     return changed.with_tensors(one for one in changed.tensors if one.name != gone.name)
 
@@ -85,9 +103,7 @@ def _again(graph: Graph, chance: random.Random) -> Graph | None:
         for one in graph.operations
         if one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0])
     ]
-    if not nodes:
-        return None
-    first = chance.choice(nodes)
+    first = one_of(nodes, chance)
     second = first.model_copy(update={"name": new_name(graph), "of": (first.name, *first.of[1:])})
     changed = graph.replaced(*_reading(graph.nodes, first.name, second.name))
     return inserted(changed, first.name, second)
@@ -110,9 +126,7 @@ def _exchanged(graph: Graph, chance: random.Random) -> Graph | None:
                 for one in graph.tensors[: place(graph, reader.name)]
                 if one.name != name and known.get(one.name) == known.get(name) and _is_like(one, read)
             ]
-    if not choices:
-        return None
-    reader, n, instead = chance.choice(choices)
+    reader, n, instead = one_of(choices, chance)
     return graph.replaced(reader.model_copy(update={"of": (*reader.of[:n], instead, *reader.of[n + 1 :])}))
 
 
@@ -125,9 +139,7 @@ def _weighed(graph: Graph, chance: random.Random) -> Graph | None:
     """A bias or weights after a node, for one of its readers or all of them."""
     known = extents_of(graph)
     nodes = [one for one in graph.nodes if one.name in known and one.op not in _STORES]
-    if not nodes:
-        return None
-    read = chance.choice(nodes)
+    read = one_of(nodes, chance)
     weight = Tensor(name=new_name(graph), leaf="weight", ne=_broadcast(known[read.name], chance))
     made = Tensor(name=f"{weight.name}w", op=chance.choice(sorted(_JOINS)), of=(read.name, weight.name))
     readers = [one for one in graph.nodes if read.name in one.of]
@@ -150,9 +162,7 @@ def _weights_shape(graph: Graph, chance: random.Random) -> Graph | None:
         for name in one.of[1:]
         if graph.named[name].leaf in {"weight", "input"}
     ]
-    if not pairs:
-        return None
-    node, leaf = chance.choice(pairs)
+    node, leaf = one_of(pairs, chance)
     return graph.replaced(leaf.model_copy(update={"ne": _broadcast(known[node.name], chance)}))
 
 
@@ -162,9 +172,7 @@ def _operands(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [
         one for one in graph.nodes if one.op in _JOINS and known.get(one.of[0]) == known.get(one.of[1], ())
     ]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
+    one = one_of(nodes, chance)
     return graph.replaced(one.model_copy(update={"of": (one.of[1], one.of[0])}))
 
 
@@ -205,9 +213,7 @@ def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
         for n, name in enumerate(reader.of)
         if name in known and graph.named[name].leaf not in {"weight", "mask"}
     ]
-    if not edges:
-        return None
-    reader, n = chance.choice(edges)
+    reader, n = one_of(edges, chance)
     read, ne = reader.of[n], known[reader.of[n]]
     view = Tensor(name=new_name(graph), op="view", of=(read,), ne=ne, nb=("1.1", "1.2", "1.3"), at="0.0")
     rows = graph.number(ne[1])
@@ -241,9 +247,7 @@ def _computed(graph: Graph, chance: random.Random) -> Graph | None:
 def _copied(graph: Graph, chance: random.Random) -> Graph | None:
     """Rows are stored to a copy of the cache, which the graph makes right before."""
     stores = [one for one in graph.nodes if one.op == "set_rows" and graph.named[one.of[0]].leaf == "cache"]
-    if not stores:
-        return None
-    store = chance.choice(stores)
+    store = one_of(stores, chance)
     copy = Tensor(name=new_name(graph), op="cont", of=store.of[:1])
     kept = store.model_copy(update={"of": (copy.name, *store.of[1:]), "output": True})
     filled = graph.replaced(graph.named[store.of[0]].model_copy(update={"filled": True}))
@@ -255,9 +259,7 @@ def _kept(graph: Graph, chance: random.Random) -> Graph | None:
     """Values are copied to a cache of their own, of another type or with longer rows, or not at all."""
     known = extents_of(graph)
     copies = [one for one in graph.nodes if one.op == "cpy" and graph.named[one.of[0]].ne]
-    if not copies:
-        return None
-    copy = chance.choice(copies)
+    copy = one_of(copies, chance)
     if chance.random() < _HALF and not any(copy.name in one.of for one in graph.nodes):
         return graph.with_tensors(one for one in graph.tensors if one.name != copy.name)
     ne = known[copy.of[0]]
@@ -275,9 +277,7 @@ def _touched(graph: Graph, chance: random.Random) -> Graph | None:
     """A row of a cache is read, or written, by another operation as well."""
     known = extents_of(graph)
     caches = [one for one in graph.tensors if one.leaf == "cache" and known[one.name][2:] == (1, 1)]
-    if not caches:
-        return None
-    cache = chance.choice(caches)
+    cache = one_of(caches, chance)
     ne, name = known[cache.name], new_name(graph)
     row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.1", "1.1"))
     row = row.model_copy(update={"at": f"{chance.randrange(graph.number(ne[1]))}.1"})
@@ -294,18 +294,14 @@ def _touched(graph: Graph, chance: random.Random) -> Graph | None:
 def _both(graph: Graph, chance: random.Random) -> Graph | None:
     """Both operands of a sum or product are one tensor: a square, for example."""
     nodes = [one for one in graph.nodes if one.op in _JOINS and one.of[0] != one.of[1]]
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
+    one = one_of(nodes, chance)
     return graph.replaced(one.model_copy(update={"of": (one.of[0], one.of[0])}))
 
 
 def _column(graph: Graph, chance: random.Random) -> Graph | None:
     """A row of weights or a bias is a column of a matrix, whose values do not lie next to each other."""
     leaves = [one for one in graph.tensors if one.leaf == "weight" and one.type == "f32" and len(one.ne) == 1]
-    if not leaves:
-        return None
-    row = chance.choice(leaves)
+    row = one_of(leaves, chance)
     name = new_name(graph)
     matrix = row.model_copy(update={"name": name, "ne": (2, *row.ne)})
     column = Tensor(name=f"{name}c", op="view", of=(name,), ne=(1, *row.ne), nb=("1.1", "1.2", "1.3"))
@@ -341,9 +337,7 @@ def _part(graph: Graph, chance: random.Random) -> Graph | None:
         for n, name in enumerate(reader.of)
         if name in known and graph.named[name].leaf in {None, "input"} and graph.number(known[name][1]) > 1
     ]
-    if not edges:
-        return None
-    reader, n = chance.choice(edges)
+    reader, n = one_of(edges, chance)
     ne = known[reader.of[n]]
     half = graph.number(ne[1]) // 2
     stride, first = chance.choice(((1, 0), (1, half), (2, 0)))
@@ -367,9 +361,7 @@ def _begins(graph: Graph, chance: random.Random) -> Graph | None:
 def _rows(graph: Graph, chance: random.Random) -> Graph | None:
     """A view has rows that follow each other, or a row for each of its columns."""
     views = [one for one in graph.nodes if one.op == "view" and len(one.ne) > 1 and one.nb]
-    if not views:
-        return None
-    one = chance.choice(views)
+    one = one_of(views, chance)
     turned = {"ne": (1, one.ne[1], one.ne[0], *one.ne[2:3]), "nb": (one.nb[0], "1.0", *one.nb[1:2])}
     packed = {"nb": (f"{one.ne[0]}.0", *one.nb[1:])}
     return graph.replaced(one.model_copy(update=turned if chance.random() < _HALF else packed))
@@ -392,9 +384,7 @@ def _halved(graph: Graph, chance: random.Random) -> Graph | None:
         and graph.named[one.of[1]].ne == (1,)
         and graph.number(known[one.of[0]][0]) % 2 == 0
     ]
-    if not nodes:
-        return None
-    taken = chance.choice(nodes)
+    taken = one_of(nodes, chance)
     row, ne = graph.named[taken.of[1]], known[taken.of[0]]
     name = new_name(graph)
     half = (graph.number(ne[0]) // 2, *ne[1:])
@@ -407,9 +397,7 @@ def _halved(graph: Graph, chance: random.Random) -> Graph | None:
 def _turned(graph: Graph, chance: random.Random) -> Graph | None:
     """A matrix is stored column by column, and transposed."""
     nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) == 2]  # noqa: PLR2004 - a matrix
-    if not nodes:
-        return None
-    one = chance.choice(nodes)
+    one = one_of(nodes, chance)
     other = one.model_copy(update={"name": new_name(graph), "ne": one.ne[::-1], "output": False})
     changed = graph.replaced(Tensor(name=one.name, op="transpose", of=(other.name,), output=one.output))
     return inserted_before(changed, one.name, other)
@@ -438,9 +426,7 @@ def _idle(graph: Graph, chance: random.Random) -> Graph | None:
         if not idle.isdisjoint(one.of):
             idle.add(one.name)
     computed = [one for one in graph.operations if one.name not in idle]
-    if not computed:
-        return None
-    shown = chance.choice(computed)
+    shown = one_of(computed, chance)
     changed = graph.replaced(shown.model_copy(update={"output": True}))
     return changed.replaced(
         *(one.model_copy(update={"idle": True, "output": False}) for one in graph.nodes if one.name in idle)
@@ -452,9 +438,7 @@ def _added_rows(graph: Graph, chance: random.Random) -> Graph | None:
     known = extents_of(graph)
     sums = [one for one in graph.nodes if one.op == "add" and one.name in known]
     nodes = [one for one in sums if all(graph.number(each) == 1 for each in known[one.name][2:])]
-    if not nodes:
-        return None
-    total = chance.choice(nodes)
+    total = one_of(nodes, chance)
     columns, rows, *_ = known[total.name]
     name = new_name(graph)
     experts = Tensor(name=f"{name}x", leaf="input", ne=(columns, 2, rows))

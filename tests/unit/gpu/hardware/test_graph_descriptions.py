@@ -25,7 +25,7 @@ from patchkit.gpu.hardware.graphs.reproducer import reproducer
 from patchkit.gpu.hardware.graphs.usable import is_usable
 from patchkit.gpu.hardware.graphs.vary import FORKED, VARIATIONS, forked, random_graphs, with_positions
 from patchkit.gpu.hardware.graphs.vary_memory import MEMORY_VARIATIONS
-from patchkit.gpu.hardware.graphs.vary_nodes import Vary
+from patchkit.gpu.hardware.graphs.vary_nodes import Vary, apply
 from patchkit.prove.gates.graphs.gate import stored_graphs
 
 EVERY = (*pattern_graphs(), *stored_graphs())
@@ -226,7 +226,7 @@ def test_a_node_over_another_one_has_its_offset_in_that_ones_strides() -> None:
 
 def test_nodes_over_others_are_drawn_and_can_be_computed() -> None:
     vary = MEMORY_VARIATIONS[-1]
-    drawn = [vary(graph, random.Random(number)) for number, graph in enumerate(pattern_graphs())]
+    drawn = [apply(vary, graph, random.Random(number)) for number, graph in enumerate(pattern_graphs())]
     places = [one.at for graph in drawn if graph is not None for one in graph.nodes if one.over]
     assert len(places) > len(drawn) // 2
     assert "" in places
@@ -264,7 +264,7 @@ def test_extents_follow_from_the_description() -> None:
 def test_each_variation_changes_some_pattern_and_keeps_the_order(vary: Vary) -> None:
     changed = 0
     for number, graph in enumerate(pattern_graphs()):
-        found = vary(graph, random.Random(number))
+        found = apply(vary, graph, random.Random(number))
         changed += found is not None and found != graph
         known: set[str] = set()
         for one in (found or graph).tensors:
