@@ -110,6 +110,14 @@ class Tensor(_Model):
         is_view = self.is_free or self.op == "set_rows" or self.op.endswith("_inplace")
         return self.of[0] if is_view else ""
 
+    def changed(self, **values: object) -> Tensor:
+        """The tensor with other values of its fields."""
+        return self.model_copy(update=values)
+
+    def reading(self, operand: int, name: str) -> Tensor:
+        """The tensor with another operand, by its position."""
+        return self.changed(of=(*self.of[:operand], name, *self.of[operand + 1 :]))
+
 
 class Graph(_Model):
     """A graph: named dimensions, and tensors in the order in which they are computed.

@@ -80,14 +80,14 @@ def simplifications(graph: Graph, shapes: Shapes) -> Iterator[Graph]:
     yield from _with_fewer_outputs(graph)
     for one in graph.nodes:
         if one.over:
-            yield graph.replaced(one.model_copy(update={"over": "", "at": ""}))
+            yield graph.replaced(one.changed(over="", at=""))
     yield from _with_simpler_settings(graph)
     for name, value in graph.dims.items():
         wanted = [one for one in (*_SMALLER, value // 2, value - 1) if 0 < one < value]
         yield from (graph.changed(dims={**graph.dims, name: one}) for one in dict.fromkeys(wanted))
     for leaf in graph.tensors:
         if leaf.leaf == "weight" and leaf.type not in _SIMPLE_TYPES:
-            yield from (graph.replaced(leaf.model_copy(update={"type": kind})) for kind in _SIMPLE_TYPES)
+            yield from (graph.replaced(leaf.changed(type=kind)) for kind in _SIMPLE_TYPES)
 
 
 def _with_simpler_settings(graph: Graph) -> Iterator[Graph]:
@@ -132,9 +132,7 @@ def _bypassed(graph: Graph, shapes: Shapes) -> Iterator[Graph]:
         for source in node.of:
             if known.get(source) == known.get(node.name):
                 tensors = [
-                    one.model_copy(
-                        update={"of": tuple(source if each == node.name else each for each in one.of)}
-                    )
+                    one.changed(of=tuple(source if each == node.name else each for each in one.of))
                     for one in graph.tensors
                     if one.name != node.name
                 ]
@@ -150,7 +148,7 @@ def _with_fewer_outputs(graph: Graph) -> Iterator[Graph]:
     outputs = [one for one in graph.nodes if one.output]
     for one in outputs:
         if len(outputs) > 1:
-            yield graph.replaced(one.model_copy(update={"output": False}))
+            yield graph.replaced(one.changed(output=False))
 
 
 def _tidy(graph: Graph) -> Graph:

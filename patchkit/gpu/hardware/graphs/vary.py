@@ -81,7 +81,7 @@ def _type(graph: Graph, chance: random.Random) -> Graph | None:
     alike = chance.random() < _HALF
     return graph.replaced(
         *(
-            one.model_copy(update={"type": kind})
+            one.changed(type=kind)
             for one in leaves
             if one.name == chosen.name or (alike and one.leaf == chosen.leaf and one.type == chosen.type)
         )
@@ -90,7 +90,7 @@ def _type(graph: Graph, chance: random.Random) -> Graph | None:
 
 def _output(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.operations if not one.output]
-    return graph.replaced(one_of(nodes, chance).model_copy(update={"output": True}))
+    return graph.replaced(one_of(nodes, chance).changed(output=True))
 
 
 _READERS = (
@@ -109,7 +109,7 @@ def _reader(graph: Graph, chance: random.Random) -> Graph | None:
     read = one_of(nodes, chance)
     end = len(graph.tensors)
     at = chance.choice((end, chance.randrange(place(graph, read.name) + 1, end + 1)))
-    reader = chance.choice(_READERS).model_copy(update={"name": new_name(graph), "of": (read.name,)})
+    reader = chance.choice(_READERS).changed(name=new_name(graph), of=(read.name,))
     return graph.with_tensors((*graph.tensors[:at], reader, *graph.tensors[at:]))
 
 
@@ -138,13 +138,13 @@ def _between(graph: Graph, chance: random.Random) -> Graph | None:
     read = reader.of[n]
     is_kept = graph.named[read].leaf in {"weight", "cache"} and graph.named[read].type != "f32"
     new = Tensor(name="", op="cont") if is_kept else chance.choice(_BETWEEN)
-    new = new.model_copy(update={"name": new_name(graph), "of": (read,)})
+    new = new.changed(name=new_name(graph), of=(read,))
     changed = graph
     for one in graph.nodes:
         is_later = place(graph, one.name) > place(graph, reader.name)
         if one.name == reader.name or (is_later and chance.random() < _HALF):
             of = tuple(new.name if name == read else name for name in one.of)
-            changed = changed.replaced(one.model_copy(update={"of": of}))
+            changed = changed.replaced(one.changed(of=of))
     return inserted_before(changed, reader.name, new)
 
 
@@ -175,7 +175,7 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
     else:
         wide, new = [*ne[:3], 2 if ne[3] == 1 else ne[3]], {"op": "view", "ne": tuple(ne)}
         new |= {"nb": ("1.1", "1.2", "1.3"), "at": "1.3" if ne[3] == 1 else "0.3"}
-    larger = leaf.model_copy(update={"name": name, "ne": tuple(wide)})
+    larger = leaf.changed(name=name, ne=tuple(wide))
     seen = Tensor(name=leaf.name, of=(name,), **new)  # type: ignore[arg-type]
     first = place(graph, leaf.name)
     return graph.with_tensors((*graph.tensors[:first], larger, seen, *graph.tensors[first + 1 :]))
@@ -231,8 +231,7 @@ def forked(graph: Graph) -> Graph | None:
             changed = graph.replaced(*(_renamed_in(one, {root.name: root.of[0]}) for one in others))
             changed = _renamed(changed, {root.name: FORKED}, without=set())
             changed = changed.with_tensors(
-                one.model_copy(update={"name": FORKED}) if one.name == root.name else one
-                for one in changed.tensors
+                one.changed(name=FORKED) if one.name == root.name else one for one in changed.tensors
             )
             environment = {"GGML_CUDA_GRAPH_OPT": "1", "PATCHKIT_EMULATOR_SCHEDULE": "late"}
             return captured(changed).changed(memory="scheduled", environment=environment)
@@ -276,7 +275,7 @@ def _same(graph: Graph, chance: random.Random) -> Graph | None:
         (one, other)
         for n, one in enumerate(graph.tensors)
         for other in graph.tensors[n + 1 :]
-        if one.leaf is not None and one.model_copy(update={"name": other.name}) == other
+        if one.leaf is not None and one.changed(name=other.name) == other
     ]
     kept, gone = one_of(pairs, chance)
     return _renamed(graph, {gone.name: kept.name}, without={gone.name})
@@ -297,7 +296,7 @@ def _own(graph: Graph, chance: random.Random) -> Graph | None:
     )
     new = leaf.model_copy(update={"name": new_name(graph), **more})
     of = (*reader.of[:n], new.name, *reader.of[n + 1 :])
-    changed = graph.replaced(reader.model_copy(update={"of": of}))
+    changed = graph.replaced(reader.changed(of=of))
     return changed.with_tensors((new, *changed.tensors))
 
 
@@ -306,14 +305,12 @@ def _number(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.nodes if one.f or one.op in {"mul_mat", "attention"}]
     one = one_of(nodes, chance)
     if one.op in {"mul_mat", "attention"} and chance.random() < _MOSTLY:
-        return graph.replaced(one.model_copy(update={"i": (0,) if one.i == (1,) else (1,)}))
+        return graph.replaced(one.changed(i=(0,) if one.i == (1,) else (1,)))
     if not one.f or one.op.startswith("rope"):
         return None
     at = chance.randrange(len(one.f))
     values = (1e-6, 1e-3) if "norm" in one.op else (0.0, 0.5, 1.0, 2.0, 8.0)
-    return graph.replaced(
-        one.model_copy(update={"f": (*one.f[:at], chance.choice(values), *one.f[at + 1 :])})
-    )
+    return graph.replaced(one.changed(f=(*one.f[:at], chance.choice(values), *one.f[at + 1 :])))
 
 
 _MULTI = 8  # in the mode of a RoPE: four positions for each token
@@ -358,15 +355,13 @@ def _index_type(graph: Graph, chance: random.Random) -> Graph | None:
         return None
     some = stores if chance.random() < _HALF else [chance.choice(stores)]
     leaves = [graph.named[one.of[2]] for one in some]
-    return graph.replaced(
-        *(one.model_copy(update={"type": "i32" if one.type == "i64" else "i64"}) for one in leaves)
-    )
+    return graph.replaced(*(one.changed(type="i32" if one.type == "i64" else "i64") for one in leaves))
 
 
 def _batched(graph: Graph, _: random.Random) -> Graph | None:
     """Activations get a third dimension, as those of several sequences have."""
     leaves = [one for one in graph.tensors if one.leaf == "input" and len(one.ne) == _PLANE]
-    return graph.replaced(*(one.model_copy(update={"ne": (*one.ne, 2)}) for one in leaves))
+    return graph.replaced(*(one.changed(ne=(*one.ne, 2)) for one in leaves))
 
 
 def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
@@ -383,7 +378,7 @@ def _reshaped(graph: Graph, chance: random.Random) -> Graph | None:
                 ne[0], ne[1] = f"2*{ne[0]}", heads // 2
             else:
                 ne[first], ne[second] = ne[second], ne[first]
-            changed = changed.replaced(one.model_copy(update={"ne": tuple(ne)}))
+            changed = changed.replaced(one.changed(ne=tuple(ne)))
     return with_positions(changed)
 
 
@@ -399,8 +394,8 @@ def with_positions(graph: Graph) -> Graph:
         if "+" in str(tokens) or position.ne[:1] == (count,) or position.leaf is None:
             continue
         name = f"{position.name}_{graph.number(count)}"
-        own = position.model_copy(update={"name": name, "ne": (count,)})
-        changed = changed.replaced(rope.model_copy(update={"of": (rope.of[0], name, *rope.of[2:])}))
+        own = position.changed(name=name, ne=(count,))
+        changed = changed.replaced(rope.changed(of=(rope.of[0], name, *rope.of[2:])))
         if name not in changed.named:
             changed = changed.with_tensors((own, *changed.tensors))
     return changed
@@ -414,7 +409,7 @@ def _glu(graph: Graph, chance: random.Random) -> Graph | None:
     one, op = one_of(nodes, chance), chance.choice(_GLUS)
     f = {"glu_oai": (1.702, 7.0), "glu_clamp": (0.5,)}.get(op, ())
     of = (one.of[1], one.of[0]) if chance.random() < 1 - _MOSTLY else one.of
-    return graph.replaced(one.model_copy(update={"op": op, "f": f, "of": of}))
+    return graph.replaced(one.changed(op=op, f=f, of=of))
 
 
 def _seen(graph: Graph, chance: random.Random) -> Graph | None:
@@ -422,7 +417,7 @@ def _seen(graph: Graph, chance: random.Random) -> Graph | None:
     if not masks:
         return None
     seen = chance.choice(("causal", "padded", "window", "all"))
-    return graph.replaced(*(one.model_copy(update={"seen": seen}) for one in masks))
+    return graph.replaced(*(one.changed(seen=seen) for one in masks))
 
 
 def _shared_mask(graph: Graph, _: random.Random) -> Graph | None:
@@ -430,7 +425,7 @@ def _shared_mask(graph: Graph, _: random.Random) -> Graph | None:
     masks = [one for one in graph.tensors if one.leaf == "mask" and len(one.ne) > _VOLUME]
     if not masks:
         return None
-    return graph.replaced(*(one.model_copy(update={"ne": (*one.ne[:3], 1)}) for one in masks))
+    return graph.replaced(*(one.changed(ne=(*one.ne[:3], 1)) for one in masks))
 
 
 def _twice(graph: Graph, chance: random.Random) -> Graph | None:
@@ -443,12 +438,10 @@ def _twice(graph: Graph, chance: random.Random) -> Graph | None:
         mark += "b"
     names = {one.name: one.name if one.name in shared else f"{one.name}{mark}" for one in graph.tensors}
     again = [
-        one.model_copy(
-            update={
-                "name": names[one.name],
-                "of": tuple(names.get(each, each) for each in one.of),
-                "over": names.get(one.over, ""),
-            }
+        one.changed(
+            name=names[one.name],
+            of=tuple(names.get(each, each) for each in one.of),
+            over=names.get(one.over, ""),
         )
         for one in graph.tensors
         if one.name not in shared
@@ -468,7 +461,7 @@ def _same_for_all(graph: Graph, chance: random.Random) -> Graph | None:
     """An input is the same for all tokens: a gate, weights of experts, an activation that is added."""
     leaves = [one for one in graph.tensors if one.leaf == "input" and len(one.ne) > 1]
     leaf = one_of(leaves, chance)
-    return graph.replaced(leaf.model_copy(update={"ne": leaf.ne[:-1]}))
+    return graph.replaced(leaf.changed(ne=leaf.ne[:-1]))
 
 
 def _joined_tokens(graph: Graph, _: random.Random) -> Graph | None:
@@ -481,15 +474,15 @@ def _joined_tokens(graph: Graph, _: random.Random) -> Graph | None:
     for one in graph.nodes:
         if one.op == "reshape" and one.ne[2:] == ("tokens",):
             ne = (one.ne[0], f"{one.ne[1]}*tokens")
-            changed = changed.replaced(one.model_copy(update={"ne": ne}))
+            changed = changed.replaced(one.changed(ne=ne))
     for store in stores:
         cache, rows = graph.named[store.of[0]], graph.named[store.of[2]]
         row = f"{cache.ne[0]}*tokens"
         joined = Tensor(name=new_name(changed), op="reshape", of=(store.of[1],), ne=(row,))
         changed = changed.replaced(
-            cache.model_copy(update={"ne": (row, *cache.ne[1:])}),
-            rows.model_copy(update={"ne": (1,)}),
-            store.model_copy(update={"of": (cache.name, joined.name, rows.name)}),
+            cache.changed(ne=(row, *cache.ne[1:])),
+            rows.changed(ne=(1,)),
+            store.changed(of=(cache.name, joined.name, rows.name)),
         )
         changed = inserted_before(changed, store.name, joined)
     return with_positions(changed)
@@ -502,7 +495,7 @@ def _projections(graph: Graph, chance: random.Random) -> Graph | None:
     weights, name = graph.named[alike.of[0]], new_name(graph)
     more: list[Tensor] = []
     for n in range(chance.choice((1, 2, 4, 8, 16))):
-        own = weights.model_copy(update={"name": f"{name}w{n}"})
+        own = weights.changed(name=f"{name}w{n}")
         update = {"name": f"{name}m{n}", "of": (own.name, alike.of[1]), "output": True}
         more += [own, alike.model_copy(update=update)]
     return inserted(graph, alike.name, *more)
@@ -540,4 +533,4 @@ def _renamed(graph: Graph, names: dict[str, str], *, without: set[str]) -> Graph
 
 def _renamed_in(reader: Tensor, names: dict[str, str]) -> Tensor:
     of = tuple(names.get(each, each) for each in reader.of)
-    return reader.model_copy(update={"of": of, "over": names.get(reader.over, reader.over)})
+    return reader.changed(of=of, over=names.get(reader.over, reader.over))

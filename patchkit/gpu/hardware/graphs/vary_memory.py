@@ -26,7 +26,7 @@ def _in_place(graph: Graph, chance: random.Random) -> Graph | None:
     nodes = [one for one in graph.nodes if one.op.removesuffix(suffix) in _IN_PLACE]
     one = one_of(nodes, chance)
     op = one.op.removesuffix(suffix) if one.op.endswith(suffix) else one.op + suffix
-    return graph.replaced(one.model_copy(update={"op": op, "over": "", "at": ""}))
+    return graph.replaced(one.changed(op=op, over="", at=""))
 
 
 def _over(graph: Graph, chance: random.Random) -> Graph | None:
@@ -36,7 +36,7 @@ def _over(graph: Graph, chance: random.Random) -> Graph | None:
     known = extents_of(graph)
 
     def free(over: str, places: Iterable[str]) -> list[Graph]:
-        changed = (graph.replaced(node.model_copy(update={"over": over, "at": at})) for at in places)
+        changed = (graph.replaced(node.changed(over=over, at=at)) for at in places)
         return [one for one in changed if has_free_memory(one)]
 
     earlier = graph.tensors[: place(graph, node.name)]

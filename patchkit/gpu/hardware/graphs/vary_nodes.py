@@ -70,12 +70,12 @@ def inserted_before(graph: Graph, before: str, *new: Tensor) -> Graph:
 def with_another_op(graph: Graph, ops: Sequence[str], chance: random.Random) -> Graph | None:
     """One node with one of these operations gets another of them."""
     nodes = [one for one in graph.nodes if one.op in ops]
-    return graph.replaced(one_of(nodes, chance).model_copy(update={"op": chance.choice(ops)}))
+    return graph.replaced(one_of(nodes, chance).changed(op=chance.choice(ops)))
 
 
 def _reading(nodes: Iterable[Tensor], read: str, instead: str) -> list[Tensor]:
     return [
-        one.model_copy(update={"of": tuple(instead if each == read else each for each in one.of)})
+        one.changed(of=tuple(instead if each == read else each for each in one.of))
         for one in nodes
         if read in one.of
     ]
@@ -104,7 +104,7 @@ def _again(graph: Graph, chance: random.Random) -> Graph | None:
         if one.op not in _STORES and one.name in known and known[one.name] == known.get(one.of[0])
     ]
     first = one_of(nodes, chance)
-    second = first.model_copy(update={"name": new_name(graph), "of": (first.name, *first.of[1:])})
+    second = first.changed(name=new_name(graph), of=(first.name, *first.of[1:]))
     changed = graph.replaced(*_reading(graph.nodes, first.name, second.name))
     return inserted(changed, first.name, second)
 
@@ -127,7 +127,7 @@ def _exchanged(graph: Graph, chance: random.Random) -> Graph | None:
                 if one.name != name and known.get(one.name) == known.get(name) and _is_like(one, read)
             ]
     reader, n, instead = one_of(choices, chance)
-    return graph.replaced(reader.model_copy(update={"of": (*reader.of[:n], instead, *reader.of[n + 1 :])}))
+    return graph.replaced(reader.reading(n, instead))
 
 
 def _is_like(one: Tensor, other: Tensor) -> bool:
@@ -163,7 +163,7 @@ def _weights_shape(graph: Graph, chance: random.Random) -> Graph | None:
         if graph.named[name].leaf in {"weight", "input"}
     ]
     node, leaf = one_of(pairs, chance)
-    return graph.replaced(leaf.model_copy(update={"ne": _broadcast(known[node.name], chance)}))
+    return graph.replaced(leaf.changed(ne=_broadcast(known[node.name], chance)))
 
 
 def _operands(graph: Graph, chance: random.Random) -> Graph | None:
@@ -173,7 +173,7 @@ def _operands(graph: Graph, chance: random.Random) -> Graph | None:
         one for one in graph.nodes if one.op in _JOINS and known.get(one.of[0]) == known.get(one.of[1], ())
     ]
     one = one_of(nodes, chance)
-    return graph.replaced(one.model_copy(update={"of": (one.of[1], one.of[0])}))
+    return graph.replaced(one.changed(of=(one.of[1], one.of[0])))
 
 
 def _unary(graph: Graph, chance: random.Random) -> Graph | None:
@@ -188,10 +188,10 @@ def _factors(graph: Graph, chance: random.Random) -> Graph | None:
     some = ropes if chance.random() < _HALF else [chance.choice(ropes)]
     few = 2  # operands without factors
     if len(some[0].of) > few:
-        return graph.replaced(*(one.model_copy(update={"of": one.of[:few]}) for one in some))
+        return graph.replaced(*(one.changed(of=one.of[:few]) for one in some))
 
     def with_factors(name: str) -> Graph:
-        return graph.replaced(*(one.model_copy(update={"of": (*one.of[:few], name)}) for one in some))
+        return graph.replaced(*(one.changed(of=(*one.of[:few], name)) for one in some))
 
     known = extents_of(graph)
     earlier = graph.tensors[: min(place(graph, one.name) for one in some)]
@@ -220,13 +220,11 @@ def _viewed(graph: Graph, chance: random.Random) -> Graph | None:
     half = graph.number(ne[0]) // 2
     if rows % 2 == 0 and ne[2:] == (1, 1) and chance.random() < _HALF:
         # Every other row first.
-        view = view.model_copy(update={"ne": (ne[0], rows // 2, 2), "nb": ("2.1", "1.1", "1.2")})
+        view = view.changed(ne=(ne[0], rows // 2, 2), nb=("2.1", "1.1", "1.2"))
     elif rows > 1 and half % _ALIGNED == 0 and chance.random() < _HALF:
         # Each row begins in the middle of the one before.
-        view = view.model_copy(update={"nb": (f"{half}.0", "1.2", "1.3")})
-    changed = graph.replaced(
-        reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
-    )
+        view = view.changed(nb=(f"{half}.0", "1.2", "1.3"))
+    changed = graph.replaced(reader.reading(n, view.name))
     if chance.random() < _HALF:
         return inserted(changed, read, view)
     return inserted_before(changed, reader.name, view)
@@ -236,7 +234,7 @@ def _computed(graph: Graph, chance: random.Random) -> Graph | None:
     """A leaf becomes something that the graph computes: weights, a bias, positions."""
     leaves = [one for one in graph.tensors if one.leaf in {"weight", "input", "numbers"}]
     leaf = chance.choice(leaves)
-    given = leaf.model_copy(update={"name": new_name(graph)})
+    given = leaf.changed(name=new_name(graph))
     is_scaled = leaf.type == "f32" and chance.random() < _HALF
     f = (2.0, 0.0) if is_scaled else ()
     made = Tensor(name=leaf.name, op="scale" if is_scaled else "cont", of=(given.name,), f=f)
@@ -249,8 +247,8 @@ def _copied(graph: Graph, chance: random.Random) -> Graph | None:
     stores = [one for one in graph.nodes if one.op == "set_rows" and graph.named[one.of[0]].leaf == "cache"]
     store = one_of(stores, chance)
     copy = Tensor(name=new_name(graph), op="cont", of=store.of[:1])
-    kept = store.model_copy(update={"of": (copy.name, *store.of[1:]), "output": True})
-    filled = graph.replaced(graph.named[store.of[0]].model_copy(update={"filled": True}))
+    kept = store.changed(of=(copy.name, *store.of[1:]), output=True)
+    filled = graph.replaced(graph.named[store.of[0]].changed(filled=True))
     at = place(filled, store.name)
     return filled.with_tensors((*filled.tensors[:at], copy, kept, *filled.tensors[at + 1 :]))
 
@@ -266,9 +264,9 @@ def _kept(graph: Graph, chance: random.Random) -> Graph | None:
     name = new_name(graph)
     cache = Tensor(name=name, leaf="cache", type=chance.choice(("f16", "f32")), ne=(f"2*{ne[0]}", *ne[1:]))
     if chance.random() < _HALF or "+" in str(ne[0]):
-        cache = cache.model_copy(update={"ne": ne})
+        cache = cache.changed(ne=ne)
     part = Tensor(name=f"{name}p", op="view", of=(name,), ne=ne, nb=("1.1", "1.2", "1.3"), at="0.0")
-    changed = graph.replaced(copy.model_copy(update={"of": (copy.of[0], part.name)}))
+    changed = graph.replaced(copy.changed(of=(copy.of[0], part.name)))
     at = place(changed, copy.name)
     return changed.with_tensors((cache, *changed.tensors[:at], part, *changed.tensors[at:]))
 
@@ -280,7 +278,7 @@ def _touched(graph: Graph, chance: random.Random) -> Graph | None:
     cache = one_of(caches, chance)
     ne, name = known[cache.name], new_name(graph)
     row = Tensor(name=name, op="view", of=(cache.name,), ne=(ne[0],), nb=("1.1", "1.1", "1.1"))
-    row = row.model_copy(update={"at": f"{chance.randrange(graph.number(ne[1]))}.1"})
+    row = row.changed(at=f"{chance.randrange(graph.number(ne[1]))}.1")
     at = chance.randrange(place(graph, cache.name) + 1, len(graph.tensors) + 1)
     new: tuple[Tensor, ...]
     if chance.random() < _HALF and cache.type == "f32":
@@ -295,7 +293,7 @@ def _both(graph: Graph, chance: random.Random) -> Graph | None:
     """Both operands of a sum or product are one tensor: a square, for example."""
     nodes = [one for one in graph.nodes if one.op in _JOINS and one.of[0] != one.of[1]]
     one = one_of(nodes, chance)
-    return graph.replaced(one.model_copy(update={"of": (one.of[0], one.of[0])}))
+    return graph.replaced(one.changed(of=(one.of[0], one.of[0])))
 
 
 def _column(graph: Graph, chance: random.Random) -> Graph | None:
@@ -303,7 +301,7 @@ def _column(graph: Graph, chance: random.Random) -> Graph | None:
     leaves = [one for one in graph.tensors if one.leaf == "weight" and one.type == "f32" and len(one.ne) == 1]
     row = one_of(leaves, chance)
     name = new_name(graph)
-    matrix = row.model_copy(update={"name": name, "ne": (2, *row.ne)})
+    matrix = row.changed(name=name, ne=(2, *row.ne))
     column = Tensor(name=f"{name}c", op="view", of=(name,), ne=(1, *row.ne), nb=("1.1", "1.2", "1.3"))
     turned = Tensor(name=row.name, op="transpose", of=(column.name,))
     # First of all, because a view between two operations can keep both from being fused.
@@ -321,12 +319,10 @@ def _part(graph: Graph, chance: random.Random) -> Graph | None:
     if matmuls and chance.random() < _HALF:
         matmul = chance.choice(matmuls)
         weights = graph.named[matmul.of[0]]
-        wide = weights.model_copy(
-            update={"name": new_name(graph), "ne": (weights.ne[0], f"{weights.ne[1]}+{weights.ne[1]}")}
-        )
-        more = matmul.model_copy(update={"name": f"{wide.name}m", "of": (wide.name, matmul.of[1])})
+        wide = weights.changed(name=new_name(graph), ne=(weights.ne[0], f"{weights.ne[1]}+{weights.ne[1]}"))
+        more = matmul.changed(name=f"{wide.name}m", of=(wide.name, matmul.of[1]))
         part = Tensor(name=matmul.name, op="view", of=(more.name,), ne=known.get(matmul.name, ()), at="0.0")
-        part = part.model_copy(update={"nb": ("1.1", "1.2", "1.3"), "output": matmul.output})
+        part = part.changed(nb=("1.1", "1.2", "1.3"), output=matmul.output)
         if not part.ne or len(weights.ne) != len(wide.ne) or "+" in str(weights.ne[1]):
             return None
         at = place(graph, matmul.name)
@@ -342,10 +338,8 @@ def _part(graph: Graph, chance: random.Random) -> Graph | None:
     half = graph.number(ne[1]) // 2
     stride, first = chance.choice(((1, 0), (1, half), (2, 0)))
     view = Tensor(name=new_name(graph), op="view", of=(reader.of[n],), ne=(ne[0], half, *ne[2:]))
-    view = view.model_copy(update={"nb": (f"{stride}.1", "1.2", "1.3"), "at": f"{first}.1"})
-    changed = graph.replaced(
-        reader.model_copy(update={"of": (*reader.of[:n], view.name, *reader.of[n + 1 :])})
-    )
+    view = view.changed(nb=(f"{stride}.1", "1.2", "1.3"), at=f"{first}.1")
+    changed = graph.replaced(reader.reading(n, view.name))
     return inserted_before(changed, reader.name, view)
 
 
@@ -355,7 +349,7 @@ def _begins(graph: Graph, chance: random.Random) -> Graph | None:
     if not views:
         return None
     at = chance.choice(("0.0", "1.0", f"{_ALIGNED}.0", "128.0", "1.1"))
-    return graph.replaced(chance.choice(views).model_copy(update={"at": at}))
+    return graph.replaced(chance.choice(views).changed(at=at))
 
 
 def _rows(graph: Graph, chance: random.Random) -> Graph | None:
@@ -388,9 +382,9 @@ def _halved(graph: Graph, chance: random.Random) -> Graph | None:
     row, ne = graph.named[taken.of[1]], known[taken.of[0]]
     name = new_name(graph)
     half = (graph.number(ne[0]) // 2, *ne[1:])
-    rows = row.model_copy(update={"name": f"{name}n", "ne": (2,)})
+    rows = row.changed(name=f"{name}n", ne=(2,))
     view = Tensor(name=name, op="view", of=taken.of[:1], ne=half, nb=("1.1", "1.2", "1.3"), at="0.0")
-    changed = graph.replaced(taken.model_copy(update={"of": (name, rows.name)}))
+    changed = graph.replaced(taken.changed(of=(name, rows.name)))
     return inserted_before(changed.with_tensors((rows, *changed.tensors)), taken.name, view)
 
 
@@ -398,7 +392,7 @@ def _turned(graph: Graph, chance: random.Random) -> Graph | None:
     """A matrix is stored column by column, and transposed."""
     nodes = [one for one in graph.nodes if one.op == "reshape" and len(one.ne) == 2]  # noqa: PLR2004 - a matrix
     one = one_of(nodes, chance)
-    other = one.model_copy(update={"name": new_name(graph), "ne": one.ne[::-1], "output": False})
+    other = one.changed(name=new_name(graph), ne=one.ne[::-1], output=False)
     changed = graph.replaced(Tensor(name=one.name, op="transpose", of=(other.name,), output=one.output))
     return inserted_before(changed, one.name, other)
 
@@ -427,9 +421,9 @@ def _idle(graph: Graph, chance: random.Random) -> Graph | None:
             idle.add(one.name)
     computed = [one for one in graph.operations if one.name not in idle]
     shown = one_of(computed, chance)
-    changed = graph.replaced(shown.model_copy(update={"output": True}))
+    changed = graph.replaced(shown.changed(output=True))
     return changed.replaced(
-        *(one.model_copy(update={"idle": True, "output": False}) for one in graph.nodes if one.name in idle)
+        *(one.changed(idle=True, output=False) for one in graph.nodes if one.name in idle)
     )
 
 
@@ -450,7 +444,7 @@ def _added_rows(graph: Graph, chance: random.Random) -> Graph | None:
         )
         for n in range(2)
     ]
-    changed = graph.replaced(total.model_copy(update={"of": tuple(one.name for one in views)}))
+    changed = graph.replaced(total.changed(of=tuple(one.name for one in views)))
     return inserted_before(changed, total.name, experts, shares, made, *views)
 
 
