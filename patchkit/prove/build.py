@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -243,13 +243,10 @@ def runs_folder(subject: Subject, gate: str, machine: Machine) -> Path:
 
 def blame_candidate_build(error: BuildFailed, subject: Subject) -> CandidateBuildFailed:
     """Turn a build error into a finding about the candidate, with the patch that each place belongs to."""
-    places = []
-    for found in error.where:
-        path = _below(found.path, subject.candidate)
-        patches = ", ".join(subject.patches_of(path, found.line))
-        places.append(
-            Location(path=path, line=found.line, column=found.column, label=patches or None),
-        )
+    places = [
+        subject.with_patches(replace(found, path=_below(found.path, subject.candidate)))
+        for found in error.where
+    ]
     blamed = next((place.label for place in places if place.label), None)
     return CandidateBuildFailed(
         f"the candidate does not build but the baseline does: {error.message}",

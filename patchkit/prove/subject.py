@@ -169,6 +169,10 @@ class Subject:
                 return (min(near)[1],)
         return tuple(patch.id for patch in self.patches if path in patch.touched or path in patch.new_files)
 
+    def with_patches(self, place: Location) -> Location:
+        """A place in the candidate, labelled with the patches of its line."""
+        return replace(place, label=", ".join(self.patches_of(place.path, place.line)) or None)
+
 
 def _files_of(parts: Sequence[PatchPart]) -> tuple[str, ...]:
     return tuple(sorted({path for part in parts for path in (*part.touched, *part.new_files)}))

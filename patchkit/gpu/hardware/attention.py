@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.cases import HEAD_SIZES, SOFTCAP_SIZES, Case, CaseAborted, case_line
 from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.sides import BuiltSide
@@ -107,10 +106,7 @@ def run_attention(
         PROGRAM_FAILED: a case is missing, or a line is not one of the driver's.
         The errors of :func:`run_program`; PROGRAM_FAILED if the device does not exist.
     """
-    file = place.folder / f"{name}.cases"
-    with disk_errors(place.folder, "writing attention cases"):
-        place.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(case_line(case) for case in cases), "ascii")
+    file = place.write(f"{name}.cases", "".join(map(case_line, cases)), "writing attention cases")
     argv = [str(driver), str(side.module), device, str(file)]
     try:
         ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s, kept=side.kept)

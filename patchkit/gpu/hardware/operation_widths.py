@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_errors
 from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
 from patchkit.toolchain.sides import BuiltSide
 
@@ -103,10 +102,8 @@ def run_widths(
         PROGRAM_FAILED: a line is missing or has another form; the device does not exist.
         The errors of :func:`run_program`.
     """
-    file = place.folder / f"{name}.cases"
-    with disk_errors(place.folder, "writing the cases of operations"):
-        place.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text("".join(case.line(number) for number, case in enumerate(cases)), "ascii")
+    lines = "".join(case.line(number) for number, case in enumerate(cases))
+    file = place.write(f"{name}.cases", lines, "writing the cases of operations")
     argv = [str(driver), str(side.module), device, str(file), ",".join(map(str, widths))]
     ran = run_program(name, argv, place=place, env=side.environment, timeout_s=timeout_s, kept=side.kept)
     return ran, parse_widths(ran.text(), len(cases), widths, where=str(ran.stdout))

@@ -172,6 +172,13 @@ class RunContext:
     elsewhere: RemoteRunner | None = None
     stop: threading.Event | None = None
 
+    def write(self, name: str, text: str, doing: str) -> Path:
+        """Write a file that a program reads. Raises CacheError."""
+        with disk_errors(self.folder, doing):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            (self.folder / name).write_text(text, "utf-8")
+        return self.folder / name
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramRun:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pydantic import Field
 
@@ -214,26 +213,15 @@ def _library(subject: Subject, arch: str, compiler: Compiler) -> BuiltLibrary:
 
 
 def _library_error(error: BuildFailed, arch: str, subject: Subject) -> GateError:
-    where = [
-        Location(
-            path=place.path,
-            line=place.line,
-            label=", ".join(subject.patches_of(place.path, place.line)) or None,
-        )
-        for place in (_below(found, subject.candidate) for found in error.where)
-    ]
+    root = f"{subject.candidate}/"
+    places = (Location(path=place.path.removeprefix(root), line=place.line) for place in error.where)
     return GateError(
         f"the library for {arch} does not build",
         code="COMPILE_CANDIDATE",
-        where=where,
+        where=[subject.with_patches(place) for place in places],
         why=error.why,
         hint=error.hint,
     )
-
-
-def _below(place: Location, root: Path) -> Location:
-    path = place.path.removeprefix(f"{root}/")
-    return Location(path=path, line=place.line, column=place.column)
 
 
 def _library_line(one: BuiltLibrary) -> str:
@@ -260,15 +248,7 @@ def _problems(pairs: Sequence[CompiledPair], subject: Subject) -> Iterator[Patch
 
 
 def _compile_error(pair: CompiledPair, error: CompileFailed, subject: Subject) -> GateError:
-    where = [
-        Location(
-            path=place.path,
-            line=place.line,
-            column=place.column,
-            label=", ".join(subject.patches_of(place.path, place.line)) or None,
-        )
-        for place in error.where
-    ]
+    where = [subject.with_patches(place) for place in error.where]
     blamed = next((place.label for place in where if place.label), "none: the error is in upstream's lines")
     first = error.diagnostics[0].text if error.diagnostics else error.message
     return GateError(
@@ -292,14 +272,12 @@ def _new_warnings(before: Sequence[Diagnostic], after: Sequence[Diagnostic]) -> 
 
 
 def _new_warning(pair: CompiledPair, found: Diagnostic, subject: Subject) -> NewWarning:
-    patches = ", ".join(subject.patches_of(found.where.path, found.where.line))
+    where = subject.with_patches(found.where)
     return NewWarning(
         f"{pair.unit.rpartition('/')[2]} for {pair.arch} ({pair.which} pass): {found.text}",
-        where=Location(
-            path=found.where.path, line=found.where.line, column=found.where.column, label=patches or None
-        ),
+        where=where,
         why=f"the baseline does not have this warning{f' [{found.flag}]' if found.flag else ''}",
-        hint=f"patchkit diff --patch {patches.split(',')[0]}" if patches else None,
+        hint=f"patchkit diff --patch {where.label.split(',')[0]}" if where.label else None,
     )
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.errors import Location, ToolchainError
-from patchkit.base.files import disk_errors
 from patchkit.gpu.emulated.log import parse_recording
 from patchkit.gpu.hardware.graphs.description import Compared, Graph, driver_lines
 from patchkit.gpu.hardware.program import ProgramRun, RunContext, run_program
@@ -91,14 +90,9 @@ def run_graphs(  # noqa: PLR0913 - what runs, where, and how
         The errors of :func:`run_program`, except for a crash.
         PROGRAM_FAILED: the output has another form.
     """
-    file, log = place.folder / f"{name}.graphs", place.folder / f"{name}.launches"
-    with disk_errors(place.folder, "writing graphs"):
-        place.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(
-            "".join(driver_lines(one, f"g{n}", compared=compared) for n, one in enumerate(graphs)),
-            "utf-8",
-        )
-        log.write_bytes(b"")
+    lines = "".join(driver_lines(one, f"g{n}", compared=compared) for n, one in enumerate(graphs))
+    file = place.write(f"{name}.graphs", lines, "writing graphs")
+    log = place.write(f"{name}.launches", "", "writing graphs")
     environment = {**side.environment, **(variables or {}), LOG: str(log)}
     environment |= graphs[0].environment if graphs else {}
     if graphs and graphs[0].captured:
@@ -203,10 +197,7 @@ def read_shapes(
 
     Raises the errors of :func:`run_program`.
     """
-    file = place.folder / "shapes.graphs"
-    with disk_errors(place.folder, "writing a graph"):
-        place.folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(driver_lines(graph, "g"), "utf-8")
+    file = place.write("shapes.graphs", driver_lines(graph, "g"), "writing a graph")
     argv = [str(driver), "shapes", str(file)]
     ran = run_program("shapes", argv, place=place, env=side.environment, timeout_s=_SHAPES_S)
     found = (_SHAPE.fullmatch(line) for line in ran.text().splitlines())
