@@ -156,7 +156,9 @@ class Subject:
         """Those of :attr:`computing_files` that a backend is built from; all of them if none is."""
         folders = upstream_of(self.baseline).folders.backends
         found = [
-            path for path in self.computing_files if path.partition("/")[0] in folders or _is_of_build(path)
+            path
+            for path in self.computing_files
+            if path.partition("/")[0] in folders or path.endswith((".cmake", "CMakeLists.txt"))
         ]
         return tuple(found) or self.computing_files
 
@@ -176,10 +178,6 @@ class Subject:
 
 def _files_of(parts: Sequence[PatchPart]) -> tuple[str, ...]:
     return tuple(sorted({path for part in parts for path in (*part.touched, *part.new_files)}))
-
-
-def _is_of_build(path: str) -> bool:
-    return path.endswith((".cmake", "CMakeLists.txt"))
 
 
 _PROFILES = "--format=%(trailers:key=Patchkit-Profile,valueonly)"

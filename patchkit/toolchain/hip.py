@@ -226,7 +226,7 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
     """
     skipped = []
     for place in rocm_locations(environ):
-        if place.is_explicit and _is_sdk(place.root, cache_root):
+        if place.is_explicit and place.root.resolve().is_relative_to(sdk_folder(cache_root).resolve()):
             break
         found = inspect_rocm(place, environ)
         try:
@@ -254,10 +254,6 @@ def find_toolchain(cache_root: Path, environ: Mapping[str, str], reporter: Repor
         device_libs=prefix.device_libs,
         rocwmma=_of_prefix(prefix),
     )
-
-
-def _is_sdk(root: Path, cache_root: Path) -> bool:
-    return root.resolve().is_relative_to(sdk_folder(cache_root).resolve())
 
 
 def check_archs(toolchain: Toolchain, archs: Sequence[str], reporter: Reporter) -> None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from patchkit.base.upstreams import build_name
-from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.modelled.against import (
     Published,
@@ -225,17 +224,13 @@ def compare_attention(
             if time is None or not time.kernels:
                 return _none(point, f"{build_name(point.pin.build)} has no kernel for {case}")
             sums[-1] += count * time.us
-            if batch is point.batch and not _is_windowed(case, point):
+            if batch is point.batch and case.kv >= point.batch.depth:
                 kinds[time.kind] += count
                 why = _another(point, time)
                 if why is not None:
                     return _none(point, why)
     kind = kinds.most_common(1)[0][0]
     return ComparedAttention(point=point, modelled_us=sums[0] - sum(sums[1:]), kind=kind)
-
-
-def _is_windowed(case: Case, point: AttentionPoint) -> bool:
-    return case.kv < point.batch.depth
 
 
 def _another(point: AttentionPoint, time: OperationTime) -> str | None:

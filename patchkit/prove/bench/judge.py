@@ -96,7 +96,9 @@ def judge(rounds: Rounds, promise: Promise) -> tuple[SpeedResult, ...]:
         )
         for test in rounds.tests
     }
-    moved = [test.name for test in rounds.tests if promise.is_control(test) and _gained(compared[test])]
+    moved = [
+        test.name for test in rounds.tests if promise.is_control(test) and compared[test].verdict == "faster"
+    ]
     judged = []
     for test, comparison in compared.items():
         judgement, why = _judge_one(test, comparison, promise, moved)
@@ -144,10 +146,6 @@ def _judge_gain(
     if comparison.effect.low < max(gain, comparison.margin):
         return "open", f"the interval reaches below the gain that {wanted}"
     return "ok", wanted
-
-
-def _gained(comparison: Comparison) -> bool:
-    return comparison.verdict == "faster"
 
 
 def _percent(effect: float) -> str:

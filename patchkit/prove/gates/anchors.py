@@ -20,7 +20,6 @@ from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.selection import terms_of
 from patchkit.carry.upstream.cache import open_cache
-from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.gates.base import Evidence, GateResult, Many, Record, RunSetup
 from patchkit.prove.subject import PatchPart, Subject
 
@@ -124,7 +123,7 @@ class AnchorsGate:
             ]
         found = []
         for (selected, placed), part in zip(plan.steps, subject.patches, strict=True):
-            message = _message(repository, part.commit)
+            message = repository.git.run("cat-file", "commit", part.commit).partition(b"\n\n")[2]
             # --unlocked adds a trailer to the message and changes nothing else.
             expected = {
                 commit_message(plan, selected, placed, unlocked=unlocked).encode()
@@ -137,10 +136,6 @@ class AnchorsGate:
                     )
                 )
         return found
-
-
-def _message(repository: Repository, commit: str) -> bytes:
-    return repository.git.run("cat-file", "commit", commit).partition(b"\n\n")[2]
 
 
 def _stale_commit(subject: Subject, part: PatchPart | None, message: str) -> GateError:

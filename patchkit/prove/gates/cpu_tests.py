@@ -142,15 +142,11 @@ def about(program: str, files: Sequence[str], subject: Subject) -> tuple[str, ..
         return ()
     included = {found[1].decode("utf-8", "replace") for found in _INCLUDE.finditer(source.read_bytes())}
     stems = {name.rpartition("/")[2].partition(".")[0] for name in included}
-    return tuple(path for path in files if path == own or _stem(path) in stems)
+    return tuple(path for path in files if path == own or path.rpartition("/")[2].partition(".")[0] in stems)
 
 
 def _source_of(program: str | None, subject: Subject) -> str:
     return f"{upstream_of(subject.candidate).folders.tests}/{program}.cpp"
-
-
-def _stem(path: str) -> str:
-    return path.rpartition("/")[2].partition(".")[0]
 
 
 def _run(

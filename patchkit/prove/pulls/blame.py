@@ -84,7 +84,7 @@ def _patch_places(problem: PatchkitError, plan: Plan, candidate: Mapping[str, by
         if place.path.startswith(_SERIES):
             yield place
             continue
-        concerned = [patch for patch in patches if place.path in _files(patch)]
+        concerned = [patch for patch in patches if place.path in patch.touched_files]
         named = [patch for patch in concerned if patch.id in re.split(r"[\s,]+", place.label or "")]
         for patch in named or concerned:
             yield from _places_in(patch, plan, place, candidate)
@@ -114,10 +114,6 @@ def _places_in(
     exact = [edit for edit in edits if line and line in {row.strip() for row in texts[edit.id].splitlines()}]
     for edit in exact or edits:
         yield replace(edit.where, label=f"edit {edit.id}")
-
-
-def _files(patch: Patch) -> set[str]:
-    return {*patch.touched_files}
 
 
 def _line(data: bytes, number: int | None) -> str:

@@ -212,7 +212,7 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
         Kept(inner=load(entry.gate).make(setup), key=key, store=passed, fresh=fresh) for entry in chosen
     ]
     gates = (*anywhere, *hardware.gates)
-    not_here = _not_here(only, hardware)
+    not_here = [_skipped(name, NOT_SELECTED if only else why) for name, why in hardware.not_here.items()]
     results: list[GateResult] = []
     with lock_evidence(workspace.cache_root, report.tree, workspace.reporter):
         try:
@@ -317,10 +317,6 @@ def _run(
 
 def _skipped(name: str, why: str) -> GateResult:
     return GateResult(gate=name, verdict="not run", summary=why)
-
-
-def _not_here(only: Sequence[str], hardware: Hardware) -> list[GateResult]:
-    return [_skipped(name, NOT_SELECTED if only else why) for name, why in hardware.not_here.items()]
 
 
 def _refuse_unknown(only: Sequence[str], hardware: Hardware, archs: Sequence[str]) -> None:

@@ -526,7 +526,7 @@ def _titles(table: Table) -> tuple[str, ...]:
 
 
 def _row(table: Table, line: Line, *, with_intervals: bool) -> tuple[str, ...]:
-    row = [line.model.kind, _size(line.model), _params(line.model)]
+    row = [line.model.kind, f"{line.model.size_bytes / 2**20:.2f} MiB", _params(line.model)]
     row += [*(line.shared[name] for name in table.varying), line.test]
     row += [MISSING if cell is None else _speed(cell.speed) for cell in line.cells]
     for index in table.others:
@@ -576,10 +576,6 @@ def _percent(fraction: float) -> str:
 
 def _ends_text(interval: Interval | None) -> str:
     return NO_INTERVAL if interval is None else f"{_percent(interval.low)} to {_percent(interval.high)}"
-
-
-def _size(model: BenchModel) -> str:
-    return f"{model.size_bytes / 2**20:.2f} MiB"
 
 
 def _params(model: BenchModel) -> str:
