@@ -197,6 +197,12 @@ def members_of(error: PatchkitError) -> Iterator[PatchkitError]:
         yield error
 
 
+def raise_all(errors: Sequence[PatchkitError], message: str | None = None) -> None:
+    """Raise the errors, if there are any; several as one group, with the first one's message by default."""
+    if errors:
+        raise errors[0] if len(errors) == 1 else ErrorGroup(message or errors[0].message, errors)
+
+
 @dataclass(slots=True)
 class InterruptNote:
     """A context manager that adds a note to a KeyboardInterrupt: the state that the interrupt leaves."""

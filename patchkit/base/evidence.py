@@ -21,7 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from patchkit.base.digests import sha256
 from patchkit.base.document import EvidenceUnreadable, parse_model
-from patchkit.base.errors import ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.errors import Location, PatchkitError, UsageError, raise_all
 from patchkit.base.series_folder import is_editor_file
 from patchkit.base.upstreams import build_name
 from patchkit.base.verdict import SpeedVerdict
@@ -362,8 +362,7 @@ def load_evidence_folder(folder: Path) -> dict[str, EvidenceFile]:
             errors.append(error)
         else:
             files[path.name] = file
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("several evidence files cannot be read", errors)
+    raise_all(errors, "several evidence files cannot be read")
     return files
 
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from patchkit.base.errors import AnchorError, InterruptNote, Location, PatchkitError, UsageError
+from patchkit.base.errors import AnchorError, InterruptNote, Location, PatchkitError, UsageError, raise_all
 from patchkit.base.files import disk_errors, open_regular, write_whole
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, refuse_installed
 from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, without_patches
+from patchkit.carry.amending.check import broken_errors, compare_series, without_patches
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace

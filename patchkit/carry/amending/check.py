@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
+from patchkit.base.errors import AnchorError, Location, PatchkitError, raise_all
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.ground import Site
@@ -161,12 +161,6 @@ def require_equal(checked: Checked, change: str, hint: str) -> None:
                 )
             )
     raise_all(errors)
-
-
-def raise_all(errors: Sequence[PatchkitError]) -> None:
-    """Raise the errors, if there are any; several as one group."""
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup(errors[0].message, errors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import tomlkit
 
-from patchkit.base.errors import ErrorGroup, InterruptNote, PatchkitError, UsageError
+from patchkit.base.errors import InterruptNote, PatchkitError, UsageError, raise_all
 from patchkit.base.files import disk_errors, temporary_folder, write_whole
 from patchkit.base.series_folder import EVIDENCE, SeriesDir, refuse_installed
 from patchkit.base.toml import parse_toml
@@ -124,7 +124,7 @@ class _Pair:
         """Whether new edits can be made of both: not for guards, nor for edits of some builds only."""
         parts: list[Edit | NewFile] = []
         for patch in (self.first, self.second):
-            parts += (*patch.edits, *patch.files)
+            parts += patch.parts
         limited = any(part.first_build is not None or part.last_build is not None for part in parts)
         return self.first.is_plain and not limited
 
@@ -150,8 +150,7 @@ class _Pair:
             )
             for why, hint in self._reasons()
         ]
-        if errors:
-            raise errors[0] if len(errors) == 1 else ErrorGroup(errors[0].message, errors)
+        raise_all(errors)
         late = [
             (patch, each)
             for number, patch in enumerate(self.series.patches)

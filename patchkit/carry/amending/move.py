@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from patchkit.base.errors import ErrorGroup, InterruptNote, UsageError
+from patchkit.base.errors import InterruptNote, UsageError, raise_all
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import SeriesDir, refuse_installed
 from patchkit.base.workspace import Workspace
@@ -109,8 +109,7 @@ def require_order(series: Series, order: Sequence[Patch], way: str) -> None:
         for each in patch.requires
         if each.patch in now and was[each.patch] < was[patch.id] and now[each.patch] > now[patch.id]
     ]
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{way} is not possible", errors)
+    raise_all(errors, f"{way} is not possible")
 
 
 def _renumber(patch: Patch, order: Sequence[Patch], series: Series) -> dict[str, str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
-from patchkit.base.errors import InterruptNote, PatchkitError, UsageError
+from patchkit.base.errors import InterruptNote, PatchkitError, UsageError, raise_all
 from patchkit.base.files import temporary_folder
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import refuse_installed
@@ -15,7 +15,7 @@ from patchkit.base.text import visible
 from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
-from patchkit.carry.amending.check import broken_errors, compare_series, raise_all, renew_lock
+from patchkit.carry.amending.check import broken_errors, compare_series, renew_lock
 from patchkit.carry.amending.ground import Ground, find_site, ground_before, ground_with
 from patchkit.carry.amending.revise import Revision, rows_for_other_builds
 from patchkit.carry.amending.staged import Amendment, open_amendment

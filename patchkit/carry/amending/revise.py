@@ -24,7 +24,7 @@ from patchkit.carry.lifting.whole import expected_files
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, read_text, replace_text
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.series.body import BODY_TABLES, NOTE
-from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
+from patchkit.carry.series.patch import Edit, Patch, is_for, path_of
 
 Limits = tuple[tuple[str, int], ...]
 """``first_build`` and ``last_build`` of an edit, as far as it has them."""
@@ -77,7 +77,7 @@ class OldPatch:
     def current(self) -> tuple[Part, ...]:
         """The tables of edits and files for the build of the change."""
         parts = {"edit": self.patch.edits, "file": self.patch.files}
-        now: set[int] = {id(each) for each in (*self.now.edits, *self.now.files)}
+        now: set[int] = {id(each) for each in self.now.parts}
         return tuple(
             part
             for part in self.text.of(*BODY_TABLES)
@@ -276,15 +276,12 @@ def limits_at(patch: Patch, path: str) -> Limits:
 
     ``patch`` has the edits of one build only.
     """
-    parts = [
-        *(edit for edit in patch.edits if edit.file == path),
-        *(file for file in patch.files if file.path == path),
-    ]
     found = {
         tuple(
             (key, build) for key in ("first_build", "last_build") if (build := getattr(part, key)) is not None
         )
-        for part in parts
+        for part in patch.parts
+        if path_of(part) == path
     }
     return next(iter(found)) if len(found) == 1 else ()
 
@@ -324,10 +321,8 @@ def _render(old: OldPatch, body: Body) -> tuple[list[Part], dict[str, str], dict
 def rows_for_other_builds(patch: Patch, build: int, paths: Collection[str]) -> tuple[str, ...]:
     """The edits and files of these paths that are for other builds, with their builds, as text."""
     found = []
-    parts: tuple[Edit | NewFile, ...] = (*patch.edits, *patch.files)
-    for part in parts:
-        path = part.file if isinstance(part, Edit) else part.path
-        if path in paths and not is_for(part, build):
+    for part in patch.parts:
+        if path_of(part) in paths and not is_for(part, build):
             since = f"from b{part.first_build}" if part.first_build is not None else ""
             until = f"up to b{part.last_build}" if part.last_build is not None else ""
             name = part.id if isinstance(part, Edit) else part.path

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.errors import ErrorGroup, UsageError
+from patchkit.base.errors import UsageError, raise_all
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.upstreams import build_name
@@ -310,8 +310,7 @@ def decide(
             targets, reason = (), dropped[patch.id]
         chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
-    if splits:
-        raise splits[0] if len(splits) == 1 else ErrorGroup("the request excludes required patches", splits)
+    raise_all(splits, "the request excludes required patches")
     _drop_unmet(series, chosen)
     if wish.only and not any(selected.targets for selected in chosen.values()):
         reasons = [f"{name}: {chosen[name].reason}" for name in dict.fromkeys(wish.only)]

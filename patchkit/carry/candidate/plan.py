@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.placing.context import make_guard
@@ -179,7 +179,7 @@ def place(decision: Decision, base: str, workspace: Workspace, repository: Repos
         try:
             placed = place_patch(selected, files, series_dir.patches, series_dir.templates)
         except PatchkitError as exc:
-            found = exc.errors if isinstance(exc, ErrorGroup) else (exc,)
+            found = tuple(members_of(exc))
             add_whereabouts(found, selected.patch, files)
             errors.extend(found)
             planned.append(PlannedPatch(selected=selected, placed=None, state="failed"))

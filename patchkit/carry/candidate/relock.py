@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError, raise_all
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request, load_decision
@@ -163,8 +163,7 @@ def check_documented(patches: Iterable[Patch]) -> None:
         for patch in patches
         if patch.undocumented
     ]
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup("patches lack keys that document them", errors)
+    raise_all(errors, "patches lack keys that document them")
 
 
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:

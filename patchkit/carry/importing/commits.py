@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from patchkit.base.errors import ErrorGroup, Location, SourceError, UsageError
+from patchkit.base.errors import Location, SourceError, UsageError, raise_all
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.text import visible
 from patchkit.carry.lifting.change import Authorship, FileChange
@@ -157,17 +157,16 @@ def check_changes(changes: Sequence[TreeChange], name: str, git: Git) -> tuple[F
         files.append(
             FileChange(path=change.path, before=before, after=after, source=change.source, modes=(old, new))
         )
-    if wrong:
-        errors = [
-            UsageError(
-                f"{visible(path)}: {why}",
-                code="IMPORT_UNSUPPORTED",
-                where=Location(path=name),
-                hint="remove it from the diff; docs/reference/patches.md lists what a patch can do",
-            )
-            for path, why in sorted(wrong)
-        ]
-        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot become a patch", errors)
+    errors = [
+        UsageError(
+            f"{visible(path)}: {why}",
+            code="IMPORT_UNSUPPORTED",
+            where=Location(path=name),
+            hint="remove it from the diff; docs/reference/patches.md lists what a patch can do",
+        )
+        for path, why in sorted(wrong)
+    ]
+    raise_all(errors, f"{name} cannot become a patch")
     if not files:
         raise UsageError(f"{name} changes nothing", code="IMPORT_NOTHING", where=Location(path=name))
     return tuple(files)

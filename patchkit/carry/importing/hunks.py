@@ -15,7 +15,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
+from patchkit.base.errors import AnchorError, Location, PatchkitError, members_of, raise_all
 from patchkit.base.text import visible
 from patchkit.carry.importing.outline import Changed, Outline
 from patchkit.carry.lifting.change import MovedHunk
@@ -243,7 +243,7 @@ def renumber_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Lo
         try:
             places = placing.places()
         except PatchkitError as error:
-            errors += error.errors if isinstance(error, ErrorGroup) else (error,)
+            errors += members_of(error)
             continue
         if places is None:
             continue
@@ -256,12 +256,7 @@ def renumber_diff(data: bytes, strip: int, files: Mapping[str, bytes], where: Lo
             results[path] = None
         if new is not None:
             results[new] = placing.after(places)
-    if errors:
-        raise (
-            errors[0]
-            if len(errors) == 1
-            else ErrorGroup("several hunks cannot be placed with certainty", errors)
-        )
+    raise_all(errors, "several hunks cannot be placed with certainty")
     return RenumberedDiff(data=b"".join(rows), moved=tuple(moved), files=results, is_exact=is_exact)
 
 
@@ -298,8 +293,7 @@ class _Placing:
                 for number, hunk in enumerate(self.part.hunks, 1)
                 if number in doubtful
             ]
-        if errors:
-            raise errors[0] if len(errors) == 1 else ErrorGroup("", errors)
+        raise_all(errors)
         return found
 
     def after(self, places: Sequence[int]) -> bytes:

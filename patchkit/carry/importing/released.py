@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.digests import sha256
-from patchkit.base.errors import ErrorGroup, Location, UsageError
+from patchkit.base.errors import Location, UsageError, raise_all
 from patchkit.base.files import open_regular, temporary_folder
 from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
@@ -74,8 +74,7 @@ def check_release(directory: Path, workspace: Workspace) -> CheckedRelease:
         path for path in sorted(directory.iterdir()) if path.suffix == ".patch" and path.name not in known
     ]
     errors += [_differs(path, f"{visible(path.name)} is not in {RELEASE}", None) for path in others]
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{directory} differs from its {RELEASE}", errors)
+    raise_all(errors, f"{directory} differs from its {RELEASE}")
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     is_known = repository is not None and repository.has_object(f"{release.base_tree}^{{tree}}")
     if repository is not None and is_known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import ErrorGroup, PatchkitError
+from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.series_folder import SeriesDir
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
@@ -55,7 +55,7 @@ def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) ->
     try:
         placed = place_patch(selected, files, series.patches, series.templates)
     except PatchkitError as exc:
-        errors = exc.errors if isinstance(exc, ErrorGroup) else (exc,)
+        errors = tuple(members_of(exc))
         return Rendering(selected=selected, upstream=upstream, before=before, placed=None, errors=errors)
     return Rendering(selected=selected, upstream=upstream, before=before, placed=placed)
 

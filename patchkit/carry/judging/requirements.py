@@ -22,7 +22,7 @@ from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
-from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.series.patch import Patch, path_of
 
 Requirement = tuple[str, str]
 """The id of a required patch, and the reason."""
@@ -220,7 +220,10 @@ class PatchStack:
 
     def _place(self, rendering: Rendering, files: UpstreamFiles, paths: Collection[str]) -> PlacedPatch | str:
         """The part of a patch for some files, placed on a tree; or why it cannot be."""
-        part = replace(rendering.selected, patch=_part(rendering.patch, paths))
+        patch = rendering.patch
+        if not _is_whole(patch):
+            patch = patch.only([each for each in patch.parts if path_of(each) in paths])
+        part = replace(rendering.selected, patch=patch)
         try:
             return place_patch(part, files, self.series.patches, self.series.templates, by_clang=False)
         except PatchkitError as error:
@@ -267,19 +270,6 @@ def _paths(rendering: Rendering) -> set[str]:
 def _is_whole(patch: Patch) -> bool:
     """Whether a patch replaces, removes or renames files, or changes their mode."""
     return bool(patch.removes or patch.renames or patch.modes or any(file.replaces for file in patch.files))
-
-
-def _part(patch: Patch, paths: Collection[str]) -> Patch:
-    """The patch with only its edits and files for these paths, if its changes to whole files allow that."""
-    if _is_whole(patch):
-        return patch
-    edits = tuple(edit for edit in patch.edits if edit.file in paths)
-    files = tuple(file for file in patch.files if file.path in paths)
-    rest: tuple[Edit | NewFile, ...] = (
-        *(each for each in patch.edits if each not in edits),
-        *(each for each in patch.files if each not in files),
-    )
-    return replace(patch, edits=edits, files=files, of_other_builds=(*patch.of_other_builds, *rest))
 
 
 def _format_misfit(errors: Sequence[PatchkitError], patch: Patch, paths: Collection[str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError
+from patchkit.base.errors import AnchorError, Location, PatchkitError, raise_all
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import is_code
@@ -61,12 +61,7 @@ def lift(
                 texts += guard_draft(SourceText(path, before), draft) if is_guarded else [_plain_text(draft)]
             except NotLifted as error:
                 errors.append(_not_lifted(str(error), is_guarded=is_guarded))
-    if errors:
-        raise (
-            errors[0]
-            if len(errors) == 1
-            else ErrorGroup("parts of this change have to be written by hand", errors)
-        )
+    raise_all(errors, "parts of this change have to be written by hand")
     body = Body(
         edits=tuple(_named(texts)),
         files={path: escape_template(data.decode("utf-8")) for path, data in new_texts(change.files).items()},

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from patchkit.base.digests import sha256
-from patchkit.base.errors import AnchorError, ErrorGroup, Location, UsageError
+from patchkit.base.errors import AnchorError, Location, UsageError, raise_all
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.placing.place import PlacedPatch
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
@@ -217,8 +217,7 @@ def refuse_guarded(files: Sequence[FileChange], name: str) -> None:
         )
         for line in whole_files(files).describe()
     ]
-    if errors:
-        raise errors[0] if len(errors) == 1 else ErrorGroup(f"{name} cannot be guarded", errors)
+    raise_all(errors, f"{name} cannot be guarded")
 
 
 _OTHER = re.compile(r"[^A-Za-z0-9_.+-]")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from patchkit.base.arch import list_profiles
-from patchkit.base.errors import AnchorError, ErrorGroup, PatchkitError, UsageError
+from patchkit.base.errors import AnchorError, PatchkitError, UsageError, members_of
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN
 from patchkit.base.source import SourceText
@@ -35,7 +35,7 @@ from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.resolving.builds import Succession, succeed, table_at
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, load_lock
-from patchkit.carry.series.patch import Edit, NewFile, Patch
+from patchkit.carry.series.patch import Edit, Patch, path_of
 from patchkit.carry.series.profile import load_profiles
 from patchkit.carry.series.selection import Selected, opted_in, terms_of
 from patchkit.carry.upstream.cache import Cache
@@ -507,17 +507,11 @@ def _prove(
 def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
     """Whether the existing edits already give this result for the file at the target."""
     patch = case.selected.patch
-    edits = tuple(each for each in patch.edits if each.file == file.path)
-    files = tuple(each for each in patch.files if each.path == file.path)
-    if not edits and not files:
+    parts = [each for each in patch.parts if path_of(each) == file.path]
+    if not parts:
         return False
-    rest: tuple[Edit | NewFile, ...] = (
-        *(e for e in patch.edits if e not in edits),
-        *(f for f in patch.files if f not in files),
-    )
-    part = replace(patch, edits=edits, files=files, of_other_builds=(*patch.of_other_builds, *rest))
     try:
-        selected = replace(case.selected, patch=part)
+        selected = replace(case.selected, patch=patch.only(parts))
         placed = place_patch(selected, case.files, workspace.series.patches, workspace.series.templates)
     except PatchkitError:
         return False
@@ -578,5 +572,5 @@ def regenerate(
     except PatchkitError as error:
         if error.code == "RESOLVE_NOTHING_LEFT":
             raise
-        return tuple(error.errors) if isinstance(error, ErrorGroup) else (error,)
+        return tuple(members_of(error))
     return write_resolved(case, proven, how, pipeline.workspace)

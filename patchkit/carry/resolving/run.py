@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.digests import sha256
-from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError
+from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError, raise_all
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
@@ -281,8 +281,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
                 results[file.path] = read_result(file, folder / each.name, case.labels)
             except PatchkitError as error:
                 errors.append(error)
-        if errors:
-            raise errors[0] if len(errors) == 1 else ErrorGroup("several files are not finished", errors)
+        raise_all(errors, "several files are not finished")
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
         done = write_resolved(case, make_edits(case, results, text, pipeline), "resolved", workspace)
     return done, remove_folder(folder, state)

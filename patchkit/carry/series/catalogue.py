@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError
+from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError, members_of
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
 from patchkit.base.text import control_characters, near_miss
@@ -142,11 +142,11 @@ def load_series_as(folder: Path, kind: type[S]) -> S:
             patch = parse_patch(load_toml(path / "patch.toml"), folder=path.name, number=int(named.group(1)))
             patches.append(replace(patch, claims=_load_claims(path)))
         except PatchkitError as exc:
-            errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+            errors.extend(members_of(exc))
     try:
         patches = _with_measured(patches, folder)
     except PatchkitError as exc:
-        errors.extend(exc.errors if isinstance(exc, ErrorGroup) else [exc])
+        errors.extend(members_of(exc))
     series = replace(series, patches=tuple(sorted(patches, key=lambda patch: patch.number)))
     errors.extend(_check(series))
     if errors:
@@ -389,9 +389,8 @@ def _check_builds(patch: Patch) -> Iterator[ConfigError]:
                     hint="start the second at the first's last_build + 1, or rename one of them",
                 )
     for build in patch.turns:
-        every: tuple[Edit | NewFile, ...] = (*patch.edits, *patch.files)
         whole = (*patch.removes, *patch.renames, *patch.modes)  # for all builds
-        if not whole and not any(is_for(each, build) for each in every):
+        if not whole and not any(is_for(each, build) for each in patch.parts):
             yield ConfigError(
                 f"patch '{patch.id}' has no edit and no file for {build_name(build)}",
                 code="PATCH_BAD",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -390,7 +390,15 @@ def _check_order(part: Edit | NewFile) -> None:
         raise ValueError(f"last_build ({last}) is before first_build ({first})")
 
 
-def is_for(part: Edit | NewFile, build: int) -> bool:
+PatchPart = Edit | NewFile
+
+
+def path_of(part: PatchPart) -> str:
+    """The path of the file that an edit changes, or that is added."""
+    return part.file if isinstance(part, Edit) else part.path
+
+
+def is_for(part: PatchPart, build: int) -> bool:
     """Whether an edit or a new file is for ``build`` by its own ``first_build`` and ``last_build``."""
     after = part.first_build is None or part.first_build <= build
     return after and (part.last_build is None or build <= part.last_build)
@@ -498,7 +506,7 @@ class Patch(TomlTable):
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     claims: NotInFile[tuple[Claim, ...]] = ()  # from evidence.toml and the evidence files of the series
-    of_other_builds: NotInFile[tuple[Edit | NewFile, ...]] = ()  # removed by for_build()
+    left_out: NotInFile[tuple[PatchPart, ...]] = ()  # by only()
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
@@ -573,16 +581,24 @@ class Patch(TomlTable):
 
     def for_build(self, build: int) -> Patch:
         """The patch with the edits and files that are for ``build``; unchanged if none of them is."""
-        parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
-        others = tuple(each for each in parts if not is_for(each, build))
-        if not others or (len(others) == len(parts) and not self._has_whole_files):
+        wanted = [each for each in self.parts if is_for(each, build)]
+        if len(wanted) == len(self.parts) or not (wanted or self._has_whole_files):
             return self
+        return self.only(wanted)
+
+    def only(self, parts: Collection[PatchPart]) -> Patch:
+        """The patch with only these of its edits and files."""
         return replace(
             self,
-            edits=tuple(each for each in self.edits if is_for(each, build)),
-            files=tuple(each for each in self.files if is_for(each, build)),
-            of_other_builds=others,
+            edits=tuple(each for each in self.edits if each in parts),
+            files=tuple(each for each in self.files if each in parts),
+            left_out=(*self.left_out, *(each for each in self.parts if each not in parts)),
         )
+
+    @property
+    def parts(self) -> tuple[PatchPart, ...]:
+        """Its edits and new files."""
+        return (*self.edits, *self.files)
 
     @property
     def _has_whole_files(self) -> bool:
@@ -591,9 +607,8 @@ class Patch(TomlTable):
     @property
     def turns(self) -> tuple[int, ...]:
         """The first build of the patch's range, and each later one at which its edits or files change."""
-        parts: tuple[Edit | NewFile, ...] = (*self.edits, *self.files)
-        begins = [each.first_build for each in parts if each.first_build is not None]
-        begins += [each.last_build + 1 for each in parts if each.last_build is not None]
+        begins = [each.first_build for each in self.parts if each.first_build is not None]
+        begins += [each.last_build + 1 for each in self.parts if each.last_build is not None]
         return tuple(sorted({self.builds.first, *(each for each in begins if self.builds.covers(each))}))
 
     @property
