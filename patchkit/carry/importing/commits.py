@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, SourceError, UsageError, raise_all
-from patchkit.base.files import disk_errors, working_folder
+from patchkit.base.files import disk_errors
 from patchkit.base.text import visible
 from patchkit.carry.lifting.change import Authorship, FileChange
 from patchkit.carry.placing.files import MAX_BLOB
@@ -18,16 +18,14 @@ from patchkit.carry.placing.tree import REGULAR
 from patchkit.carry.series.treepath import fault_of_path
 from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
 from patchkit.carry.upstream.git import Change as TreeChange
-from patchkit.carry.upstream.git import Git, GitTimeout, redacted
-from patchkit.carry.upstream.remote import checked_url, complaint, fetch_commit
+from patchkit.carry.upstream.git import Git, redacted
+from patchkit.carry.upstream.remote import fetch_commit, fetch_history, temporary_history
 from patchkit.carry.upstream.repository import ATTRIBUTES, Repository
 from patchkit.carry.upstream.tags import list_tags
 
 _MOST_COMMITS = 200
 _NOTHING = "000000"
 _MOST_BEFORE = 64 * 1024 * 1024  # bytes of a removed file, of which only the digest is kept
-_ANSWER_S = 30.0
-_SILENCE_S = 60.0
 
 
 def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
@@ -78,30 +76,17 @@ def read_pull(url: str, number: int, cache: Repository, root: Path) -> PullReque
         IMPORT_NOTHING: the remote does not answer, or has no such pull request.
         GitError, CacheError, SourceError: errors of git, the disk or the remote.
     """
-    where = checked_url(url)
     name = f"refs/pull/{number}/head"
-    with working_folder(root, "pull-", "creating a temporary folder for the history") as folder:
-        git = Git(reporter=cache.reporter, git_dir=folder)
-        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
-        git.run("config", "remote.upstream.url", where)
-        args = (
-            "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-auto-maintenance",
-            "--filter=tree:0", "upstream", f"+{name}:refs/import/head", "+HEAD:refs/import/main",
-        )  # fmt: skip
-        try:
-            done = git.watch(*args, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_SILENCE_S)
-            failed = complaint(done.stderr) if done.status else None
-        except GitTimeout as error:
-            failed = error.message
-        if failed is not None:
+    with temporary_history(root, "pull-", url, cache.reporter) as git:
+        refs = (f"+{name}:refs/import/head", "+HEAD:refs/import/main")
+        failed = fetch_history(git, url, "--filter=tree:0", "upstream", *refs)
+        if failed:
             raise SourceError(
                 f"could not fetch pull request {number} from {redacted(url)}",
                 code="IMPORT_NOTHING",
-                why=failed or None,
+                why=failed,
                 hint=f"git ls-remote {redacted(url)} '{name}' shows whether it exists",
             )
-        for key in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
-            git.attempt("config", "--unset", key)  # so that git does not fetch missing objects on its own
         head = git.run("rev-parse", "refs/import/head").decode("ascii").strip()
         base = git.run("merge-base", "refs/import/head", "refs/import/main").decode("ascii").split()[0]
         if base == head:  # merged as a fast-forward: take its last commit
@@ -192,9 +177,7 @@ def _unsupported(change: TreeChange, sizes: Mapping[str, int]) -> str | None:
 def own_repository(folder: Path, cache: Repository) -> Git:
     """A bare repository in ``folder`` with its own index that borrows the cache's objects."""
     path = folder / "index.git"
-    Git(reporter=cache.reporter).run(
-        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", str(path)
-    )
+    Git(reporter=cache.reporter).init(path)
     with disk_errors(path, "writing a temporary file"):
         (path / "info").mkdir(exist_ok=True)
         (path / "info" / "attributes").write_bytes(ATTRIBUTES)

@@ -188,10 +188,7 @@ def create_repository(path: Path, reporter: Reporter) -> Repository:
     with disk_errors(path.parent, "creating the cache"):
         path.parent.mkdir(parents=True, exist_ok=True)
         mark(built)
-    # The format is explicit, because later versions of git may have another default.
-    Git(reporter=reporter).run(
-        "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(built)
-    )
+    Git(reporter=reporter).init(built)
     with disk_errors(path, "creating the cache"):
         (built / "info").mkdir(exist_ok=True)
         (built / "info" / "attributes").write_bytes(ATTRIBUTES)

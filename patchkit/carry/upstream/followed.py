@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -19,16 +19,10 @@ from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.cache import Cache, remove_remains
 from patchkit.carry.upstream.git import Change, Git, GitTimeout, redacted
-from patchkit.carry.upstream.remote import checked_url, complaint, is_disks
+from patchkit.carry.upstream.remote import FETCH, SILENCE_S, checked_url, complaint, is_disks, limited
 
 MAIN = "HEAD"
-MAX_MIB = 1024
-"""Limit for one fetch. All of llama.cpp's history without file contents is less than a tenth of it."""
-_MAX_OBJECTS = 5_000_000
 _ANSWER_S = 10.0
-_SILENCE_S = 60.0
-_SIZE = re.compile(rb"Receiving objects: [^\r\n]*?\((?:\d+)/(\d+)\)(?:, ([0-9.]+) (bytes|KiB|MiB|GiB))?")
-_MIB = {b"bytes": 2.0**-20, b"KiB": 2.0**-10, b"MiB": 1.0, b"GiB": 1024.0}
 _NO_REF = re.compile(r"couldn't find remote ref (\S+)")
 _AT_ONCE = 1000  # objects on one command line
 
@@ -168,7 +162,7 @@ class FollowedRemotes:
         remove_remains(self.folder)
         with disk_errors(self.folder, "creating the repository for followed remotes"):
             (self.folder / "config").unlink(missing_ok=True)  # left by a killed run; it names a remote
-        self.git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
+        self.git.init()
 
     def _fetch(self, where: str, name: str, wanted: Sequence[str], *, by_name: bool = False) -> str:
         """Git's error message; empty on success. ``by_name``: fetch objects without what they refer to.
@@ -183,11 +177,10 @@ class FollowedRemotes:
         tips = (f"--negotiation-tip=refs/followed/{name}/*",) if known else ()
         args = (
             *(() if known else ("-c", "fetch.negotiationAlgorithm=noop")),
-            "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-            "--no-auto-maintenance", "--filter=blob:none", *tips, name, *wanted,
+            *FETCH, "--filter=blob:none", *tips, name, *wanted,
         )  # fmt: skip
         try:
-            done = self.git.watch(*args, on_text=limited(where), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
+            done = self.git.watch(*args, on_text=limited(where), answer_s=_ANSWER_S, silence_s=SILENCE_S)
         except GitTimeout as error:
             return error.message
         finally:
@@ -245,18 +238,3 @@ def _unreachable(url: str, why: str) -> SourceError:
         why=redacted(why) or None,
         hint="check the URL and the network; the last fetched state is still used, with its date",
     )
-
-
-def limited(where: str) -> Callable[[bytes], None]:
-    """A callback that reads git's progress, and stops a fetch that is larger than llama.cpp's history."""
-
-    def on_text(text: bytes) -> None:
-        for count, size, unit in _SIZE.findall(text):
-            if int(count) > _MAX_OBJECTS or (size and float(size) * _MIB[unit] > MAX_MIB):
-                raise SourceError(
-                    f"{redacted(where)} sends more than {MAX_MIB} MiB or {_MAX_OBJECTS} objects",
-                    code="FOLLOW_TOO_LARGE",
-                    why="the history of llama.cpp is not that large",
-                )
-
-    return on_text

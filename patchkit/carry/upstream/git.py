@@ -215,6 +215,12 @@ class Git:
             raise self.failure(args, finished)
         return finished.stdout
 
+    def init(self, folder: Path | None = None) -> None:
+        """Make a bare repository in a folder, by default ``git_dir``, if there is none."""
+        where = (os.fspath(folder),) if folder is not None else ()
+        # The format is explicit, because later versions of git may have another default.
+        self.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1", *where)
+
     def objects(self, names: Iterable[bytes]) -> Iterator[StoredObject | None]:
         """The objects with these names (without newlines), read by one process; None for missing ones."""
         lines = [name + b"\n" for name in names]
@@ -235,20 +241,17 @@ class Git:
 
         Raises the errors of :meth:`run`.
         """
-        out = self.run("diff-tree", "-r", "-z", "--no-renames", "--raw", before, after)
-        fields = out.decode("utf-8", "surrogateescape").split("\0")
-        found = []
-        for head, path in zip(fields[0::2], fields[1::2], strict=False):
-            old_mode, new_mode, old, new, letter = head.removeprefix(":").split(" ")
-            found.append(Change(path=path, letter=letter, modes=(old_mode, new_mode), ids=(old, new)))
-        return tuple(sorted(found, key=lambda change: change.path))
+        return self._compare("--no-renames", before, after)
 
     def renames(self, before: str, after: str) -> tuple[Change, ...]:
         """The same, but a removed and an added file with half of their lines in common are one renamed file.
 
         Raises the errors of :meth:`run`.
         """
-        out = self.run("diff-tree", "-r", "-z", "--find-renames=50%", "-l1000", "--raw", before, after)
+        return self._compare("--find-renames=50%", "-l1000", before, after)
+
+    def _compare(self, *args: str) -> tuple[Change, ...]:
+        out = self.run("diff-tree", "-r", "-z", "--raw", *args)
         fields = iter(out.decode("utf-8", "surrogateescape").split("\0")[:-1])
         found = []
         for head in fields:

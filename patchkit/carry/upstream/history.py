@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import SourceError
-from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.carry.series.lock import Pin
-from patchkit.carry.upstream.git import Git, GitTimeout, redacted
-from patchkit.carry.upstream.remote import checked_url, complaint
+from patchkit.carry.upstream.git import Git, redacted
+from patchkit.carry.upstream.remote import fetch_history, temporary_history
 
 _MOST_BUILDS = 12000  # more than upstream has had since build 1, so a larger difference is an error
 _MOST_CHANGES = 300  # only the newest commits of a file are read
 _ANSWER_S = 10.0
-_HISTORY_SILENCE_S = 60.0
 _NO_BLOB = "0" * 40
 
 
@@ -69,7 +66,7 @@ class History:
             return {}
         if self._missing(wanted):
             # All in one fetch, because git itself would fetch them one by one.
-            _fetch(self.git, ("upstream", *self._missing(wanted)), self.url)
+            _fetch(self.git, self.url, "upstream", *self._missing(wanted))
         if left := self._missing(wanted):
             raise SourceError(
                 f"{redacted(self.url)} did not send {len(left)} of the requested files",
@@ -88,7 +85,7 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
     """The history from ``old`` to ``new``.
 
     Args:
-        root: the cache folder, held by the caller; ``history.git`` is created in it and removed again.
+        root: the cache folder, held by the caller; a folder is created in it and removed again.
         url: the git remote.
         old: a pin with a commit; the history must reach it.
         new: a newer pin with a commit.
@@ -99,7 +96,6 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
         HISTORY_UNAVAILABLE: the remote does not respond, or its history does not connect the two.
         GitError, CacheError: git or the disk reported an error.
     """
-    where = checked_url(url)
     depth = new.build - old.build + 1
     if old.commit is None or new.commit is None or not 1 < depth <= _MOST_BUILDS:
         raise SourceError(
@@ -109,50 +105,22 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
             if old.commit is None or new.commit is None
             else f"only the commits between two builds at most {_MOST_BUILDS} apart are fetched",
         )
-    folder = root / "history.git"
-    git = Git(reporter=reporter, git_dir=folder)
-    try:
-        with disk_errors(folder, "creating a repository for the history"):
-            shutil.rmtree(folder, ignore_errors=True)  # left by a killed run
-            folder.mkdir(parents=True)
-        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
-        git.run("config", "remote.upstream.url", where)
+    with temporary_history(root, "history-", url, reporter) as git:
         reporter.step(f"fetching the commits {old.name} to {new.name} from {redacted(url)}")
-        options = (
-            "--no-recurse-submodules",
-            "--no-auto-maintenance",
-            f"--depth={depth}",
-            "--filter=blob:none",
-        )
-        _fetch(git, (*options, "upstream", new.commit), url)
-        # From here on git must not fetch missing objects by itself, one by one and without a limit.
-        for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
-            git.attempt("config", "--unset", name)
+        _fetch(git, url, "--filter=blob:none", f"--depth={depth}", "upstream", new.commit)
         if git.attempt("merge-base", "--is-ancestor", old.commit, new.commit).status != 0:
             raise SourceError(
                 f"the history of {redacted(url)} does not connect {old.name} and {new.name}",
                 code="HISTORY_UNAVAILABLE",
             )
         yield History(git=git, url=url, span=f"{old.commit}..{new.commit}")
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fetch(git: Git, args: tuple[str, ...], url: str) -> None:
-    command = ("fetch", "--progress", "--no-tags", "--no-write-fetch-head", *args)
-    try:
-        finished = git.watch(
-            *command, on_text=lambda _: None, answer_s=_ANSWER_S, silence_s=_HISTORY_SILENCE_S
-        )
-    except GitTimeout as error:
+def _fetch(git: Git, url: str, *args: str) -> None:
+    why = fetch_history(git, url, *args, answer_s=_ANSWER_S)
+    if why:
         raise SourceError(
-            f"could not fetch the history from {redacted(url)}: {error.message}", code="HISTORY_UNAVAILABLE"
-        ) from error
-    if finished.status != 0:
-        raise SourceError(
-            f"could not fetch the history from {redacted(url)}",
-            code="HISTORY_UNAVAILABLE",
-            why=complaint(finished.stderr) or None,
+            f"could not fetch the history from {redacted(url)}", code="HISTORY_UNAVAILABLE", why=why
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -51,9 +50,7 @@ def write_signed_tag(
     """
     with tempfile.TemporaryDirectory(prefix="patchkit-tag-") as folder:
         scratch = Path(folder) / "tag.git"
-        Git(reporter=repository.reporter).run(
-            "init", "--quiet", "--bare", "--template=", "--object-format=sha1", os.fspath(scratch)
-        )
+        Git(reporter=repository.reporter).init(scratch)
         with disk_errors(scratch, "signing"):
             info = scratch / "objects" / "info"
             info.mkdir(parents=True, exist_ok=True)

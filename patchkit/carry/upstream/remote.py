@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from patchkit.base.errors import CacheError, Location, PatchkitError, SourceError, UsageError
-from patchkit.base.reporter import Advance
+from patchkit.base.files import working_folder
+from patchkit.base.reporter import Advance, Reporter
 from patchkit.base.upstreams import build_name
 from patchkit.carry.series.git_object import commit_date
 from patchkit.carry.series.lock import GitSource, Lock, Pin
-from patchkit.carry.upstream.git import Finished, GitTimeout, redacted
+from patchkit.carry.upstream.git import Finished, Git, GitTimeout, redacted
 from patchkit.carry.upstream.repository import Repository
 
-_SILENCE_S = 60.0  # after the first response; git writes its progress about every second
+SILENCE_S = 60.0  # after the first response; git writes its progress about every second
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)(::|://)")
 _SCHEMES = ("https", "http", "ssh", "git", "file")
+MAX_MIB = 1024
+"""Limit for one fetch of history. Without file contents, all of llama.cpp's is less than a tenth of it."""
+_MAX_OBJECTS = 5_000_000
+_SIZE = re.compile(rb"Receiving objects: [^\r\n]*?\((?:\d+)/(\d+)\)(?:, ([0-9.]+) (bytes|KiB|MiB|GiB))?")
+_MIB = {b"bytes": 2.0**-20, b"KiB": 2.0**-10, b"MiB": 1.0, b"GiB": 1024.0}
 _COUNT = re.compile(rb"(?:Receiving|Counting|Compressing) objects:\s+\d+% \((\d+)/(\d+)\)")
+
+FETCH = (
+    "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
+    "--no-auto-maintenance",
+)  # fmt: skip
+"""A fetch of what is named, and of nothing else."""
 
 # git's messages (LC_ALL=C, git 2.32 to 2.50) if the remote responds, but does not send the commit.
 _UNKNOWN = ("not our ref", "couldn't find remote ref", "no such remote ref")
@@ -70,14 +83,11 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
         CacheError: the disk reported an error.
     """
     where, url = checked_url(url), redacted(url)
-    args = (
-        "fetch", "--progress", "--depth=1", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-        "--no-auto-maintenance", where, commit,
-    )  # fmt: skip
+    args = (*FETCH, "--depth=1", where, commit)
     with repository.reporter.progress(f"fetching {commit[:12]} from {url}", "objects") as advance:
         try:
             finished = repository.git.watch(
-                *args, on_text=_follow(advance), answer_s=answer_s, silence_s=_SILENCE_S
+                *args, on_text=_follow(advance), answer_s=answer_s, silence_s=SILENCE_S
             )
         except GitTimeout as error:
             raise SourceError(
@@ -87,6 +97,50 @@ def fetch_commit(repository: Repository, url: str, commit: str, *, answer_s: flo
             ) from error
     if finished.status != 0:
         raise _why(url, commit, finished, repository.git.failure(args, finished))
+
+
+@contextmanager
+def temporary_history(root: Path, prefix: str, url: str, reporter: Reporter) -> Iterator[Git]:
+    """A bare repository for the history of a remote, which it calls ``upstream``; removed at the end.
+
+    Raises RemoteUrlBad, GitError, CacheError.
+    """
+    where = checked_url(url)
+    with working_folder(root, prefix, "creating a repository for the history") as folder:
+        git = Git(reporter=reporter, git_dir=folder)
+        git.init()
+        git.run("config", "remote.upstream.url", where)
+        yield git
+
+
+def fetch_history(git: Git, url: str, *args: str, answer_s: float = 30.0) -> str:
+    """Fetch from ``upstream``, without files; the reason why that failed, empty if it did not.
+
+    ``args`` begin with the filter. Raises FOLLOW_TOO_LARGE.
+    """
+    try:
+        done = git.watch(*FETCH, *args, on_text=limited(url), answer_s=answer_s, silence_s=SILENCE_S)
+    except GitTimeout as error:
+        return error.message
+    # From here on git must not fetch missing objects by itself, one by one and without a limit.
+    for key in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
+        git.attempt("config", "--unset", key)
+    return (complaint(done.stderr) or "git gives no reason") if done.status != 0 else ""
+
+
+def limited(where: str) -> Callable[[bytes], None]:
+    """A callback that reads git's progress, and stops a fetch that is larger than llama.cpp's history."""
+
+    def on_text(text: bytes) -> None:
+        for count, size, unit in _SIZE.findall(text):
+            if int(count) > _MAX_OBJECTS or (size and float(size) * _MIB[unit] > MAX_MIB):
+                raise SourceError(
+                    f"{redacted(where)} sends more than {MAX_MIB} MiB or {_MAX_OBJECTS} objects",
+                    code="FOLLOW_TOO_LARGE",
+                    why="the history of llama.cpp is not that large",
+                )
+
+    return on_text
 
 
 def checked_url(url: str) -> str:

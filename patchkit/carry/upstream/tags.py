@@ -13,21 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from patchkit.base.errors import SourceError, UsageError
-from patchkit.base.files import working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name, llama_cpp
-from patchkit.carry.upstream.followed import limited
-from patchkit.carry.upstream.git import Git, GitTimeout, redacted
-from patchkit.carry.upstream.remote import checked_url, complaint
+from patchkit.carry.upstream.git import Git, redacted
+from patchkit.carry.upstream.remote import checked_url, complaint, fetch_history, temporary_history
 
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 _LISTED = re.compile(r"([0-9a-f]{40})\trefs/tags/([^\^]*)(\^\{\})?")
 _NEAR = 256  # commits below a release that are fetched first to find a build: about nine days
 _MOST = 12000  # more than upstream ever had; to reach a more distant build, the whole history is fetched
 _MOST_COUNTED = 20  # releases without a build tag that are numbered to find the newest one
-_ANSWER_S = 30.0
-_SILENCE_S = 60.0
 
 
 def sorted_releases(names: Iterable[str]) -> tuple[str, ...]:
@@ -137,10 +133,7 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
     tagged = tags.build_of(commit)
     if tagged is not None:
         return tagged
-    with working_folder(root, "counting-", "creating a repository for the history") as folder:
-        git = Git(reporter=reporter, git_dir=folder)
-        git.run("init", "--quiet", "--bare", "--template=", "--object-format=sha1")
-        git.run("config", "remote.upstream.url", checked_url(tags.url))
+    with temporary_history(root, "counting-", tags.url, reporter) as git:
         reporter.step(f"{release} has no build tag at its commit: counting its commits")
         _fetch(git, tags, release, commit, f"--depth={_NEAR}")
         if git.attempt("cat-file", "commit", commit).status != 0:
@@ -246,19 +239,9 @@ def _off_main_line(git: Git, tags: Tags, commit: str, found: _Counted) -> str | 
 
 
 def _fetch(git: Git, tags: Tags, release: str, commit: str, depth: str) -> None:
-    args = (
-        "fetch", "--progress", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules",
-        "--no-auto-maintenance", "--filter=tree:0", depth, "upstream", commit,
-    )  # fmt: skip
-    try:
-        done = git.watch(*args, on_text=limited(tags.url), answer_s=_ANSWER_S, silence_s=_SILENCE_S)
-    except GitTimeout as error:
-        raise _unnumbered(tags, release, error.message) from error
-    # From here on git must not fetch missing objects by itself.
-    for name in ("remote.upstream.promisor", "remote.upstream.partialclonefilter"):
-        git.attempt("config", "--unset", name)
-    if done.status != 0:
-        raise _unnumbered(tags, release, complaint(done.stderr) or None)
+    why = fetch_history(git, tags.url, "--filter=tree:0", depth, "upstream", commit)
+    if why:
+        raise _unnumbered(tags, release, why)
 
 
 def _unnumbered(tags: Tags, release: str, why: str | None) -> SourceError:
