@@ -25,9 +25,10 @@ from patchkit.gpu.hardware.runner import LocalRunner
 from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.bisect.checks import Check, CommandCheck, OperationCheck, SpeedCheck, check_command
 from patchkit.prove.bisect.command import BisectReport, BisectRequest, format_outcome, run_bisect
-from patchkit.prove.build import PROGRAMS, Machine, choose_backend
+from patchkit.prove.build import PROGRAMS, Machine, check_programs, choose_backend
 from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName
 
+_NOT_EMULATED = "--emulated requires a GPU, and cannot be combined with --backend"
 _NO_GPU = "run it on the machine with the GPU, use --emulated for --op, or --backend cpu"
 
 
@@ -52,18 +53,13 @@ class TestOptions:
         return (llama_cpp().programs.bench,) if self.bench else self.programs or PROGRAMS
 
     def make(self, command: tuple[str, ...], machine: Machine, archs: tuple[str, ...], by: Reporter) -> Check:
-        """The test, after :meth:`check_options`. Raises the errors of an unusable model or test."""
+        """The test, after :meth:`check_options`."""
         seconds = 60.0 * self.timeout
         if command:
-            check_command(command[0], self.needed, os.environ)
             return CommandCheck(argv=command, environ=dict(os.environ), timeout_s=seconds, reporter=by)
-        if self.ops:
+        if self.ops or self.model is None:
             choice = Choice(ops=self.ops, pattern=self.cases)
             return OperationCheck(choice=choice, machine=machine, archs=archs, timeout_s=seconds, reporter=by)
-        if self.model is None:
-            raise UsageError("--bench requires --model", code="OPTIONS_CONTRADICT")
-        check_model(self.model)
-        head_size_of(self.model)
         return SpeedCheck(
             model=self.model,
             tests=parse_tests(self.bench or ""),
@@ -75,8 +71,17 @@ class TestOptions:
             reporter=by,
         )
 
-    def check_options(self, command: tuple[str, ...], archs: tuple[str, ...], *, emulated: bool) -> None:
-        """Raises OPTIONS_CONTRADICT unless exactly one test was named, with options of that test only."""
+    def check_options(
+        self, command: tuple[str, ...], archs: tuple[str, ...], backend: BackendName | None, *, emulated: bool
+    ) -> None:
+        """Check everything about the test that needs no GPU, before one is looked for.
+
+        Raises:
+            OPTIONS_CONTRADICT: not exactly one test was named, or options that do not belong to it.
+            USAGE_VALUE: the tests of --bench, or the name of a program.
+            MODEL_MISSING, GGUF_BAD: the model of --bench.
+            BISECT_COMMAND: the command cannot be run.
+        """
         if bool(self.ops) + bool(self.bench) + bool(command) != 1:
             raise UsageError(
                 "bisect needs exactly one test: --op OP, --bench TESTS, or a command after --",
@@ -91,6 +96,8 @@ class TestOptions:
                 if self.bench
                 else "a command runs its programs itself",
             )
+        if emulated and (backend is not None or archs == (PLAIN,)):
+            raise UsageError(_NOT_EMULATED, code="OPTIONS_CONTRADICT")
         unfit = ["--case"] if self.cases is not None and not self.ops else []
         unfit += ["--model"] if self.model is not None and not self.bench else []
         unfit += ["--program"] if self.programs and not command else []
@@ -98,6 +105,15 @@ class TestOptions:
             raise UsageError(
                 f"{' and '.join(unfit)} cannot be combined with this test", code="OPTIONS_CONTRADICT"
             )
+        check_programs(self.needed)
+        if command:
+            check_command(command[0], self.needed, os.environ)
+        if self.bench:
+            if self.model is None:
+                raise UsageError("--bench requires --model", code="OPTIONS_CONTRADICT")
+            parse_tests(self.bench)
+            check_model(self.model)
+            head_size_of(self.model)
 
 
 def _make_test(
@@ -253,6 +269,13 @@ def command(
             why="--onto names a commit of your clone, and --good a build of llama.cpp",
             hint="to search the commits of a clone, use git bisect; for its builds --upstream-url CLONE",
         )
+    if not has_patches and good is None:
+        raise UsageError(
+            "--no-patches requires --good",
+            code="OPTIONS_CONTRADICT",
+            why="without the patches, only the builds of --good can be searched",
+        )
+    test.check_options(command, given.wanted.archs, backend, emulated=emulated)
     patches = given.request(workspace)
     if good is not None and test.ops and (backend == "cpu" or patches.archs == (PLAIN,)):
         raise UsageError(
@@ -261,7 +284,6 @@ def command(
             why="test-backend-ops would compare each build's CPU backend with itself",
             hint="test the builds with a command, for example one that compares the text of llama-cli",
         )
-    test.check_options(command, patches.archs, emulated=emulated)
     machine = _machine(patches.archs, backend, workspace, emulated=emulated)
     check = test.make(command, machine, patches.archs, workspace.reporter)
     request = BisectRequest(
@@ -285,10 +307,8 @@ def _machine(
     archs: tuple[str, ...], backend: BackendName | None, workspace: Workspace, *, emulated: bool
 ) -> Machine:
     if emulated:
-        if backend is not None or archs == (PLAIN,):
-            raise UsageError(
-                "--emulated requires a GPU, and cannot be combined with --backend", code="OPTIONS_CONTRADICT"
-            )
+        if archs == (PLAIN,):  # of a plain series
+            raise UsageError(_NOT_EMULATED, code="OPTIONS_CONTRADICT")
         return Machine(backend="hip", emulates=archs[0])
     if archs == (PLAIN,) and backend is None:
         backend = "cpu"
