@@ -204,7 +204,13 @@ def _build_in_turn(
         turn = replace(project, source=shared / "source", folder=shared)
         seconds = _build(turn, targets, workshop)
         with disk_errors(project.folder, "saving a build"):
-            shutil.copytree(turn.build / "bin", project.build / "bin", symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(
+                turn.build / "bin",
+                project.build / "bin",
+                symlinks=True,
+                dirs_exist_ok=True,
+                copy_function=_copy_anew,
+            )
             shutil.copy2(turn.log, project.log)
     return seconds
 
@@ -273,6 +279,20 @@ def put_file(source: Path, target: Path) -> None:
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)  # rename does nothing if another run has linked the same file
+
+
+def _copy_anew(source: str, target: str) -> str:
+    """Copy a file to a new inode: the one at ``target`` may be linked to an installed build that is running.
+
+    Raises OSError.
+    """
+    partial = f"{target}.{secrets.token_hex(4)}.partial"
+    try:
+        shutil.copy2(source, partial)
+        Path(partial).replace(target)
+    finally:
+        Path(partial).unlink(missing_ok=True)
+    return target
 
 
 def _libraries(folder: Path) -> Iterator[Path]:
