@@ -52,6 +52,7 @@ from patchkit.prove.serving import (
     write_service,
 )
 from patchkit.prove.subject import Subject
+from patchkit.toolchain.hip import ToolchainMissing
 from patchkit.toolchain.parts import OPERATION_TESTS, BackendName
 from patchkit.toolchain.sides import BuiltSide, put_file
 
@@ -69,6 +70,7 @@ _CHECKED = (
     Choice(ops=("FLASH_ATTN_EXT",), pattern=r"hsk=(64|128),.*kv=512,nb=(1|35),.*type_K(V)?=f16"),
 )
 _CHECK_S, _PROMPT_S = 600.0, 600.0
+_INSTALL_ROCM = "install ROCm (patchkit doctor lists the packages), or build for the CPU with --backend cpu"
 _SHOWN = 8
 
 
@@ -187,15 +189,17 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
         is the same as before.
     """
     began = time.monotonic()
-    check_programs(request.programs)
+    place = check_options(request.programs, request.prefix, request.model, request.service, environ)
     prefix = _prefix(request.prefix)
     if request.model is not None:  # a service is not started in this folder
-        check_gguf(request.model)  # building takes minutes
         request = replace(request, model=_absolute(request.model))
-    place = _service_place(request, prefix, environ)
-    subject, candidate = prepare_subject(
-        workspace, request.archs, request.upstream, request.backend, environ, request.wish
-    )
+    try:
+        subject, candidate = prepare_subject(
+            workspace, request.archs, request.upstream, request.backend, environ, request.wish
+        )
+    except ToolchainMissing as error:  # patchkit's own SDK compiles, but nothing that it links runs on a GPU
+        error.hint = _INSTALL_ROCM
+        raise
     programs = (*request.programs, *((OPERATION_TESTS,) if request.checks_operations else ()))
     workspace.reporter.step(f"building {candidate.branch} for {request.backend}")
     subject = replace(subject, label=_label(candidate))
@@ -230,17 +234,34 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
     )
 
 
-def _service_place(request: UpRequest, prefix: Path, environ: Mapping[str, str]) -> Path | None:
-    """Where to write the service. Raises before anything is built, as :func:`service_path`."""
-    if request.service is None:
+def check_options(
+    programs: Sequence[str],
+    prefix: Path | None,
+    model: Path | None,
+    service: ServiceKind | None,
+    environ: Mapping[str, str],
+) -> Path | None:
+    """Check the options before anything is fetched or built; returns where the service is written, if asked.
+
+    Raises:
+        USAGE_VALUE: a name is not the name of a program.
+        MODEL_MISSING, GGUF_BAD: the model is not a GGUF file.
+        OPTIONS_CONTRADICT: a service without a model, or without the server.
+        UP_REFUSED: as :func:`patchkit.prove.serving.service_path`.
+    """
+    check_programs(programs)
+    if model is not None:
+        check_gguf(model)
+    if service is None:
         return None
-    if request.model is None or SERVER not in request.programs:
+    if model is None or SERVER not in programs:
         raise UsageError(
             f"--service requires --model and the program {SERVER}",
             code="OPTIONS_CONTRADICT",
-            hint="add --model MODEL.gguf",
+            why="the service starts the server with one model",
+            hint="add --model MODEL.gguf" if model is None else f"add --program {SERVER}",
         )
-    return service_path(request.service, prefix, request.model, environ)
+    return service_path(service, _prefix(prefix), _absolute(model), environ)
 
 
 def _flags(

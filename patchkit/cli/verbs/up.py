@@ -28,6 +28,7 @@ from patchkit.prove.up import (
     Installed,
     UpReport,
     UpRequest,
+    check_options,
     list_installed,
     roll_back,
     run_up,
@@ -113,6 +114,7 @@ def command(
         return
     if update:
         choice, backend, programs = _again(prefix, choice, backend, programs)
+    check_options(programs or PROGRAMS, prefix, model, service, os.environ)
     if choice.onto is None:
         request = choice.wish.request(choose_archs(workspace, choice.archs), choice.upstream)
         run_apply(request, workspace, checkout=None)

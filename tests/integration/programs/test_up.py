@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_world import pin_text
+from demo_world import FOLDER, SOURCE, World, make_series, make_upstream, pin_text
 from shipped import SEED
 from tiny_upstream import make_tiny_world
 
@@ -180,6 +180,45 @@ def test_what_is_no_model_is_refused_before_anything_is_built(
     assert not (cache / "builds").exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "match"),
+    [
+        (("--service", "systemd"), "requires --model"),
+        (
+            ("--service", "llama-swap", "--model", "MODEL", "--program", "llama-cli"),
+            "the program llama-server",
+        ),
+    ],
+)
+def test_a_service_without_model_or_server_is_refused_before_anything_is_placed(
+    words: tuple[str, ...], match: str, tmp_path: Path, capsys
+) -> None:
+    model = tmp_path / "model.gguf"
+    SmallModel(head_size=64).write(model)
+    given = [str(model) if word == "MODEL" else word for word in words]
+    where = ("--arch", "plain", "--cache-dir", str(tmp_path / "cache"), "--prefix", str(tmp_path / "prefix"))
+    error = asked(capsys, *where, *given, code=ExitCode.USAGE)["error"]
+    assert error["code"] == "OPTIONS_CONTRADICT"
+    assert match in error["message"]
+    assert not (tmp_path / "prefix").exists()
+    assert not (tmp_path / "cache" / "upstream.git").exists()
+
+
+def test_without_rocm_the_hint_names_rocm_and_the_cpu_backend(
+    tmp_path: Path, checkout: Path, capsys, monkeypatch
+) -> None:
+    """patchkit's SDK compiles GPU code without ROCm, but programs that are linked with it do not run."""
+    monkeypatch.setattr("patchkit.toolchain.hip.rocm_locations", lambda _: iter(()))
+    place = World(tmp_path, checkout)
+    make_upstream(place.upstream, {1: {f"{FOLDER}/demo.cu": SOURCE, "include/llama.h": "\n"}})
+    make_series(place, 1, ("gfx1151",), config=True, last=None)
+    words = place.words("up", "--arch", "gfx1151", "--prefix", str(tmp_path / "prefix"))[1:]
+    error = asked(capsys, *words, code=ExitCode.TOOLCHAIN)["error"]
+    assert error["code"] == "TOOLCHAIN_MISSING"
+    assert "patchkit doctor" in error["hint"]
+    assert "--backend cpu" in error["hint"]
+
+
 @pytest.mark.cpu_build
 def test_a_service_starts_the_current_build_with_the_model(tmp_path: Path, capsys, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -230,8 +269,6 @@ def test_a_build_is_installed_once_and_kept_when_another_one_fails(
     assert error["code"] == "PROGRAM_FAILED"
     known = list_installed(prefix)
     assert (known.current, len(known.builds)) == (first["installation"]["name"], 1)
-    refusal = asked(capsys, *argv, *both, "--service", "systemd", code=ExitCode.USAGE)["error"]
-    assert refusal["code"] == "OPTIONS_CONTRADICT"
     more = asked(capsys, *argv, *both)
     assert (more["is_new"], more["replaced"]) == (True, first["installation"]["name"])
     back = asked(capsys, "--rollback", "--prefix", str(prefix))
