@@ -1,4 +1,6 @@
-"""Kills patchkit at the n-th thing that it does to the outside world, the same ones on every run.
+"""Ends patchkit at the n-th thing that it does to the outside world, the same ones on every run.
+
+The signal is SIGKILL, or the one that KILL_SIGNAL names without SIG.
 
 Points are audit events of the interpreter (a file opened for writing, a process started, a rename, ...).
 """
@@ -26,9 +28,11 @@ def hook(name, args):
     if writes or name in NAMES:
         counter += 1
         if counter == limit:
+            which = signal.Signals["SIG" + os.environ.get("KILL_SIGNAL", "KILL")]
             if os.environ["KILL_GROUP"] == "1":
-                os.killpg(0, signal.SIGKILL)
-            os.kill(os.getpid(), signal.SIGKILL)
+                os.killpg(0, which)
+            else:
+                os.kill(os.getpid(), which)
 
 sys.addaudithook(hook)
 if log:
