@@ -120,19 +120,21 @@ def _context(model: Path, memory: Memory | None) -> ServerFlags:
 
 def fit_context(shape: ModelShape, trained: int, memory: Memory) -> ServerFlags:
     """The largest context in tokens that fits in ``memory`` with the weights, at most ``trained``."""
-    per_token = held = 0
+    per_token, held = 0.0, 0
     for layer in shape.layers:
-        values = layer.kv_heads * (layer.head_size_k + (0 if layer.shares_v else layer.head_size_v))
+        row = 0 if layer.reuses_kv else layer.values_per_row * _F16
         if layer.window is None:
-            per_token += values * _F16
+            per_token += row
         else:
-            held += values * _F16 * (layer.window + _BATCH)
+            held += row * (layer.window + _BATCH)
+        if layer.compressed is not None:
+            per_token += row / layer.compressed
     left = int(memory.size * _SHARE) - _BUFFERS - shape.bytes - held
     sizes = (
         f"weights {shape.bytes / _GIB:.1f} GiB, KV cache {per_token / 1024:.4g} KiB per token, "
         f"{memory.size / _GIB:.1f} GiB {memory.what}"
     )
-    fits = trained if per_token == 0 and left >= 0 else max(0, left) // max(per_token, 1)
+    fits = trained if per_token == 0 and left >= 0 else int(max(0, left) // max(per_token, 1))
     if fits >= trained:
         return ServerFlags(words=("-c", str(trained)), notes=(f"-c is the model's context: {sizes}",))
     if fits < _STEP:

@@ -144,8 +144,10 @@ def _product(weight: Weight, tokens: int, model: ModelShape) -> OperationCase:
 def attention_of(layer: Layer, batch: Batch, kv: str) -> Case:
     """The attention of a layer; ``kv`` is the type of K and V."""
     rows = batch.depth + (batch.tokens // 2 if batch.tokens >= _SCANS_MASK else batch.tokens)
-    if layer.window is not None:
-        rows = min(rows, layer.window + batch.tokens - 1)
+    compressed = layer.compressed_rows(rows)
+    if layer.visible is not None:
+        rows = min(rows, layer.visible + batch.tokens - 1)
+    rows += compressed
     return attention_case(
         layer.head_size_k,
         layer.heads,

@@ -268,19 +268,22 @@ def distinct_experts(experts: int, used: int, tokens: int) -> float:
 
 
 def attention_work(layer: Layer, before: int, tokens: int, kv: Kind) -> Work:
-    """Work of a batch of ``tokens`` at depth ``before``, with a causal mask and the layer's window.
+    """Work of a batch of ``tokens`` at depth ``before``, with a causal mask and the rows that a layer sees.
 
-    Each visible row of K and V is read once; QK and PV are counted only for visible pairs.
+    Each visible row of K and V is read once; QK and PV are counted only for visible pairs. Compressed rows
+    count as if the whole batch saw those of its middle.
     """
     first, last = before + 1, before + tokens
-    if layer.window is None:
+    if layer.visible is None:
         rows, pairs = last, tokens * (first + last) // 2
     else:
-        rows = min(last, layer.window + tokens - 1)
-        whole = max(0, min(last, layer.window) - before)  # tokens whose window covers everything before them
-        pairs = whole * (first + before + whole) // 2 + (tokens - whole) * layer.window
-    values = layer.head_size_k + (0 if layer.shares_v else layer.head_size_v)
+        rows = min(last, layer.visible + tokens - 1)
+        whole = max(0, min(last, layer.visible) - before)  # tokens that see everything before them
+        pairs = whole * (first + before + whole) // 2 + (tokens - whole) * layer.visible
+    compressed = layer.compressed_rows(before + tokens // 2)
+    rows += compressed
+    pairs += tokens * compressed
     return Work(
-        bytes=rows * layer.kv_heads * values * kv.bytes / kv.block,
+        bytes=rows * layer.values_per_row * kv.bytes / kv.block,
         macs=float(pairs * layer.heads * (layer.head_size_k + layer.head_size_v)),
     )

@@ -46,6 +46,9 @@ class Layer:
     """One attention layer. ``window``: tokens that it attends to, including the current one; None: all.
 
     ``shares_v``: V is part of the stored K (multi-head latent attention) and is read with it.
+    ``compressed``: besides the window, it stores one more row for so many tokens (DeepSeek V4).
+    ``selected``: sparse attention reads at most so many rows, of the compressed ones if there are any.
+    ``reuses_kv``: it reads the KV cache of an earlier layer and stores none of its own.
     """
 
     heads: int
@@ -54,6 +57,26 @@ class Layer:
     head_size_v: int
     window: int | None = None
     shares_v: bool = False
+    compressed: int | None = None
+    selected: int | None = None
+    reuses_kv: bool = False
+
+    @property
+    def values_per_row(self) -> int:
+        """Values of K and V that are stored for one row."""
+        return self.kv_heads * (self.head_size_k + (0 if self.shares_v else self.head_size_v))
+
+    @property
+    def visible(self) -> int | None:
+        """Uncompressed rows that it reads at most; None: all."""
+        if self.window is not None or self.compressed is not None:
+            return self.window
+        return self.selected
+
+    def compressed_rows(self, tokens: int) -> int:
+        """Compressed rows that it reads after ``tokens`` tokens."""
+        rows = tokens // self.compressed if self.compressed is not None else 0
+        return rows if self.selected is None else min(rows, self.selected)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +216,21 @@ class ShapeModel(TomlTable):
     window_every: Annotated[
         int, Field(gt=0, description="Every n-th layer has no window; 1: none has a window")
     ] = 1
+    window_kv_heads: Annotated[
+        _Count | None, Field(description="KV heads of layers with a window, if they differ")
+    ] = None
+    window_head_size: Annotated[
+        _Count | None, Field(description="Head size of layers with a window, if it differs")
+    ] = None
+    shares_v: Annotated[bool, Field(description="V is part of the stored K")] = False
+    compress: Annotated[
+        Several[int],
+        Field(description="For each layer, the tokens of a compressed row of the KV cache; 0: none"),
+    ] = ()
+    selected: Annotated[
+        _Count | None,
+        Field(description="Rows that sparse attention reads at most, of the compressed ones if any"),
+    ] = None
     attention_every: Annotated[
         int,
         Field(gt=0, description="Every n-th layer has attention, the others are recurrent; 1: all have it"),
@@ -206,8 +244,16 @@ class ShapeModel(TomlTable):
             raise ValueError("experts_used must be at most experts")
         if self.heads % self.kv_heads:
             raise ValueError("heads must be a multiple of kv_heads")
-        if self.window is None and self.window_every != 1:
-            raise ValueError("window_every needs window")
+        if self.window is None and (
+            self.window_every != 1 or self.window_kv_heads is not None or self.window_head_size is not None
+        ):
+            raise ValueError("window_every, window_kv_heads and window_head_size need window")
+        if self.heads % (self.window_kv_heads or 1):
+            raise ValueError("heads must be a multiple of window_kv_heads")
+        if self.compress and len(self.compress) != self.layers:
+            raise ValueError("compress needs one number for each layer")
+        if not all(0 <= tokens < _MAX for tokens in self.compress):
+            raise ValueError("each number of compress must be between 0 and 2147483647")
         if self.attention_every > self.layers:
             raise ValueError("attention_every must be at most layers")
 
@@ -225,6 +271,7 @@ PATTERNS = {
     "olmo2": 4,
 }
 _LAST_FFN = "ffn_"
+_DRAFTS = "llama.cpp loads them only for --spec-type draft-mtp"
 
 
 def _hint_of_shipped(path: Path) -> str:
@@ -274,13 +321,7 @@ def shape_of_file(path: Path) -> ModelShape:
             weight = replace(weight, count=1, after_last_attention=tensor.count == stated.layers)
         weights.append(weight)
     layers = tuple(
-        Layer(
-            heads=stated.heads,
-            kv_heads=stated.kv_heads,
-            head_size_k=stated.head_size,
-            head_size_v=stated.head_size_v or stated.head_size,
-            window=stated.window if is_windowed(index, stated.window_every) else None,
-        )
+        _stated_layer(stated, index)
         for index in range(stated.layers)
         if not is_windowed(index, stated.attention_every)
     )
@@ -299,6 +340,35 @@ def shape_of_file(path: Path) -> ModelShape:
     )
 
 
+def _stated_layer(stated: ShapeModel, index: int) -> Layer:
+    # window_every 1: no layer has a window; without window_every but with compress, all have it
+    has_window = is_windowed(index, stated.window_every) or (
+        bool(stated.compress) and stated.window is not None
+    )
+    head_size = (stated.window_head_size if has_window else None) or stated.head_size
+    return Layer(
+        heads=stated.heads,
+        kv_heads=(stated.window_kv_heads if has_window else None) or stated.kv_heads,
+        head_size_k=head_size,
+        head_size_v=stated.head_size_v or head_size,
+        window=stated.window if has_window else None,
+        shares_v=stated.shares_v,
+        compressed=(stated.compress[index] or None) if stated.compress else None,
+        selected=_selects(stated.selected, stated.compress, index),
+    )
+
+
+def _selects(selected: int | None, ratios: Sequence[int], index: int) -> int | None:
+    """The rows that a layer selects: with compressed rows, only layers of the smallest ratio select any.
+
+    deepseek4.cpp of build 11549: layers of ratio 4 have an indexer, those of ratio 128 read all their rows.
+    """
+    smallest = min((ratio for ratio in ratios if ratio), default=None)
+    if smallest is not None and ratios[index] != smallest:
+        return None
+    return selected
+
+
 def load_models(profiles: Path) -> tuple[ModelShape, ...]:
     """The models in a folder of profiles, sorted by file name. Raises as :func:`shape_of_file`."""
     return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
@@ -315,8 +385,13 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
     if not 0 < count <= _MAX_LAYERS:
         raise reader.refused(f"it has {count} layers")
     notes: list[str] = []
-    layers = _layers(reader, count, notes)
-    last = f"blk.{count - 1}.{_LAST_FFN}"
+    drafts = reader.optional("nextn_predict_layers", 0)
+    trunk = count - drafts
+    if trunk <= 0:
+        raise reader.refused(f"{drafts} of its {count} layers are for drafts")
+    layers = _layers(reader, count, notes)[:trunk]
+    last = f"blk.{trunk - 1}.{_LAST_FFN}"
+    unused = tuple(f"blk.{index}." for index in range(trunk, count))
     weights = [
         Weight(
             name=tensor.name,
@@ -326,7 +401,10 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
             after_last_attention=tensor.name.startswith((last, "output")),
         )
         for tensor in header.tensors
+        if not tensor.name.startswith(unused)
     ]
+    if drafts:
+        notes.append(f"{drafts} of {count} layers are for drafts (MTP) and not counted: {_DRAFTS}")
     experts, used = reader.optional("expert_count", 0), reader.optional("expert_used_count", 0)
     if used > experts or experts > _MAX_EXPERTS:
         raise reader.refused(f"{used} of {experts} experts are used")
@@ -335,7 +413,7 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
     return ModelShape(
         name=reader.name,
         source=f"header of {path.name}",
-        layers=layers,
+        layers=tuple(layer for layer in layers if layer is not None),
         weights=with_output(weights),
         experts=experts,
         experts_used=used,
@@ -397,7 +475,8 @@ class _Metadata:
         return numbers
 
 
-def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...]:
+def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer | None, ...]:
+    """All layers in order; None for those without attention."""
     heads = reader.per_layer("attention.head_count", count, 0)
     kv_heads = reader.per_layer("attention.head_count_kv", count, heads[0])
     if not any(heads):
@@ -406,33 +485,83 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer, ...
     usual = width // max(heads)
     size_k = reader.optional("attention.key_length", usual)
     size_v = reader.optional("attention.value_length", usual)
+    window_k = reader.optional("attention.key_length_swa", size_k)
+    window_v = reader.optional("attention.value_length_swa", size_v)
     latent = reader.value("attention.key_length_mla") is not None
-    if not size_k or not size_v:
+    if not (size_k and size_v and window_k and window_v):
         raise reader.refused("its head size is 0")
     windows = _windows(reader, count, notes)
+    recurrent = _recurrent(reader, count)
+    shared = reader.optional("attention.shared_kv_layers", 0)
+    ratios, selected = _sparse(reader, count, notes)
+    is_v4 = reader.arch == "deepseek4"
     layers = tuple(
         Layer(
             heads=heads[index],
             kv_heads=kv_heads[index],
-            head_size_k=size_k,
-            head_size_v=size_v,
+            head_size_k=size_k if windows[index] is None else window_k,
+            head_size_v=size_v if windows[index] is None else window_v,
             window=windows[index],
-            shares_v=latent,
+            shares_v=latent or is_v4,  # deepseek4.cpp of build 11549 stores one row of attn_kv
+            compressed=(ratios[index] or None) if is_v4 else None,
+            selected=_selects(selected, ratios, index) if ratios and (ratios[index] or not is_v4) else None,
+            reuses_kv=index >= count - shared,
         )
+        if heads[index] and kv_heads[index] and not recurrent[index]
+        else None
         for index in range(count)
-        if heads[index] and kv_heads[index]
     )
-    if len(layers) < count:
-        notes.append(_not_attending(count - len(layers), count))
+    several = sum(layer is None for layer in layers)
+    if several:
+        notes.append(_not_attending(several, count))
     if latent:
         notes.append("multi-head latent attention: V is read as part of K")
+    if shared:
+        notes.append(f"{min(shared, count)} of {count} layers read the KV cache of an earlier layer")
     return layers
+
+
+# Every fourth layer attends, unless the file has another number (load_arch_hparams of build 11549).
+_INTERVALS = {"qwen35": 4, "qwen35moe": 4, "qwen3next": 4, "qwen4exp": 4}
+
+
+def _recurrent(reader: _Metadata, count: int) -> tuple[bool, ...]:
+    """Which layers have a recurrent state instead of a KV cache; layers for drafts attend."""
+    stated = reader.value("attention.recurrent_layers")
+    if isinstance(stated, tuple) and len(stated) == count:
+        return tuple(map(bool, stated))
+    every = reader.optional("full_attention_interval", _INTERVALS.get(reader.arch, 1))
+    if every == 0:
+        raise reader.refused(f"{reader.arch}.full_attention_interval is 0")
+    trunk = count - reader.optional("nextn_predict_layers", 0)
+    return tuple(index < trunk and is_windowed(index, every) for index in range(count))
+
+
+def _sparse(reader: _Metadata, count: int, notes: list[str]) -> tuple[tuple[int, ...], int | None]:
+    """The compression ratio of each layer, empty if there is none, and the rows that an indexer selects."""
+    stated = reader.value("attention.compress_ratios")
+    if not isinstance(stated, tuple):
+        return (), None
+    ratios = tuple(one for one in stated if isinstance(one, int) and not isinstance(one, bool) and one >= 0)
+    if len(ratios) != len(stated) or len(ratios) < count:
+        raise reader.refused(
+            f"{reader.arch}.attention.compress_ratios has {len(stated)} entries for {count} layers"
+        )
+    selected = reader.optional("attention.indexer.top_k", 0) or None
+    if selected is not None:
+        notes.append(
+            f"sparse attention reads {selected} selected rows; the indexer that selects is not counted"
+        )
+    return ratios[:count], selected
 
 
 def _windows(reader: _Metadata, count: int, notes: list[str]) -> tuple[int | None, ...]:
     window = reader.optional("attention.sliding_window", 0)
     if not window:
         return (None,) * count
+    if reader.arch == "deepseek4":
+        notes.append(f"sliding window of {window} tokens in all layers, and compressed rows")
+        return (window,) * count
     stated = reader.value("attention.sliding_window_pattern")
     if isinstance(stated, tuple) and len(stated) == count:
         notes.append(

@@ -66,6 +66,20 @@ def test_windows_do_not_grow_with_the_context() -> None:
     assert fit_context(shape(6.0, 32, window=1024), 131072, memory).words == ()
 
 
+def test_layers_without_a_cache_of_their_own_need_no_memory() -> None:
+    memory = Memory(size=8 * GIB, what="of RAM")
+    whole = shape(4.0, 32)
+    reusing = replace(
+        whole, layers=(*whole.layers[:16], *(replace(each, reuses_kv=True) for each in whole.layers[16:]))
+    )
+    assert fit_context(whole, 131072, memory).words == ("-c", "9216")
+    assert fit_context(reusing, 131072, memory).words == ("-c", "19456")
+    compressed = replace(
+        whole, layers=tuple(replace(each, window=128, compressed=4) for each in whole.layers)
+    )
+    assert fit_context(compressed, 131072, memory).words == ("-c", "35840")  # (9830 - 640) * 4
+
+
 @pytest.mark.parametrize(
     ("changes", "size"),
     [

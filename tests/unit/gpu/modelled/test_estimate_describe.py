@@ -57,9 +57,71 @@ def test_latent_attention_is_seen(write_model):
     assert all(layer.shares_v for layer in model.layers)
 
 
+def test_every_fourth_layer_of_a_hybrid_model_attends(write_model):
+    for fields in (
+        {},
+        {"full_attention_interval": 4},
+        {"attention__recurrent_layers": [True, True, True, False]},
+    ):
+        model = _read(write_model("qwen35", **fields))
+        assert len(model.layers) == 1
+        assert "3 of 4 layers have no attention; their state is not counted" in model.notes
+    assert len(_read(write_model("qwen35moe", full_attention_interval=2)).layers) == 2
+    assert len(_read(write_model("llama")).layers) == 4
+
+
+def test_layers_for_drafts_are_not_counted(write_model):
+    plain, with_drafts = _read(write_model("glm4moe")), _read(write_model("glm4moe", nextn_predict_layers=1))
+    assert (len(plain.layers), len(with_drafts.layers)) == (4, 3)
+    assert plain.bytes - with_drafts.bytes == 2 * 64 * 64 * 2  # attn_q and ffn_up in f16
+    late = {weight.name for weight in with_drafts.weights if weight.after_last_attention}
+    assert "blk.2.ffn_up.weight" in late
+    assert "1 of 4 layers are for drafts (MTP)" in with_drafts.notes[0]
+    # Of a hybrid model, the layer for drafts is one that attends.
+    assert len(_read(write_model("qwen35", full_attention_interval=2, nextn_predict_layers=2)).layers) == 1
+
+
+def test_heads_of_layers_with_a_window_may_have_another_size(write_model):
+    model = _read(
+        write_model(
+            "gemma4",
+            attention__head_count_kv=[4, 4, 4, 1],
+            attention__key_length=512,
+            attention__value_length=512,
+            attention__key_length_swa=256,
+            attention__value_length_swa=256,
+            attention__sliding_window=8,
+            attention__sliding_window_pattern=[True, True, True, False],
+            attention__shared_kv_layers=2,
+        )
+    )
+    assert [layer.values_per_row for layer in model.layers] == [4 * 512] * 3 + [1024]
+    assert [layer.reuses_kv for layer in model.layers] == [False, False, True, True]
+
+
+def test_sparse_attention_reads_what_its_indexer_selects(write_model):
+    ratios = {"attention__compress_ratios": [0, 4, 128, 4, 0], "attention__indexer__top_k": 16}
+    model = _read(write_model("deepseek4", attention__sliding_window=8, attention__head_count_kv=1, **ratios))
+    assert all(layer.shares_v for layer in model.layers)
+    assert [(layer.window, layer.compressed, layer.selected) for layer in model.layers] == [
+        (8, None, None),
+        (8, 4, 16),
+        (8, 128, None),
+        (8, 4, 16),
+    ]
+    assert [layer.compressed_rows(1000) for layer in model.layers] == [0, 16, 7, 16]
+    ratios = {"attention__compress_ratios": [0, 0, 0, 4], "attention__indexer__top_k": 16}
+    (layer,) = _read(write_model("qwen4exp", **ratios)).layers
+    assert (layer.window, layer.compressed, layer.selected, layer.visible) == (None, None, 16, 16)
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
+        ({"nextn_predict_layers": 4}, "4 of its 4 layers are for drafts"),
+        ({"full_attention_interval": 0}, "full_attention_interval is 0"),
+        ({"attention__key_length_swa": 0}, "head size is 0"),
+        ({"attention__compress_ratios": [4]}, "compress_ratios has 1 entries for 4 layers"),
         ({"block_count": None}, "has no llama.block_count"),
         ({"block_count": 2**31}, "llama.block_count is 2147483648"),
         ({"block_count": 100_000}, "100000 layers"),
@@ -94,10 +156,29 @@ _PRINTED = {
 }
 
 
+# Billions of values as published, where no file of this type is known whose size was printed. GLM-4.5-Air and
+# the others with drafts: without the layer for drafts. Qwen3.8-Flash-Next: 125 of the model, 51 of the table.
+_PUBLISHED = {
+    "qwen3.8-27b-q4_k_m": 26.90,
+    "glm-4.5-air-q4_k_m": 106.85,
+    "gemma-4-31b-q4_k_m": 30.70,
+    "gemma-4-26b-a4b-q4_k_m": 25.23,
+    "deepseek-v4-flash-q2_k": 284.33,
+    "qwen3.8-flash-next-iq4_xs": 176.94,
+}
+
+
+def test_the_shapes_described_by_hand_have_the_published_number_of_values(checkout):
+    folder = checkout / "arch_profiles" / "models"
+    for stem, billions in _PUBLISHED.items():
+        assert round(shape_of_file(folder / f"{stem}.toml").values / 1e9, 2) == billions, stem
+
+
 def test_the_shapes_described_by_hand_have_the_size_that_llama_bench_printed(checkout):
-    files = sorted((checkout / "arch_profiles" / "models").glob("*.toml"))
-    assert [path.stem for path in files] == sorted(_PRINTED)
-    for path in files:
+    folder = checkout / "arch_profiles" / "models"
+    assert {path.stem for path in folder.glob("*.toml")} == _PRINTED.keys() | _PUBLISHED.keys()
+    for stem in _PRINTED:
+        path = folder / f"{stem}.toml"
         model = shape_of_file(path)
         size, billions = _PRINTED[path.stem]
         number, unit = size.split(" ")

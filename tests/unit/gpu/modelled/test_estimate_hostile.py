@@ -27,6 +27,13 @@ _NAMES = (
     "attention.sliding_window_pattern",
     "expert_count",
     "expert_used_count",
+    "attention.key_length_swa",
+    "attention.shared_kv_layers",
+    "attention.recurrent_layers",
+    "attention.compress_ratios",
+    "attention.indexer.top_k",
+    "full_attention_interval",
+    "nextn_predict_layers",
 )
 _NUMBERS = st.integers(0, 8) | st.sampled_from([-1, 64, 1024, 2**31 - 1, 2**32, 2**63])
 _VALUES = (
@@ -52,7 +59,7 @@ _PEAKS = Peaks(
 
 
 @given(
-    arch=st.sampled_from(["llama", "gpt-oss", "", "\0", 3]),
+    arch=st.sampled_from(["llama", "gpt-oss", "qwen4exp", "deepseek4", "", "\0", 3]),
     fields=st.dictionaries(st.sampled_from(_NAMES), _VALUES),
     sane=st.booleans(),
     tensors=st.lists(_TENSORS, max_size=4).map(tuple),

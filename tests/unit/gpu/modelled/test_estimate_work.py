@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -75,6 +76,18 @@ def test_pairs_and_rows_are_what_counting_them_gives(before, tokens, window):
     work = attention_work(layer, before, tokens, _F16)
     assert work.macs == 2 * sum(map(len, seen))
     assert work.bytes == 4 * len(set().union(*seen))
+
+
+def test_compressed_rows_are_read_besides_the_window():
+    layer = Layer(heads=4, kv_heads=1, head_size_k=8, head_size_v=8, shares_v=True, window=128, compressed=4)
+    assert attention_work(layer, before=7999, tokens=1, kv=_F16).bytes == (128 + 1999) * 8 * 2
+    selecting = replace(layer, selected=512)
+    assert attention_work(selecting, before=7999, tokens=1, kv=_F16).bytes == (128 + 512) * 8 * 2
+    assert attention_work(selecting, before=7999, tokens=1, kv=_F16).macs == (128 + 512) * 4 * 16
+    # Without compression, the selected rows are those of the cache.
+    sparse = Layer(heads=4, kv_heads=1, head_size_k=8, head_size_v=8, selected=512)
+    assert attention_work(sparse, before=7999, tokens=1, kv=_F16).bytes == 512 * 16 * 2
+    assert attention_work(sparse, before=99, tokens=1, kv=_F16).bytes == 100 * 16 * 2
 
 
 def test_latent_attention_reads_v_as_part_of_k():
