@@ -26,6 +26,8 @@ _ROPE_SECTIONS = (
     10,
     0,
 )  # of Qwen 3.5 (mrope_section in config.json); for text, all positions are equal
+# Architectures whose layers or metadata a shape file does not describe as a whole; a GGUF file does.
+_NOT_DESCRIBED = ("deepseek4", "gemma4", "glm4moe", "qwen4exp")
 # Keys that count layers (inconsistent in a reduced file) or that are written separately.
 _LEFT_OUT = ("nextn_predict_layers", "block_count", "vocab_size", "context_length")
 
@@ -147,20 +149,26 @@ def whole_of_header(header: GgufHeader, path: Path) -> WholeModel:
     count = header.metadata.get(f"{arch}.block_count")
     if not isinstance(arch, str) or not isinstance(count, int):
         raise _not_described(path, "it has no general.architecture or block_count")
+    drafts = header.metadata.get(f"{arch}.nextn_predict_layers")
+    trunk = count - drafts if isinstance(drafts, int) and 0 < drafts < count else count
+
+    def of_trunk(value: Value) -> Value:
+        return value[:trunk] if isinstance(value, tuple) and len(value) == count else value
+
     metadata = {
-        name.removeprefix(f"{arch}."): value
+        name.removeprefix(f"{arch}."): of_trunk(value)
         for name, value in header.metadata.items()
         if name.startswith(f"{arch}.")
         and name.removeprefix(f"{arch}.") not in _LEFT_OUT
         and isinstance(value, bool | int | float | str | tuple)
     }
-    layers: list[list[Stored]] = [[] for _ in range(count)]
+    layers: list[list[Stored]] = [[] for _ in range(trunk)]
     outside = []
     for tensor in header.tensors:
         found = _IN_LAYER.fullmatch(tensor.name)
         if found is None:
             outside.append(Stored(name=tensor.name, shape=tensor.shape, kind=tensor.kind))
-        elif int(found[1]) < count:
+        elif int(found[1]) < trunk:
             layers[int(found[1])].append(Stored(name=found[2], shape=tensor.shape, kind=tensor.kind))
     _check(outside, layers, path)
     interval = metadata.get("full_attention_interval")
@@ -186,9 +194,12 @@ def whole_of_shape(path: Path) -> WholeModel:
 
     Raises:
         ConfigError, ErrorGroup: the file is invalid.
-        MODEL_MISSING: it is unclear which layers have a tensor.
+        MODEL_MISSING: it is unclear which layers have a tensor, or llama.cpp needs more than such a file has.
     """
     stated = validate(load_toml(path), ShapeModel, what="shape file")
+    architecture = stated.name.split()[0]
+    if architecture in _NOT_DESCRIBED:
+        raise _not_described(path, f"a shape file lacks metadata that llama.cpp needs for {architecture}")
     kinds = tensor_kinds_by_name()
     outside: list[Stored] = []
     of_layers: dict[str, list[Stored]] = {}
@@ -215,7 +226,7 @@ def whole_of_shape(path: Path) -> WholeModel:
     _check(outside, layers, path)
     return WholeModel(
         name=stated.name,
-        architecture=stated.name.split()[0],
+        architecture=architecture,
         metadata=_metadata_of(stated, outside, layers),
         outside=tuple(outside),
         layers=tuple(map(tuple, layers)),

@@ -83,7 +83,8 @@ class Layer:
 class ModelShape:
     """A model. ``layers`` has its attention layers; ``notes`` are assumptions; ``source`` is its origin.
 
-    ``also``: other names under which it was measured.
+    ``also``: other names under which it was measured. ``is_unchecked``: its size was not compared with a
+    file's.
     """
 
     json_keys: ClassVar = (
@@ -98,6 +99,7 @@ class ModelShape:
     experts_used: int = 0
     notes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
+    is_unchecked: bool = False
 
     @property
     def attending_layers(self) -> int:
@@ -205,6 +207,10 @@ class ShapeModel(TomlTable):
     name: Words
     also: Annotated[Several[str], Field(description="Other names under which it was measured")] = ()
     source: Annotated[str, Field(min_length=3, description="Source of these figures")]
+    unchecked: Annotated[
+        bool,
+        Field(description="Its size was not compared with a file's. tune and model --against do not use it"),
+    ] = False
     layers: Annotated[int, Field(gt=0, le=1024)]
     heads: Annotated[_Count, Field(description="Query heads per layer")]
     kv_heads: _Count
@@ -326,6 +332,8 @@ def shape_of_file(path: Path) -> ModelShape:
         if not is_windowed(index, stated.attention_every)
     )
     notes = ["from a shape file, not from the model itself"]
+    if stated.unchecked:
+        notes.append("tensor types by llama.cpp's rules; its size was not compared with that of a file")
     if len(layers) < stated.layers:
         notes.append(_not_attending(stated.layers - len(layers), stated.layers))
     return ModelShape(
@@ -337,6 +345,7 @@ def shape_of_file(path: Path) -> ModelShape:
         experts_used=stated.experts_used,
         notes=tuple(notes),
         also=stated.also,
+        is_unchecked=stated.unchecked,
     )
 
 
@@ -370,8 +379,12 @@ def _selects(selected: int | None, ratios: Sequence[int], index: int) -> int | N
 
 
 def load_models(profiles: Path) -> tuple[ModelShape, ...]:
-    """The models in a folder of profiles, sorted by file name. Raises as :func:`shape_of_file`."""
-    return tuple(shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml")))
+    """The checked models in a folder of profiles, sorted by file name. Raises as :func:`shape_of_file`.
+
+    Tensor types of the others follow llama.cpp's rules; files that people measure may have other ones.
+    """
+    found = [shape_of_file(path) for path in sorted((profiles / "models").glob("*.toml"))]
+    return tuple(model for model in found if not model.is_unchecked)
 
 
 def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
@@ -503,8 +516,8 @@ def _layers(reader: _Metadata, count: int, notes: list[str]) -> tuple[Layer | No
             head_size_v=size_v if windows[index] is None else window_v,
             window=windows[index],
             shares_v=latent or is_v4,  # deepseek4.cpp of build 11549 stores one row of attn_kv
-            compressed=(ratios[index] or None) if is_v4 else None,
-            selected=_selects(selected, ratios, index) if ratios and (ratios[index] or not is_v4) else None,
+            compressed=(ratios[index] or None) if is_v4 and ratios else None,
+            selected=_selects(selected, ratios, index) if any(ratios) else None,
             reuses_kv=index >= count - shared,
         )
         if heads[index] and kv_heads[index] and not recurrent[index]
