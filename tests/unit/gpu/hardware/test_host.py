@@ -397,7 +397,37 @@ MACHINES = [
         {"sys/class/kfd": None, "sys/bus": None, **IOMMU_ON, **NO_ROCM},
         {"gpu driver": ("unknown", "no AMD GPU")},
     ),
+    # Good machines of other kinds: no false alarm
+    Machine(
+        "toolbox container with the devices", {"run/.containerenv": 'name="fedora-43"\n', "dev/dri/card1": ""}
+    ),
+    Machine(
+        "Bazzite with everything",
+        {"etc/os-release": 'ID=bazzite\nID_LIKE="fedora"\nVERSION_ID=43\n', "run/ostree-booted": ""},
+    ),
+    Machine("Arch with everything", {**ARCH, "proc/sys/kernel/osrelease": "6.19.2-arch1-1"}),
+    Machine("Ubuntu 26.04 with everything", {**UBUNTU_NEW, "proc/sys/kernel/osrelease": "7.0.0-12-generic"}),
     # Combinations
+    Machine(
+        "wrong twice: an override in a container without devices",
+        {"dev/kfd": None, "dev/dri/renderD128": None, "run/.containerenv": ""},
+        {
+            "gpu devices": ("broken", "--device /dev/kfd"),
+            "gpu override": ("broken", "HSA_OVERRIDE_GFX_VERSION=11.0.0 (gfx1100)"),
+        },
+        {"HSA_OVERRIDE_GFX_VERSION": "11.0.0"},
+    ),
+    Machine(
+        "ROCm 7.2.0 on a full disk with mmap",
+        rocm("opt/rocm", "7.2.0-43"),
+        {
+            "rocm": ("costs speed", "545 by 7.2"),
+            "disk": ("broken", "0.5 GB free"),
+            "model loading": ("broken", "hangs"),
+        },
+        {"LLAMA_ARG_LOAD_MODE": "mmap"},
+        free=5 * 10**8,
+    ),
     Machine(
         "as it comes out of the box",
         {**IOMMU_ON, **LIMITS, **NO_ROCM, **UBUNTU, "proc/sys/kernel/osrelease": "6.14.0-27-generic"},
@@ -528,6 +558,17 @@ def test_whatever_a_file_is_the_checks_end_and_judge_the_rest(value: Value, tmp_
 def test_a_machine_of_nothing_but_hostile_files_is_survived(value: Value, tmp_path: Path) -> None:
     write_machine(tmp_path, {name: value for name in GOOD if name != NODE})
     assert _findings(_facts(tmp_path))["gpu driver"].state == "ok"
+
+
+@pytest.mark.parametrize(
+    "value", ["", "\x1b[31m", "11.5.1\n", "9" * 100_000, "-1.0.0", "gfx1151", "11.0.0.0"]
+)
+def test_hostile_values_of_the_environment_are_survived(value: str, tmp_path: Path) -> None:
+    write_machine(tmp_path)
+    names = ("HSA_OVERRIDE_GFX_VERSION", "LLAMA_ARG_LOAD_MODE", "PATH", "HOME")
+    found = _findings(_facts(tmp_path, dict.fromkeys(names, value)))
+    assert found["gpu driver"].state == "ok"
+    assert "\x1b" not in "".join(str(each) for each in found.values())
 
 
 def test_no_more_than_a_bound_is_read_of_a_file(tmp_path: Path) -> None:
