@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from patchkit.base.errors import PatchkitError, UsageError
+from patchkit.base.reporter import NullReporter
+from patchkit.base.series_folder import PLAIN
 from patchkit.base.upstreams import build_name
+from patchkit.carry.candidate.commit import write_plan
+from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.target import catalogue_pins
 from patchkit.carry.importing.queue_sources import (
     Paths,
@@ -30,13 +36,17 @@ _SHORTEST = 7  # digits of a commit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueBase:
-    """The commit (in the cache) that a queue is placed on, with its tree, its name, and why it was chosen."""
+    """The commit (in the cache) that a queue is placed on, with its tree, its name, and why it was chosen.
+
+    ``also_tried``: the name of another base of the same build that fewer changes apply to.
+    """
 
     commit: str
     tree: str
     build: int
     name: str
     because: str
+    also_tried: str | None = None
 
     def changeset(
         self, files: Sequence[FileChange], by: Authorship, moved: Sequence[MovedHunk] = ()
@@ -51,6 +61,13 @@ class QueueBase:
             because=self.because,
             moved=tuple(moved),
         )
+
+
+class _Fit(NamedTuple):
+    """How many changes of a queue apply to a base, and to how many exact files; larger is better."""
+
+    applied: int
+    exact: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,49 +116,78 @@ class BaseFinder:
         """The base pin: the named one, else the default pin, else one whose files the diffs were made from.
 
         The last one is used only if the queue does not apply to the default pin as a whole. Pins of the lock
-        that are not cached are fetched for the comparison.
+        that are not cached are fetched for the comparison. A queue that was made on top of the series is
+        placed on its patches, see :meth:`_with_series`.
         """
         pins = self._pins()
         if self.upstream is not None:
             pin = replace(self.pipeline.lock, pins=pins).pin(self.upstream)
-            return self._ground(pin, "named by --upstream")
+            return self._best(pin, "named by --upstream", contents)[0]
         if contents.pinned is not None:
             named = next((pin for pin in pins if _names(contents.pinned, pin)), None)
             if named is not None:
-                return self._ground(named, f"the queue's upstream.txt names {contents.pinned[:40]}")
-        default = self._ground(
-            self.pipeline.lock.pin(None), "the default pin of the series; to use another: --upstream"
-        )
-        if self._takes(default, contents, is_exact=False):
+                because = f"the queue's upstream.txt names {contents.pinned[:40]}"
+                return self._best(named, because, contents)[0]
+        usual = self.pipeline.lock.pin(None)
+        because = "the default pin of the series; to use another: --upstream"
+        default, fit = self._best(usual, because, contents)
+        if fit.applied == len(contents.changes):
             return default
-        others = (pin for pin in self.pipeline.lock.pins if pin.name != default.name)
+        others = (pin for pin in self.pipeline.lock.pins if pin.name != usual.name)
         for pin in sorted(others, key=lambda each: -each.build):
-            because = (
-                f"its files match the diffs' index lines, and the queue does not apply to {default.name}"
-            )
+            because = f"its files match the diffs' index lines, and the queue does not apply to {usual.name}"
             try:
                 other = self._ground(pin, f"{because}; to use another: --upstream")
             except PatchkitError as error:
                 warning = f"could not compare the queue with {pin.name}: {error.message}"
                 self.pipeline.workspace.reporter.warn(warning)
                 continue
-            if self._takes(other, contents, is_exact=True):
+            if self._fit(other, contents).exact == len(contents.changes):
                 return other
         return default
 
-    def _takes(self, queue_base: QueueBase, contents: QueueContents, *, is_exact: bool) -> bool:
-        """Whether all changes apply in order; with ``is_exact``, to the exact files of their index lines."""
+    def _best(self, pin: Pin, because: str, contents: QueueContents) -> tuple[QueueBase, _Fit]:
+        """The pin, or the pin with the patches of the series if more of the queue fits there."""
+        bare = self._ground(pin, because)
+        fit = self._fit(bare, contents)
+        if fit.exact == len(contents.changes):
+            return bare, fit
+        top = self._with_series(pin, bare)
+        if top is None:
+            return bare, fit
+        fit_on_top = self._fit(top, contents)
+        return (top, fit_on_top) if fit_on_top > fit else (replace(bare, also_tried=top.name), fit)
+
+    def _with_series(self, pin: Pin, bare: QueueBase) -> QueueBase | None:
+        """A pin with the plain patches of the series; None if it has none there, or one cannot be placed."""
+        workspace = replace(self.pipeline.workspace, reporter=NullReporter())
+        request = Request(archs=(PLAIN,), upstream=pin, unlocked=True)
+        plan = make_plan(request, workspace, self.pipeline.cache, self.pipeline.lock)
+        if plan.errors or not plan.ids:
+            return None
+        candidate, tree = write_plan(plan, self.pipeline.repository, unlocked=True)
+        return replace(
+            bare,
+            commit=candidate.tip,
+            tree=tree,
+            name=f"{bare.name} with the patches of the series",
+            because=f"{bare.because}; the changes fit there better than on {bare.name} alone",
+        )
+
+    def _fit(self, queue_base: QueueBase, contents: QueueContents) -> _Fit:
+        """How many of the changes apply in order, and how many to the exact files of their index lines."""
         self.pipeline.workspace.reporter.step(f"trying the changes on {queue_base.name}")
         tree = queue_base.tree
+        applied = exact = 0
         for change in contents.changes:
             try:
                 placed = self.trees.place(tree, change)
             except PatchkitError:
-                return False
-            if is_exact and not placed.is_exact:
-                return False
+                continue
+            applied += 1
+            exact += placed.is_exact
             tree = placed.tree
-        return True
+        return _Fit(applied, exact)
 
     def _ground(self, pin: Pin, because: str) -> QueueBase:
         pipeline = self.pipeline

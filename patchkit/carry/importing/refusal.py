@@ -40,9 +40,10 @@ def explain(
     if near is not None:
         error.hint = f"on its own it applies to {near}: use --upstream {near}"
     else:
+        tried = [name for name in (queue_base.name, queue_base.also_tried) if name is not None]
         error.hint = (
-            f"it applies neither to {queue_base.name} nor to any cached build; name the one it was made for "
-            "with --upstream"
+            f"it applies neither to {' nor to '.join(tried)} nor to any cached build; name the one it was "
+            "made for with --upstream"
         )
     return error
 

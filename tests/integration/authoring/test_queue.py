@@ -412,6 +412,39 @@ def test_a_stale_queue_is_placed_on_the_pin_of_the_series_whatever_is_cached(
     )
 
 
+def on_top(desk) -> Path:
+    """Patch files of two commits on top of an imported queue; the clone is at the second."""
+    three(desk)
+    queued(desk, "b1..HEAD", "--repo", str(desk.clone), "--guard", "none")
+    desk.change(TOOL, "wanted > 1024 ? 1024", "wanted > 2048 ? 2048")
+    desk.commit("tool: the largest limit")
+    desk.change(TOOL, "a@{b}", "c@{b}")
+    desk.commit("tool: another name")
+    folder = desk.root / "more"
+    git(desk.clone, "format-patch", "-q", "HEAD~2", "-o", str(folder))
+    return folder
+
+
+def test_patch_files_that_were_made_on_top_of_the_series_are_placed_on_its_patches(desk) -> None:
+    folder = on_top(desk)
+    told = queued(desk, str(folder), "--guard", "none")
+    assert told["base"] == "b1 with the patches of the series"
+    assert [list(each["requires"]) for each in told["queue"]] == [["tool-a-still-larger-limit"], []]
+    ids = ("tool-a-larger-limit", "tool-a-still-larger-limit", "tool-the-largest-limit", "tool-another-name")
+    assert candidate(desk, TOOL, *ids) == (desk.clone / TOOL).read_bytes()
+
+
+def test_one_such_file_becomes_a_patch_and_one_that_fits_neither_names_both_bases(desk) -> None:
+    first, second = sorted(on_top(desk).iterdir())
+    one = desk.run("import", str(first), "--guard", "none", "--json")
+    assert one.returncode == 0, one.stderr
+    assert json.loads(one.stdout)["requires"].keys() == {"tool-a-still-larger-limit"}
+    second.write_text(second.read_text().replace("a@{b}", "x@{b}"))
+    done = desk.run("import", str(second), "--guard", "none")
+    assert done.returncode == 3, done.stderr
+    assert "neither to b1 nor to b1 with the patches of the series nor to any cached build" in done.stderr
+
+
 def test_a_change_that_the_tree_has_already_is_told_to_be_that(desk) -> None:
     three(desk)
     folder = written(desk)
