@@ -20,7 +20,7 @@ def queue_lines(
 ) -> Iterator[str]:
     """Yield the table, the counts and the next commands; ``in_plain``: the series is plain.
 
-    ``lacking``: for each written patch, the keys that patch.toml still needs before it can be recorded.
+    ``lacking``: for each written patch, the keys that patch.toml still needs before it can be published.
     """
     width = min(_NAME, max(len(each.name) for each in done.patches))
     for each in done.patches:
@@ -53,12 +53,11 @@ def queue_lines(
         yield f"       {shlex.join(['patchkit', 'apply', *at])}"
     # A new plain series has no recorded result that --all could renew.
     lock = "patchkit lock" if in_plain else "patchkit lock --all"
+    yield f"       {lock}  # records the new result of the series"
     keys = list(dict.fromkeys(key for each in lacking for key in each))
     if keys:
         count = counted(sum(map(bool, lacking)), "patch.toml", "patch.toml")
-        yield f"       {lock} and verify --publish need {', '.join(keys)} in {count} first; bump does not"
-    else:
-        yield f"       {lock}  # records the new result of the series"
+        yield f"       add {', '.join(keys)} to {count} before verify --publish"
 
 
 def _cut(name: str) -> str:

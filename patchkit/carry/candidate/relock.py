@@ -21,6 +21,8 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import SourceWanted
 from patchkit.carry.upstream.repository import Repository
 
+_SHOWN = 3  # patches in a warning
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedResult:
@@ -57,13 +59,14 @@ class Relocked:
 def relock(request: Request, workspace: Workspace) -> RecordedResult:
     """Make the commits of a request and record them; no branch moves.
 
-    Raises the errors of planning, and PATCH_BAD. The lock is replaced as a whole or not at all.
+    Raises the errors of planning. The lock is replaced as a whole or not at all.
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
         plan = make_plan(request, workspace, cache)
         result = _make(plan, workspace, repository)
     changed = record_result(workspace.series.lock, plan.pin, result)
+    _warn_undocumented([result], workspace)
     return RecordedResult(result=result, changed=changed, was=result.patches)
 
 
@@ -76,7 +79,6 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
         ErrorGroup: the errors of all results that could not be made; the lock is unchanged.
         LOCK_EMPTY: there is no result.
         LOCK_CHANGED: the lock was changed by another process while this one ran.
-        PATCH_BAD: a patch of a result lacks documentation keys.
         PatchkitError: the errors of planning.
     """
     path = workspace.series.lock
@@ -105,6 +107,7 @@ def relock_all(workspace: Workspace, *, source: SourceWanted, upstream_url: str 
     results = sorted(by_key.values(), key=lambda pair: pair[1].order)
     if [new for _, new in results] != sorted(lock.results, key=lambda each: each.order):
         replace_results(path, before, [new for _, new in results])
+    _warn_undocumented([new for _, new in results], workspace)
     return Relocked(
         results=tuple(
             RecordedResult(result=new, changed=old != new, was=old.patches) for old, new in results
@@ -150,14 +153,14 @@ def _make_all(requests: Sequence[Request], workspace: Workspace) -> list[Result]
 def check_documented(patches: Iterable[Patch]) -> None:
     """Raises PATCH_BAD, with the lines to add, for every patch that lacks documentation keys.
 
-    A patch may lack them while it is being written, but not once it is recorded or published for others.
+    A patch may lack them in a series, also in its lock, but not once it is published for others.
     """
     errors = [
         ConfigError(
             f"patch '{patch.id}' lacks keys that document it",
             code="PATCH_BAD",
             where=patch.where,
-            why="recorded and published patches are read by people who did not write them",
+            why="published patches are read by people who did not write them",
             hint="add to its patch.toml, above the first table:\n" + "\n".join(patch.undocumented),
         )
         for patch in patches
@@ -166,6 +169,22 @@ def check_documented(patches: Iterable[Patch]) -> None:
     raise_all(errors, "patches lack keys that document them")
 
 
+def _warn_undocumented(results: Iterable[Result], workspace: Workspace) -> None:
+    """Warn of patches that cannot be published yet, because they lack documentation keys."""
+    ids = {name for result in results for name in result.patches}
+    lacking = [
+        patch
+        for patch in load_series(workspace.series.patches).patches
+        if patch.id in ids and patch.undocumented
+    ]
+    if lacking:
+        keys = dict.fromkeys(line.partition(" = ")[0] for patch in lacking for line in patch.undocumented)
+        ids_shown = ", ".join(patch.id for patch in lacking[:_SHOWN])
+        more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+        workspace.reporter.warn(
+            f"before verify --publish, add {', '.join(keys)} to patch.toml of {ids_shown}{more}"
+        )
+
+
 def _make(plan: Plan, workspace: Workspace, repository: Repository) -> Result:
-    check_documented(selected.patch for selected, _ in plan.steps)
     return write_result(plan, repository, workspace.series)[1]

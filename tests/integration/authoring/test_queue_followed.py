@@ -67,14 +67,14 @@ def carried(desk) -> Carried:
 def test_import_tells_commands_that_work_and_what_recording_asks_for(carried: Carried) -> None:
     told = carried.imported.stdout.splitlines()
     at = next(number for number, line in enumerate(told) if line.startswith("next:  "))
-    for line in told[at : at + 2]:
-        carried.run(*line.removeprefix("next:").split()[1:], code=0)
-    (last,) = told[at + 2 :]
-    assert last.endswith("need why, links, without, expected in 3 patch.toml first; bump does not")
-    assert "PATCH_BAD" in carried.run("lock", code=2).stderr
+    for line in told[at : at + 3]:
+        carried.run(*line.removeprefix("next:").partition("#")[0].split()[1:], code=0)
+    (last,) = told[at + 3 :]
+    assert last.strip() == "add why, links, without, expected to 3 patch.toml before verify --publish"
+    assert "before verify --publish, add why, links" in carried.run("lock", code=0).stderr
     for path in (carried.folder / "patches").glob("*/patch.toml"):
         path.write_text(MORE + path.read_text())
-    carried.run("lock", code=0)
+    assert "publish" not in carried.run("lock", code=0).stderr
 
 
 def test_a_plan_shows_a_build_that_a_blocked_bump_did_not_add(carried: Carried) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from patchkit.base.arch import FactNotForDecisions, list_profiles
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.selection import terms_of
 from patchkit.cli.schema import write_schemas
@@ -135,6 +136,14 @@ def test_the_compute_capability_is_what_upstream_computes() -> None:
         expected = 0x100 * int(digits[:-2], 16) + int(digits[-2:], 16)
         assert load_profile(FOLDER, arch).compute_capability == expected
     assert load_profile(FOLDER, "gfx90a").compute_capability == 0x90A
+
+
+def test_every_recorded_patch_says_what_it_is_for() -> None:
+    recorded = {
+        name for each in load_lock(ROOT / "patches" / "upstream.lock").results for name in each.patches
+    }
+    patches = [patch for patch in load_series(ROOT / "patches").patches if patch.id in recorded]
+    assert {patch.id: patch.undocumented for patch in patches if patch.undocumented} == {}
 
 
 def test_the_committed_schemas_are_what_the_models_say(tmp_path: Path) -> None:
