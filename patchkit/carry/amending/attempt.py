@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.upstreams import build_name
 from patchkit.carry.amending.ground import Ground
 from patchkit.carry.amending.revise import (
     OldPatch,
@@ -45,8 +47,7 @@ def make_revision(
             was = stage.place(ground.selected, files)
         except PatchkitError:  # a patch before it was replaced: none of its edits is kept
             was = None
-    now = patch.for_build(ground.pin.build)
-    old = load_old(patch, now, was, pipeline.workspace.series)
+    old = load_old(patch, was, ground.pin.build, ground.selected.patch, pipeline.workspace.series)
     if not patch.is_plain:
         return _try_guarded(old, ground, change, files, pipeline)
     left = Remainder(files=change.files)
@@ -54,11 +55,26 @@ def make_revision(
         edits, texts = ground.selected.patch.edits, {edit.id: edit.text for edit in was.edits}
         left = split_change(edits, texts, change.files, keep=True)
         try:
-            return _try(old, ground, change, left, files, pipeline)
+            return _try_places(old, ground, change, left, files, pipeline)
         except PatchkitError:
             if not left.kept:
                 raise
         left = split_change(edits, texts, change.files, keep=False)
+    return _try_places(old, ground, change, left, files, pipeline)
+
+
+def _try_places(
+    old: OldPatch,
+    ground: Ground,
+    change: Changeset,
+    left: Remainder,
+    files: UpstreamFiles,
+    pipeline: Pipeline,
+) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
+    """Try new edits at the places that patch.toml has, if those that they replace moved; else at new ones."""
+    if old.moved:
+        with suppress(PatchkitError):
+            return _try(old, ground, change, left, files, pipeline, old_places=True)
     return _try(old, ground, change, left, files, pipeline)
 
 
@@ -69,14 +85,16 @@ def _try(
     left: Remainder,
     files: UpstreamFiles,
     pipeline: Pipeline,
+    *,
+    old_places: bool = False,
 ) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
     lifted = pipeline.lift(replace(change, files=left.files), is_guarded=False)
-    revision = revise(old, change.files, lifted, left)
+    revision = revise(old, change.files, lifted, left, old_places=old_places)
     with pipeline.open_stage() as stage:
         placed = stage.place(replace(ground.selected, patch=_put(revision, old, ground, stage)), files)
     require_same(placed.changes, expected_files(change.files), f"the new version of '{old.patch.id}'")
     require_files(placed, change.files)
-    return revision, _places(revision, placed), placed.warnings
+    return revision, _places(revision, placed), (*_of_earlier_builds(revision, old), *placed.warnings)
 
 
 def _try_guarded(
@@ -124,6 +142,18 @@ def _put(revision: Revision, old: OldPatch, ground: Ground, stage: Stage) -> Pat
     stage.put(revision)
     series = followed_series(load_series(stage.series.patches), ground.pin)
     return series.require(old.patch.id).for_build(ground.pin.build)
+
+
+def _of_earlier_builds(revision: Revision, old: OldPatch) -> tuple[str, ...]:
+    """A warning if edits keep their old version for earlier builds."""
+    if not revision.ended:
+        return ()
+    edits = ", ".join(revision.ended)
+    text = (
+        f"before {build_name(old.build)}, {old.patch.id} keeps the old version of {edits}, because it has "
+        "another place there; give it the new version with import --replace --upstream and one of those"
+    )
+    return (text,)
 
 
 def _places(revision: Revision, placed: PlacedPatch) -> dict[str, str]:

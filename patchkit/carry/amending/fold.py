@@ -32,12 +32,14 @@ from patchkit.carry.amending.uses import (
     rename_requirements,
 )
 from patchkit.carry.candidate.decision import Request
+from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
 from patchkit.carry.lifting.write import read_text
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import Lock, write_lock
 from patchkit.carry.series.patch import Edit, NewFile, Patch, Requirement
 
 _TABLES = (*BODY_TABLES, "alias", "replaced_by")
@@ -99,6 +101,7 @@ def run_fold(into: str, name: str, workspace: Workspace, *, dry_run: bool) -> Fo
         except PatchkitError as error:
             if not pair.can_be_lifted:
                 raise
+            pair.refuse_followed(pipeline.lock, error)
             joined = error
         try:
             return _fold(pair, _lifted(pair, site, pipeline), "lifted", site, pipeline, dry_run=dry_run)
@@ -127,6 +130,22 @@ class _Pair:
             parts += patch.parts
         limited = any(part.first_build is not None or part.last_build is not None for part in parts)
         return self.first.is_plain and not limited
+
+    def refuse_followed(self, lock: Lock, joined: PatchkitError) -> None:
+        """Raise AMEND_REFUSED if an edit has another place on a pin: new edits would have only one place."""
+        for pin in lock.pins:
+            patches = {each.id: each for each in followed_series(self.series, pin).patches}
+            for patch in (self.first, self.second):
+                for edit, there in zip(patch.edits, patches[patch.id].edits, strict=True):
+                    if edit != there:
+                        why = f"edit '{edit.id}' has another place at {pin.title} than on other builds"
+                        raise UsageError(
+                            f"cannot fold '{self.second.id}' into '{self.first.id}' for all builds",
+                            code="AMEND_REFUSED",
+                            where=edit.where,
+                            why=f"they change the same lines, and {why}\n{joined.message}",
+                            hint="leave them as two patches",
+                        ) from joined
 
     @property
     def requires(self) -> list[Requirement]:
@@ -338,6 +357,11 @@ def _fold(
             write_whole(folder / "patch.toml", content.text, "writing the patch")
             lost = tuple(_lost(pair))
             shutil.rmtree(series.patches / second.folder)
+        if how == "joined":
+            names = {edit.id: content.renamed.get(edit.id, edit.id) for edit in second.edits}
+            lock = pipeline.lock.with_edits_moved(names, second.id, first.id)
+            if lock != pipeline.lock:
+                write_lock(series.lock, lock)
         others = [each.folder for each in pair.series.patches if each not in (first, second)]
         required = rename_requirements(series, others, second.id, first.id)
         faults = rename_faults(series, second.id, first.id)

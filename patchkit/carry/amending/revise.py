@@ -23,6 +23,7 @@ from patchkit.carry.lifting.lift import Lifted
 from patchkit.carry.lifting.whole import expected_files
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, read_text, replace_text
 from patchkit.carry.placing.place import PlacedPatch
+from patchkit.carry.resolving.builds import end_parts
 from patchkit.carry.series.body import BODY_TABLES, NOTE
 from patchkit.carry.series.patch import Edit, Patch, is_for, path_of
 
@@ -35,7 +36,8 @@ class Revision:
     """New content of a patch's folder: ``text`` for patch.toml, which was ``before``, and other ``files``.
 
     ``gone``: files that it no longer names. The ids of its edits and the paths of its files at the build of
-    the change are in ``kept``, ``changed``, ``added`` and ``removed``.
+    the change are in ``kept``, ``changed``, ``added`` and ``removed``. ``ended``: the ids of changed edits
+    that keep their old version for earlier builds.
     """
 
     folder: str
@@ -47,6 +49,7 @@ class Revision:
     changed: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
 
     def put(self, series: SeriesDir) -> Path:
         """As in :class:`patchkit.carry.lifting.write.Writing`; also raises PATCH_CHANGED."""
@@ -63,7 +66,8 @@ class Revision:
 class OldPatch:
     """A patch with its files. ``now``: with the edits of the build of the change; ``text``: its patch.toml.
 
-    ``placed``: the result of placing it before the change; None if it cannot be placed.
+    ``placed``: the result of placing it before the change; None if it cannot be placed. ``moved``: the edits
+    that the lock has at another place than patch.toml, with that place, by id; ``build``: that of the change.
     """
 
     patch: Patch
@@ -72,6 +76,12 @@ class OldPatch:
     raw: str
     existing: Mapping[str, bytes]
     placed: PlacedPatch | None
+    build: int
+    moved: Mapping[str, Edit] = field(default_factory=dict)
+
+    def can_end(self, edit: Edit) -> bool:
+        """Whether an edit is for builds before that of the change."""
+        return max(edit.first_build or 0, self.patch.builds.first or 0) < self.build
 
     @property
     def current(self) -> tuple[Part, ...]:
@@ -85,14 +95,25 @@ class OldPatch:
         )
 
 
-def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Remainder) -> Revision:
+def revise(
+    old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Remainder, *, old_places: bool = False
+) -> Revision:
     """The patch with new content: kept parts as they are, and new ones for the rest.
+
+    A new edit that replaces one that moved is only for the build of the change and later ones, and the old
+    one stays for the builds before. With ``old_places``, it has the place that patch.toml gives the old one
+    instead, if it can, so that it is for all of its builds; this need not give the change.
 
     ``files``: the whole change. Raises PATCH_BAD if single tables of patch.toml cannot be changed.
     """
-    named = name_edits(old, lifted, left)
-    body = replace(lifted.body, edits=tuple(named))
-    parts, written, blobs = _render(old, body)
+    named = tuple(name_edits(old, lifted, left))
+    there = _at_old_places(old, named) if old_places else {}
+    named = tuple(there.get(edit.id, edit) for edit in named)
+    replaced = old.moved.keys() & ({edit.id for edit in named} - there.keys())
+    ended = [edit for edit in old.now.edits if edit.id in replaced and old.can_end(edit)]
+    body = replace(lifted.body, edits=named)
+    parts, written, blobs = _render(old, body, ended)
+    earlier = _ended_parts(old, ended)
     kept = {part.order for part in old.current if _is_kept(part, old, left, files, parts)}
     same = {key_of(part) for part in old.current if part.order in kept}
     new = {key_of(part): part for part in parts if key_of(part) not in same}
@@ -105,6 +126,7 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
         if part.order not in current or part.order in kept:
             result.append(part)
         elif first.get(name) == part.order:
+            result += [earlier[part.order]] if part.order in earlier else []
             result.append(_with_comment_of(part, new[name]))
             used[name] = None
     rest = [part for name, part in new.items() if name not in used]
@@ -125,6 +147,7 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
         kept=tuple(key_of(part)[1] for part in old.current if part.order in kept),
         changed=tuple(name for _, name in used),
         added=tuple(key_of(part)[1] for part in rest),
+        ended=tuple(edit.id for edit in ended),
         removed=tuple(
             dict.fromkeys(
                 key_of(part)[1]
@@ -133,6 +156,39 @@ def revise(old: OldPatch, files: Sequence[FileChange], lifted: Lifted, left: Rem
             )
         ),
     )
+
+
+def _at_old_places(old: OldPatch, edits: Iterable[NewEdit]) -> dict[str, NewEdit]:
+    """The new edits that can have the place that patch.toml gives the moved ones which they replace.
+
+    They have it, by id. Other edits of a function that was renamed, or that moved to another file, name it as
+    patch.toml does.
+    """
+    by_id = {edit.id: edit for edit in old.now.edits}
+    names = {
+        (moved.file, moved.function): (by_id[name].file, by_id[name].function)
+        for name, moved in old.moved.items()
+    }
+    found = {}
+    for new in edits:
+        was, moved = by_id.get(new.id), old.moved.get(new.id)
+        file, function = names.get((new.file, new.function), (new.file, new.function))
+        named = replace(new, file=file, function=function)
+        if was is None or moved is None or was.at == moved.at:
+            found[new.id] = named
+        elif was.verb == new.verb:
+            found[new.id] = replace(named, selector=was.at, parameters=was.parameters)
+    return found
+
+
+def _ended_parts(old: OldPatch, ended: Sequence[Edit]) -> dict[int, Part]:
+    """The tables of edits that end before the build of the change, by their position."""
+    if not ended:
+        return {}
+    text = end_parts(old.text.path, old.raw, old.patch, ended, old.build - 1)
+    numbers = {number for number, edit in enumerate(old.patch.edits) if any(edit is each for each in ended)}
+    parts = split_text(old.text.path, text).parts
+    return {part.order: part.moved() for part in parts if part.key == "edit" and part.number in numbers}
 
 
 def _with_context(old: OldPatch, body: Body, parts: Sequence[Part], files: Mapping[str, str | bytes]) -> str:
@@ -231,7 +287,7 @@ def name_edits(old: OldPatch, lifted: Lifted, left: Remainder) -> Iterator[NewEd
     patch = old.patch
     used = {edit.id for edit in patch.edits if edit.id in left.kept or edit not in old.now.edits}
     used |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}
-    free = {edit.id: edit for edit in old.now.edits if edit.id not in left.kept}
+    free = {edit.id: old.moved.get(edit.id, edit) for edit in old.now.edits if edit.id not in left.kept}
     matched: dict[int, str] = {}
     for is_close in (True, False):
         for number, (edit, text) in enumerate(zip(lifted.body.edits, lifted.texts, strict=True)):
@@ -286,12 +342,20 @@ def limits_at(patch: Patch, path: str) -> Limits:
     return next(iter(found)) if len(found) == 1 else ()
 
 
-def _render(old: OldPatch, body: Body) -> tuple[list[Part], dict[str, str], dict[str, bytes]]:
-    """The tables of a body, and the templates and blobs that they name; each with the limits of its path."""
+def _render(
+    old: OldPatch, body: Body, ended: Sequence[Edit]
+) -> tuple[list[Part], dict[str, str], dict[str, bytes]]:
+    """The tables of a body, and the templates and blobs that they name; each with the limits of its path.
+
+    Edits of a function in which edits end begin at the build of the change.
+    """
     by_limits: dict[Limits, Body] = {}
     empty = Body(edits=())
+    begins = {(old.moved[edit.id].file, old.moved[edit.id].function) for edit in ended}
     for edit in body.edits:
         limits = limits_at(old.now, edit.file)
+        if (edit.file, edit.function) in begins:
+            limits = tuple(sorted(({**dict(limits), "first_build": old.build}).items()))
         known = by_limits.get(limits, replace(empty, limits=dict(limits)))
         by_limits[limits] = replace(known, edits=(*known.edits, edit))
     for path, text in body.files.items():
@@ -330,8 +394,15 @@ def rows_for_other_builds(patch: Patch, build: int, paths: Collection[str]) -> t
     return tuple(found)
 
 
-def load_old(patch: Patch, now: Patch, placed: PlacedPatch | None, series: SeriesDir) -> OldPatch:
-    """The patch with its files as they are now. Raises PATCH_BAD, CacheError."""
+def load_old(
+    patch: Patch, placed: PlacedPatch | None, build: int, on_pin: Patch, series: SeriesDir
+) -> OldPatch:
+    """The patch with its files as they are now; ``on_pin``: at its places on the pin of the build.
+
+    Raises PATCH_BAD, CacheError.
+    """
+    now = patch.for_build(build)
+    places = {edit.id: edit for edit in on_pin.edits}
     folder = series.patches / patch.folder
     path = folder / "patch.toml"
     with disk_errors(path, "reading the patch"):
@@ -343,6 +414,13 @@ def load_old(patch: Patch, now: Patch, placed: PlacedPatch | None, series: Serie
         raw=raw,
         existing=read_existing(folder, raw),
         placed=placed,
+        build=build,
+        moved={
+            edit.id: each
+            for edit in now.edits
+            if (each := places.get(edit.id)) is not None
+            and (each.file, each.function, each.at) != (edit.file, edit.function, edit.at)
+        },
     )
 
 

@@ -89,7 +89,7 @@ def run_split(
         with open_amendment(pipeline) as amendment:
             _write(amendment.series, patch, texts, moved, folder, title or new.replace("-", " "), folders)
             profiles = copy_in_profiles(amendment.series, name, new)
-            lock = pipeline.lock.with_edits_moved({key_of(part)[1] for part in moved}, name, new)
+            lock = pipeline.lock.with_edits_moved({id_: id_ for _, id_ in map(key_of, moved)}, name, new)
             if lock != pipeline.lock:
                 write_lock(amendment.series.lock, lock)
             checked = compare_series(amendment.stage.workspace, pipeline, [name], site, translate)

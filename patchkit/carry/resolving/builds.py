@@ -38,7 +38,8 @@ class Succession:
         folder = series.patches / self.patch.folder
         existing = read_existing(folder, self.text)
         body, templates, _ = body_files(self.body, existing)
-        ended = _ended(str(folder / "patch.toml"), self.text, self.patch, self)
+        path = str(folder / "patch.toml")
+        ended = end_parts(path, self.text, self.patch, self.ended, self.build - 1)
         replace_text(folder, self.text, f"{ended.rstrip()}\n\n{body}", templates, existing)
         return folder
 
@@ -94,16 +95,19 @@ def _is_later(edit: Edit, ended: Sequence[Edit | NewFile]) -> bool:
     return edit.first_build is not None and edit.first_build != last + 1 and edit.first_build > last
 
 
-def _ended(path: str, text: str, patch: Patch, change: Succession) -> str:
-    """The text of patch.toml with a ``last_build`` for everything that ends."""
+def end_parts(path: str, text: str, patch: Patch, ended: Collection[Edit | NewFile], last: int) -> str:
+    """The text of patch.toml, in which some edits and files of the patch have this ``last_build``.
+
+    ``patch`` is the one that was read from the text. Raises RESOLVE_BUILDS if a table is not written with a
+    header.
+    """
     data = text.encode()
     table = copy.deepcopy(dict(parse_toml(path, data).table))
-    last = change.build - 1
     rows: list[tuple[int, int, bytes]] = []
     places = find_places(data)
     for key, named, parts in (("edit", "file", patch.edits), ("file", "path", patch.files)):
         for number, part in enumerate(parts):
-            if not any(part is each for each in change.ended):
+            if not any(part is each for each in ended):
                 continue
             head, anchor = places[key, number], places[key, number, named]
             known = places.get((key, number, "last_build"))

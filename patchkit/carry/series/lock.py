@@ -10,7 +10,7 @@ import re
 import shlex
 import tempfile
 import textwrap
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -372,13 +372,16 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
-    def with_edits_moved(self, edits: Collection[str], patch: str, new: str) -> Lock:
-        """This lock with the recorded places of some edits of ``patch`` as those of the patch ``new``."""
+    def with_edits_moved(self, edits: Mapping[str, str], patch: str, new: str) -> Lock:
+        """This lock with the recorded places of some edits of ``patch`` as those of the patch ``new``.
+
+        ``edits``: their ids there, by the ids in ``patch``.
+        """
 
         def move(each: Followed | FollowedEdit) -> Followed | FollowedEdit:
             if not isinstance(each, FollowedEdit) or each.patch != patch or each.edit not in edits:
                 return each
-            return replace(each, patch=new)
+            return replace(each, patch=new, edit=edits[each.edit])
 
         return replace(
             self,

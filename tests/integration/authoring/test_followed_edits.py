@@ -230,3 +230,69 @@ def test_a_followed_edit_is_split_off_with_its_recorded_place(line: Line) -> Non
     assert (now.patch, now.edit, now.at) == ("other", "tool-table", was.at)
     document = json.loads(line.run("apply", "--upstream", "b4", "--unlocked", "--json", code=0).stdout)
     assert document["tree"] == before["candidates"][0]["tree"]
+
+
+def moved(line: Line) -> None:
+    """A patch that adds a label after the last one, and a build in which upstream adds one there as well."""
+    line.patch((TWO, f"{TWO}        case 8:\n            return 8;\n"))
+    line.build(4, (TWO, f"{TWO}        case 9:\n            return 9;\n"))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    line.run(*words, "--upstream-url", str(line.desk.upstream), code=0)
+    assert [each.edit for each in line.lock.pin("b4").followed] == ["tool-table"]
+
+
+def amended(line: Line, old: str, new: str) -> subprocess.CompletedProcess[str]:
+    """Amend the last commit of the branch on b4, and absorb the branch."""
+    clone = line.desk.clone
+    document = json.loads(line.run("apply", "--upstream", "b4", "--unlocked", "--json", code=0).stdout)
+    git(clone, "fetch", "-q", str(line.desk.upstream), "tag", "b4")
+    git(clone, "fetch", "-q", str(line.desk.repository), f"{document['branch']}:refs/heads/absorbed")
+    git(clone, "checkout", "-q", "-f", "absorbed")
+    line.desk.change(TOOL, old, new)
+    git(clone, "commit", "-q", "-a", "--amend", "--no-edit")
+    return line.run("absorb", "--repo", str(clone), code=0)
+
+
+def placed(line: Line, build: str) -> str:
+    """The file with all patches on a build."""
+    document = json.loads(line.run("apply", "--upstream", build, "--unlocked", "--json", code=0).stdout)
+    return git(line.desk.repository, "show", f"{document['commits'][-1]['commit']}:{TOOL}") + "\n"
+
+
+def test_a_moved_edit_with_a_new_text_keeps_its_places_on_all_builds(line: Line) -> None:
+    moved(line)
+    done = amended(line, "return 8;", "return 88;")
+    assert "1 changed" in done.stdout
+    assert f"{TWO}        case 8:\n            return 88;\n" in placed(line, "b3")
+    assert "return 9;\n        case 8:\n            return 88;\n" in placed(line, "b4")
+
+
+def test_a_moved_edit_with_a_new_place_keeps_its_old_version_for_earlier_builds(line: Line) -> None:
+    moved(line)
+    done = amended(line, "return 9;", "return 99;")
+    assert "before b4, mine keeps the old version of tool-table" in done.stdout + done.stderr
+    assert f"{TWO}        case 8:\n            return 8;\n" in placed(line, "b3")
+    assert "return 99;\n        case 8:\n            return 8;\n" in placed(line, "b4")
+
+
+def test_a_moved_edit_that_is_folded_takes_its_recorded_place_along(line: Line) -> None:
+    line.patch(("    sum += first(wanted);\n", "    sum -= first(wanted);\n"), (RETURN, MINE))
+    line.build(4, (SWITCH, TWIN))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    line.run(*words, "--upstream-url", str(line.desk.upstream), code=0)
+    (was,) = line.lock.pin("b4").followed
+    before = {build: placed(line, build) for build in ("b3", "b4")}
+    line.run("series", "fold", "mine", "mine-2", code=0)
+    (now,) = line.lock.pin("b4").followed
+    assert (was.patch, now.patch, now.edit, now.at) == ("mine-2", "mine", "tool-table-2", was.at)
+    assert {build: placed(line, build) for build in ("b3", "b4")} == before
+
+
+def test_moved_edits_of_the_same_lines_are_not_folded(line: Line) -> None:
+    line.patch((RETURN, MINE), (MINE, MINE.replace("mine(", "ours(")))
+    line.build(4, (SWITCH, TWIN))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    line.run(*words, "--upstream-url", str(line.desk.upstream), code=0)
+    error = json.loads(line.run("series", "fold", "mine", "mine-2", "--json", code=2).stdout)["error"]
+    assert error["code"] == "AMEND_REFUSED"
+    assert "has another place at b4" in error["why"]
