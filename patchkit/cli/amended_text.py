@@ -143,6 +143,7 @@ def split_lines(done: Split) -> Iterator[str]:
     yield f"moved {', '.join(done.edits)} of {done.patch} into {done.folder}; {_checked(done.checked, _SAME)}"
     yield from (f"  {old} is now {new}" for old, new in done.folders.items())
     yield from (f"  {path} has a line for it" for path in done.profiles)
+    yield from (f"  {user} requires {' and '.join(names)} now" for user, names in done.requires.items())
     yield from lock_lines((), done.stale, done.unchecked)
     yield "next:  adapt title, why and expected in both patch.toml"
     yield from _dry(done.written)

@@ -21,6 +21,7 @@ from patchkit.carry.amending.check import broken_errors, compare_series, without
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
+from patchkit.carry.amending.requiring import find_requirements, with_requirements
 from patchkit.carry.amending.staged import publish_series, read_series
 from patchkit.carry.amending.tables import with_commit
 from patchkit.carry.amending.uses import remove_patches, rename_faults, require_not_required
@@ -262,6 +263,7 @@ class _Work:
                     moves = self._add(found, commit)
                     moved = {was: moves.pop(now, now) for was, now in moved.items()} | moves
             self._require_tree([each.patch for each in found], tip)
+        found = self._with_requirements(found)
         self._require_others({*dropped, *(name for commit in self.commits for name in commit.ids[1:])})
         changed = {
             *dropped,
@@ -492,6 +494,28 @@ class _Work:
             )
         )
         return {old: folder for old, folder in moved.items() if folder.partition("-")[2] != name}
+
+    def _with_requirements(self, found: Sequence[AbsorbedPatch]) -> list[AbsorbedPatch]:
+        """Let the patches after new ones require those of them that they need."""
+        new = [each.patch for each in found if each.state == "new"]
+        if not new:
+            return list(found)
+        users = {each.patch for each in found} - {*new}  # the new ones have theirs
+        request = Request(archs=self.archs, upstream=self.pin, with_=tuple(new), unlocked=True)
+        decision = load_decision(request, self.quiet, self.lock)
+        cache = open_cache(self.quiet.cache_root)
+        with cache.hold(self.quiet.reporter) as repository:
+            base = obtain(self.pin, cache=cache, reporter=self.quiet.reporter)
+            needed = find_requirements(decision, base, self.quiet, repository, new, users)
+        series = load_series(self.patches)
+        result = []
+        for each in found:
+            more = needed.get(each.patch, {})
+            if more and with_requirements(self.staged.series, series.require(each.patch).folder, (), more):
+                result.append(replace(each, requires=(*each.requires, *more.items())))
+            else:
+                result.append(each)
+        return result
 
     def _require_others(self, gone: Collection[str]) -> None:
         """Require that no patch has become impossible to place, where the lock has results and at the build.

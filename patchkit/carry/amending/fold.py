@@ -22,6 +22,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import Checked, compare_series, require_equal
 from patchkit.carry.amending.ground import Site, find_site, ground_with
+from patchkit.carry.amending.requiring import requirement_part
 from patchkit.carry.amending.revise import Texts
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
@@ -295,19 +296,12 @@ def _lifted(pair: _Pair, site: Site, pipeline: Pipeline) -> _Content:
 def _with_parts(pair: _Pair, text: PatchText, parts: Sequence[Part], new: Sequence[Part]) -> str:
     """The patch.toml of the first patch with more tables, and what it needs of the second one's keys."""
     kept = [part for part in parts if part.key != "requires" or part.table.get("patch") != pair.second.id]
-    needed = [_requirement(each) for each in pair.requires]
+    needed = [requirement_part(each.patch, each.why) for each in pair.requires]
     tables = [number for number, part in enumerate(kept) if part.key in BODY_TABLES]
     start = tables[0] if tables else len(kept)
     end = tables[-1] + 1 if tables else len(kept)
     every = [*kept[:start], *needed, *kept[start:end], *new, *kept[end:]]
     return join_text(text, _head(pair, text.head), every)
-
-
-def _requirement(each: Requirement) -> Part:
-    table = {"patch": each.patch, "why": each.why}
-    text = tomlkit.dumps(tomlkit.item({"requires": [table]}))
-    (part,) = split_text("", text).parts
-    return part.moved()
 
 
 def _head(pair: _Pair, head: str) -> str:

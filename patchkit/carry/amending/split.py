@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import tomlkit
@@ -14,16 +14,18 @@ from patchkit.base.series_folder import SeriesDir, refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.check import compare_series, require_equal
 from patchkit.carry.amending.drop import site_of
+from patchkit.carry.amending.ground import Site
+from patchkit.carry.amending.requiring import Reasons, find_requirements, with_requirements
 from patchkit.carry.amending.revise import Texts, key_of, named_in, used_context, with_context
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.tables import Part, join_text, split_text
 from patchkit.carry.amending.uses import copy_in_profiles
-from patchkit.carry.candidate.decision import Request
-from patchkit.carry.lifting.pipeline import open_pipeline
+from patchkit.carry.candidate.decision import Request, load_decision
+from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
 from patchkit.carry.lifting.write import patch_id, short_title
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series
-from patchkit.carry.series.lock import write_lock
+from patchkit.carry.series.lock import load_lock, write_lock
 from patchkit.carry.series.patch import Patch
 
 _COPIED = ("builds", "guard", "requires", "expected", "commit")
@@ -35,16 +37,20 @@ _LAST = 9999
 class Split:
     """A patch whose ``edits`` (ids, or paths of files) are now those of ``new``.
 
-    ``folders``: the new folder of every renumbered patch, by the old one.
+    ``folders``: the new folder of every renumbered patch, by the old one. ``requires``: which of the two each
+    patch requires now whose requirements changed.
     """
 
-    json_keys: ClassVar = "patch new folder edits folders profiles checked lock_stale=stale unchecked written"
+    json_keys: ClassVar = (
+        "patch new folder edits folders requires profiles checked lock_stale=stale unchecked written"
+    )
 
     patch: str
     new: str
     folder: str
     edits: tuple[str, ...]
     folders: dict[str, str]
+    requires: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     profiles: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     stale: tuple[str, ...] = ()
@@ -92,6 +98,7 @@ def run_split(
             lock = pipeline.lock.with_edits_moved({id_: id_ for _, id_ in map(key_of, moved)}, name, new)
             if lock != pipeline.lock:
                 write_lock(amendment.series.lock, lock)
+            requires = _require_again(series, patch, new, site, amendment.stage.workspace, pipeline)
             checked = compare_series(amendment.stage.workspace, pipeline, [name], site, translate)
             require_equal(
                 checked,
@@ -100,7 +107,7 @@ def run_split(
             )
             if not dry_run:
                 amendment.publish(workspace.series, profiles_first=True)
-    touched = {name, *(each.id for each in series.patches if each.folder in folders)}
+    touched = {name, *requires, *(each.id for each in series.patches if each.folder in folders)}
     stale = [result.name for result in pipeline.lock.results if touched & {*result.patches}]
     return Split(
         patch=name,
@@ -108,12 +115,49 @@ def run_split(
         folder=folder,
         edits=tuple(dict.fromkeys(key_of(part)[1] for part in moved)),
         folders=folders,
+        requires=requires,
         profiles=profiles,
         checked=tuple(each.name for each in checked.compared),
         stale=tuple(stale),
         unchecked=checked.unchecked,
         written=not dry_run,
     )
+
+
+def _require_again(
+    series: Series, patch: Patch, new: str, site: Site | None, changed: Workspace, pipeline: Pipeline
+) -> dict[str, tuple[str, ...]]:
+    """Let the patches after the two require those of them that they need; also the new one the old one.
+
+    A patch that is not placed at the site requires both, if it required the one that was split. ``series``:
+    the one before; ``changed``: the workspace of the copy.
+    """
+    both = (patch.id, new)
+    users = {new, *_users(series, patch.id)}
+    found: dict[str, Reasons] = {}
+    if site is not None:
+        request = Request(archs=site.archs, upstream=site.pin, with_=both)
+        decision = load_decision(request, changed, load_lock(changed.series.lock))
+        found = find_requirements(decision, site.base, changed, pipeline.repository, both, users)
+    result = {}
+    for each in load_series(changed.series.patches).patches:
+        own = {one.patch: one.why for one in each.requires if one.patch == patch.id}
+        reasons = found.get(each.id, dict.fromkeys(both, own.get(patch.id, "")) if own else {})
+        if each.id not in users or not reasons:
+            continue  # or it requires the old one for a reason that placing does not show
+        gone = own.keys() - reasons.keys()
+        if with_requirements(changed.series, each.folder, gone, reasons):
+            result[each.id] = tuple(reasons)
+    return result
+
+
+def _users(series: Series, name: str) -> set[str]:
+    """The patches that require one, directly or through others."""
+    found = {name}
+    for patch in series.patches:
+        if any(each.patch in found for each in patch.requires):
+            found.add(patch.id)
+    return found - {name}
 
 
 def _choose(patch: Patch, texts: Texts, edits: Sequence[str]) -> tuple[Part, ...]:

@@ -126,6 +126,17 @@ class PatchStack:
         """
         return self._misfit(rendering, self._without(name))
 
+    def reasons(self, rendering: Rendering, names: Collection[str], others: Iterable[str]) -> dict[str, str]:
+        """Why a patch on top of the stack requires some of its patches, apart from those that others require.
+
+        ``names``: the patches in question; ``others``: other patches that it requires. Raises GitError and
+        CacheError.
+        """
+        named = dict(self._named(rendering))
+        why = {name: named.get(name) or self.reason(rendering, name) for name in names}
+        needed = {name for name, reason in why.items() if reason} - self.closure(others)
+        return {name: why[name] for name in self.least(needed)}
+
     def tree(self, names: Collection[str]) -> UpstreamFiles:
         """The tree with only these patches, and without those of them that require another one."""
         return self._with([name for name in names if self.entries[name].below <= {*names}])

@@ -124,6 +124,22 @@ def test_a_commit_without_an_id_is_a_new_patch_in_its_place(branch) -> None:
     assert [each["patch"] for each in tables(branch, "yet-another-name")["requires"]] == ["name"]
 
 
+def test_a_patch_after_a_new_one_requires_it_if_it_uses_its_names(branch) -> None:
+    name = commit_of(branch, "name")
+    rest = git(branch.clone, "rev-parse", "HEAD")
+    git(branch.clone, "reset", "-q", "--hard", f"{name}^")
+    branch.change(
+        TOOL, "// how much at most\n", "static int least() {\n    return 1;\n}\n\n// how much at most\n"
+    )
+    git(branch.clone, "commit", "-q", "-a", "-m", "a new helper")
+    git(branch.clone, "cherry-pick", f"{name}^..{rest}")
+    edit(branch, "name", (TOOL, 'return "', 'least();\n    return "'))
+    told = absorbed(branch)
+    needed = {each["patch"]: list(each["requires"]) for each in told["patches"] if each["requires"]}
+    assert needed == {"name": ["a-new-helper"]}
+    assert [each["patch"] for each in tables(branch, "name")["requires"]] == ["a-new-helper"]
+
+
 def test_commits_in_another_order_are_patches_in_that_order(branch) -> None:
     picks = [commit_of(branch, name) for name in ("fast", "first", "second", "name")]
     git(branch.clone, "reset", "-q", "--hard", "b1")

@@ -317,6 +317,41 @@ def test_edits_become_a_patch_of_their_own_and_the_tree_is_the_same(desk) -> Non
     assert tree(desk) == was
 
 
+def test_the_patches_after_a_split_require_the_part_that_they_need(desk) -> None:
+    helper = "static int least() {\n    return 1;\n}\n\n"
+    limit = "static int limit(int wanted) {\n"
+    queue(
+        desk,
+        ("both", TOOL, f"// how much at most\n{limit}", f"{helper}// how much at most\n{limit}"),
+        ("both", *NAME[1:]),
+        ("user", TOOL, "    return wanted > 256", "    wanted += least();\n    return wanted > 256"),
+        ("renamed", TOOL, "another", "yet another"),
+        ("after", TOOL, "yet another", "the last"),
+        ("apart", *FAST[1:]),
+    )
+    assert {name: required(desk, name) for name in ("user", "renamed", "after", "apart")} == {
+        "user": ["both"],
+        "renamed": ["both"],
+        "after": ["renamed"],
+        "apart": [],
+    }
+    was = tree(desk)
+    (name,) = (each["id"] for each in tables(desk, "both")["edit"] if "another" in each["text"])
+    told = amended(desk, "split", "both", "name", "--edit", name)
+    assert told["requires"] == {"renamed": ["name"]}
+    assert (required(desk, "user"), required(desk, "renamed")) == (["both"], ["name"])
+    assert tree(desk) == was
+    (least,) = (each["id"] for each in tables(desk, "both")["edit"])
+    amended(desk, "fold", "both", "name")
+    told = amended(desk, "split", "both", "helper", "--edit", least)
+    assert told["requires"] == {"user": ["helper"]}
+    assert (required(desk, "user"), required(desk, "renamed")) == (["helper"], ["both"])
+
+
+def required(desk, name: str) -> list[str]:
+    return [each["patch"] for each in tables(desk, name).get("requires", ())]
+
+
 def test_a_guarded_patch_is_split_with_its_lines_in_the_profiles(desk) -> None:
     path = toml_of(desk, "demo-launch-bounds")
     path.write_text(path.read_text().replace("last = 9, ", ""))
