@@ -351,11 +351,13 @@ def _fold(
             write_whole(folder / "patch.toml", content.text, "writing the patch")
             lost = tuple(_lost(pair))
             shutil.rmtree(series.patches / second.folder)
+        lock = pipeline.lock
         if how == "joined":
             names = {edit.id: content.renamed.get(edit.id, edit.id) for edit in second.edits}
-            lock = pipeline.lock.with_edits_moved(names, second.id, first.id)
-            if lock != pipeline.lock:
-                write_lock(series.lock, lock)
+            lock = lock.with_edits_moved(names, second.id, first.id)
+        lock = lock.without_patches((second.id,))
+        if lock != pipeline.lock:
+            write_lock(series.lock, lock)
         others = [each.folder for each in pair.series.patches if each not in (first, second)]
         required = rename_requirements(series, others, second.id, first.id)
         faults = rename_faults(series, second.id, first.id)

@@ -12,6 +12,7 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
 from patchkit.carry.amending.tables import Part, join_text, split_text
 from patchkit.carry.series.catalogue import Series, load_series
+from patchkit.carry.series.lock import load_lock, write_lock
 
 _DOING = "writing the series"
 
@@ -38,7 +39,9 @@ def require_not_required(series: Series, names: Collection[str]) -> None:
 
 
 def remove_patches(series: SeriesDir, names: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove the folders of patches, and what names them in profiles and known faults.
+    """Remove the folders of patches, and what names them in profiles, known faults and the lock.
+
+    The results of the lock do not have them any more, so that a bump does not report them as lost.
 
     Returns the changed profiles and the ids of the changed faults. Raises PATCH_BAD and UNKNOWN_PATCH.
     """
@@ -49,6 +52,9 @@ def remove_patches(series: SeriesDir, names: Collection[str]) -> tuple[tuple[str
             shutil.rmtree(folder)
     profiles = dict.fromkeys(path for name in names for path in remove_from_profiles(series, name))
     faults = [fault for name in names for fault in rename_faults(series, name, None)]
+    lock = load_lock(series.lock)
+    if (without := lock.without_patches(names)) != lock:
+        write_lock(series.lock, without)
     return tuple(profiles), tuple(faults)
 
 

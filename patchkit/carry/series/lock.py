@@ -10,7 +10,7 @@ import re
 import shlex
 import tempfile
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -390,6 +390,29 @@ class Lock(TomlTable):
                 for pin in self.pins
             ),
         )
+
+    def without_patches(self, names: Collection[str]) -> Lock:
+        """This lock as if some patches of the series had never been in its results.
+
+        Each result keeps its tree and files, so that it is out of date until it is recorded again. Of results
+        that become equal in what identifies them, the first is kept.
+        """
+        results: dict[ResultKey, Result] = {}
+        for result in self.results:
+            left = tuple(name for name in result.patches if name not in names)
+            new = replace(result, patches=left)
+            results.setdefault(new.key, new)
+        pins = (
+            replace(
+                pin,
+                followed=tuple(
+                    each for each in pin.followed if isinstance(each, Followed) or each.patch not in names
+                ),
+                dropped=tuple(each for each in pin.dropped if each.patch not in names),
+            )
+            for pin in self.pins
+        )
+        return replace(self, pins=tuple(pins), results=tuple(results.values()))
 
     def with_dropped(self, name: str, archs: Sequence[str], dropped: Sequence[DroppedPatch]) -> Lock:
         """This lock with ``dropped`` as the complete list of patches dropped on a pin for these GPUs."""

@@ -285,9 +285,22 @@ def test_the_lock_is_part_of_the_exchange(desk) -> None:
     assert desk.run("lock", "--arch", "plain").returncode == 0
     told = amended(desk, "drop", "fast")
     assert told["lock_stale"] == ["b1 plain"]
-    assert "fast" in tomllib.loads(desk.lock.read_text())["result"][0]["patches"]
+    assert "fast" not in tomllib.loads(desk.lock.read_text())["result"][0]["patches"]
+    assert desk.run("apply", "--arch", "plain").returncode == 2  # the lock has the old tree
     assert desk.run("lock", "--all").returncode == 0
     assert "fast" not in tomllib.loads(desk.lock.read_text())["result"][0]["patches"]
+
+
+def test_a_bump_does_not_miss_patches_that_were_dropped_or_folded(desk) -> None:
+    queue(desk, *CHAIN)
+    assert desk.run("lock", "--arch", "plain").returncode == 0
+    amended(desk, "drop", "fast")
+    amended(desk, "fold", "first", "second")
+    words = ("bump", "--to", "b2", "--arch", "plain", "--accept-not-run", "--json")
+    done = desk.run(*words, "--upstream-url", str(desk.upstream))
+    assert done.returncode == 0, done.stdout + done.stderr
+    (made,) = json.loads(done.stdout)["candidates"]
+    assert (made["lost"], made["applied"]) == ([], ["first", "name"])
 
 
 def test_edits_become_a_patch_of_their_own_and_the_tree_is_the_same(desk) -> None:
