@@ -15,7 +15,6 @@ from patchkit.carry.series.profile import (
     NO_GPU,
     ArchProfile,
     TunedMmq,
-    TunedMmqBatch,
     TunedMmvqBatch,
     TunedMmvqWarps,
     TunedTile,
@@ -32,7 +31,6 @@ class ArchView:
     only: Guard
     tile: tuple[TunedTile, ...]
     mmq: tuple[TunedMmq, ...]
-    mmq_batch: tuple[TunedMmqBatch, ...]
     mmvq_batch: tuple[TunedMmvqBatch, ...]
     mmvq_warps: tuple[TunedMmvqWarps, ...]
 
@@ -136,7 +134,6 @@ def _arch(guard: Guard, profile: ArchProfile) -> ArchView:
         tile=profile.tuning.tile,
         # Largest bound first, because the templates use the first row that fits.
         mmq=tuple(sorted(profile.tuning.mmq, key=lambda row: -row.min_j)),
-        mmq_batch=profile.tuning.mmq_batch,
         mmvq_batch=profile.tuning.mmvq_batch,
         mmvq_warps=profile.tuning.mmvq_warps,
     )

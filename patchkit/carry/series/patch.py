@@ -215,6 +215,9 @@ class GuardMacros(TomlTable):
     for code that does not depend on registers or LDS, which differ within a family. ``generic``: what to do
     in a device pass for no particular GPU (gfx11-generic, SPIR-V), where the host's exact id does not match.
     ``neutral``: the code has nothing that only AMD GPUs have: ``export --also nvidia`` may widen the guard.
+    ``within_family``: upstream's own conditions let only the GPU's family reach the edits, so that a proposal
+    needs none. ``host_chooses``: device edits do what upstream does, except in launches that host edits
+    choose, so that the patch has a run-time switch although it changes kernels.
     """
 
     macros: Annotated[Several[_Macro], Field(min_length=1)]
@@ -223,6 +226,8 @@ class GuardMacros(TomlTable):
         Literal["error"] | None, Field(description="error: insert #error next to each edit of a pair")
     ] = None
     neutral: bool = False
+    within_family: bool = False
+    host_chooses: bool = False
     where: NotInFile[Location] = field(default=NOWHERE, compare=False)
 
 

@@ -99,14 +99,6 @@ class TunedMmq(_Row):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TunedMmqBatch(_Row):
-    """The largest batch for which a dense matrix of one quantization uses MMQ instead of a BLAS library."""
-
-    type: _QuantType
-    max_batch: Annotated[int, Field(gt=0, description="Columns of activations: tokens of a micro-batch")]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TunedMmvqBatch(_Row):
     """The largest batch for which a matrix of one quantization (``Q4_K``) uses the vector kernel (MMVQ)."""
 
@@ -138,7 +130,6 @@ class Tuning(TomlTable):
     wmma: Several[TunedWmma] = ()
     tile: Several[TunedTile] = ()
     mmq: Several[TunedMmq] = ()
-    mmq_batch: Several[TunedMmqBatch] = ()
     mmvq_batch: Several[TunedMmvqBatch] = ()
     mmvq_warps: Several[TunedMmvqWarps] = ()
     value: Several[TunedValue] = ()
@@ -232,11 +223,10 @@ def _check_tuning(profile: ArchProfile) -> None:
         (("tile", r.head_size_k, r.head_size_v, r.ncols, "columns"), r.where) for r in profile.tuning.tile
     ]
     mmq = [(("mmq of", r.type, "from", r.min_j, "columns"), r.where) for r in profile.tuning.mmq]
-    mmq_batch = [(("mmq_batch", r.type), r.where) for r in profile.tuning.mmq_batch]
     batch = [(("mmvq_batch", r.type), r.where) for r in profile.tuning.mmvq_batch]
     warps = [(("mmvq_warps", r.type), r.where) for r in profile.tuning.mmvq_warps]
     values = [(("value", r.name), r.where) for r in profile.tuning.value]
-    for variant, where in (*wmma, *tile, *mmq, *mmq_batch, *batch, *warps, *values):
+    for variant, where in (*wmma, *tile, *mmq, *batch, *warps, *values):
         first = named.setdefault(variant, where)
         if first is not where:
             raise ConfigError(

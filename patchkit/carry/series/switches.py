@@ -60,12 +60,13 @@ class Switches:
 def has_switch(patch: Patch) -> bool:
     """Whether only host code chooses between the patch and upstream's code.
 
-    Device code is compiled one way or the other, so an edit there cannot be turned off at run time.
+    Device code is compiled one way or the other, so an edit there cannot be turned off at run time, unless
+    the patch says that its kernels differ only in launches that the host chooses.
     """
-    if patch.is_plain or patch.switches is not None or patch.aliases:
+    if isinstance(patch.guard, str) or patch.switches is not None or patch.aliases:
         return False
-    chosen = [edit for edit in patch.edits if edit.verb != "add_include"]
-    return bool(chosen) and all(edit.side == "host" for edit in chosen)
+    sides = [edit.side for edit in patch.edits if edit.verb != "add_include"]
+    return "host" in sides and ("device" not in sides or patch.guard.host_chooses)
 
 
 def switches_of(patches: Sequence[Patch]) -> Switches | None:

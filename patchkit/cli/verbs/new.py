@@ -46,9 +46,9 @@ _VERBS = options(
 @verb(
     "new",
     example=(
-        "patchkit new q6k-columns --arch gfx1151 --file ggml/src/ggml-cuda/mmq.cu \\",
+        "patchkit new q2k-columns --arch gfx1151 --file ggml/src/ggml-cuda/mmq.cu \\",
         "  --function ggml_cuda_should_use_mmq --upstream b11549 \\",
-        "  --at '(cc) ? 128 : 256' --change-to '(cc) ? 128 : 1024'",
+        "  --at 'return ne11 <= 128' --change-to 'return ne11 <= 512'",
     ),
 )
 @_PLACE

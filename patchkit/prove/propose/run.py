@@ -30,7 +30,7 @@ from patchkit.carry.placing.context import make_guard
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Pin, PinWanted, load_lock
 from patchkit.carry.series.measured import PatchMeasured, measured_in
-from patchkit.carry.series.patch import Patch
+from patchkit.carry.series.patch import GuardMacros, Patch
 from patchkit.carry.series.profile import NO_GPU, ArchProfile, load_profile
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.commits import NewCommit, write_commits
@@ -218,7 +218,9 @@ class _Work:
         profile = NO_GPU if self.patch.is_plain else self.profile
         tip = self._tip(self.series, self.folder, self.patch, profile, base, repository)
         guard = None if self.patch.is_plain else make_guard(self.patch.guard, [profile])
-        return upstream_commit(repository, tip, _MESSAGE.format(kind="change"), guard, self.family)
+        is_within = isinstance(self.patch.guard, GuardMacros) and self.patch.guard.within_family
+        family = None if is_within else self.family
+        return upstream_commit(repository, tip, _MESSAGE.format(kind="change"), guard, family)
 
     def tests(self, base: str, repository: Repository) -> NewCommit | None:
         """The commit of the cases, None if there are none; raises an ErrorGroup and NOTHING_SELECTED."""

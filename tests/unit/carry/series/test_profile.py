@@ -251,12 +251,6 @@ i = 64
 source = "test"
 measured_on = "nothing"
 
-[[tuning.mmq_batch]]
-type = "Q6_K"
-max_batch = 1024
-source = "test"
-measured_on = "nothing"
-
 [[tuning.mmvq_batch]]
 type = "Q4_K"
 max_batch = 2
@@ -275,7 +269,6 @@ def test_rows_of_the_later_kernels_keep_their_place(write: Write) -> None:
     profile = load_profile(write(more=LATER), "gfx1199")
     assert [(row.ncols, row.nbatch_k) for row in profile.tuning.tile] == [(32, 64)]
     assert [(row.type, row.nthreads, row.i) for row in profile.tuning.mmq] == [("Q4_K", 128, 64)]
-    assert [(row.type, row.max_batch) for row in profile.tuning.mmq_batch] == [("Q6_K", 1024)]
     assert [(row.type, row.max_batch) for row in profile.tuning.mmvq_batch] == [("Q4_K", 2)]
     assert [(row.type, row.nwarps) for row in profile.tuning.mmvq_warps] == [("Q4_K", 3)]
     assert (
@@ -292,7 +285,7 @@ def test_rows_and_threads_of_an_mmq_block_are_one_number(write: Write, rows: tup
     assert "nthreads/32*16" in str(caught.value.errors[0].why)
 
 
-@pytest.mark.parametrize("table", ["wmma", "tile", "mmq", "mmq_batch", "mmvq_batch", "mmvq_warps"])
+@pytest.mark.parametrize("table", ["wmma", "tile", "mmq", "mmvq_batch", "mmvq_warps"])
 def test_two_rows_for_the_same_thing_are_refused_with_both_places(write: Write, table: str) -> None:
     rows = (PROFILE + LATER).split("\n\n")
     twice = next(row for row in rows if f"[[tuning.{table}]]" in row)

@@ -164,7 +164,7 @@ def test_tuned_rows_are_where_a_patch_reads_them() -> None:
     readers = {
         "tile": "fattn-tile-config",
         "mmq": "mmq-tile-config",
-        "mmq_batch": "mmq-batch-limits",
+        "value": "mmq-batch-limits",
         "mmvq_batch": "mmvq-batch-limits",
         "mmvq_warps": "mmvq-decode-warps",
     }

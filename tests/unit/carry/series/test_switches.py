@@ -27,6 +27,7 @@ def patches():
 def test_patches_chosen_by_host_code_have_a_switch_and_those_in_kernels_do_not(patches):
     assert has_switch(patches["mmq-batch-limits"])
     assert has_switch(patches["fuse-norm-q8-1"])
+    assert has_switch(patches["fattn-vec-gqa-heads"])  # in the kernel, but only in launches of its own
     assert not has_switch(patches["mmq-tile-config"])  # a pair: the host and the kernel must agree
     assert not has_switch(patches["fattn-vec-heads-first"])  # in the kernel only
     assert not has_switch(patches["wmma-tile-params"])  # has a macro that kernels read
