@@ -132,7 +132,7 @@ def _in_streams(graph: Graph) -> Graph:
 NOT_OFF = Fault(
     id="a-switch-that-does-not-switch",
     file="moe-weighted-reduction.cu",
-    texts={"ggml_cuda_patches().moe_sum_coalesce.on": "true"},
+    texts={"ggml_cuda_patches().moe_sum_coalesce.use()": "++ggml_cuda_patches().moe_sum_coalesce.runs > 0"},
     graphs=("two-experts-summed",),
     kind="",
 )

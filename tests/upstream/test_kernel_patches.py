@@ -21,7 +21,6 @@ _CAN_FUSE = (
 )
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
-_NEVER = r"(?!)"
 
 PATCHES = (
     KernelPatch(
@@ -63,7 +62,8 @@ PATCHES = (
     ),
     KernelPatch(
         name="moe-sum-coalesce",
-        kernels={"moe_reduction_columns": r"(?!not)", "moe_weighted_reduction_f32": _NEVER},
+        kernels={"moe_weighted_reduction_f32": r"(?!not)"},
+        has_upstreams_launches=True,
     ),
     KernelPatch(
         name="fattn-wmma-prefill",
