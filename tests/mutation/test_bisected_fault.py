@@ -19,10 +19,10 @@ def test_the_patch_with_half_of_its_threads_is_found(
     series: SeriesDir, gates_cache: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(ROOT / "upstreams", series.root / "upstreams", dirs_exist_ok=True)
-    header = series.root / "patches" / "0026-rope-block-size" / "rope-blocks.cuh.jinja"
-    text = header.read_text()
-    assert text.count("GGML_PAD(columns/2, WARP_SIZE)") == 1
-    header.write_text(text.replace("GGML_PAD(columns/2, WARP_SIZE)", "GGML_PAD(columns/2, WARP_SIZE)/2"))
+    patch = series.root / "patches" / "0026-rope-block-size" / "patch.toml"
+    text = patch.read_text()
+    assert text.count("MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE)") == 3
+    patch.write_text(text.replace("MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE)", "MIN(ne00/4, CUDA_ROPE_BLOCK_SIZE)"))
     names = ("patch-switches", "fattn-vec-heads-first", "moe-sum-coalesce", "rope-block-size")
     argv = [
         *("bisect", "--series-dir", str(series.root), "--cache-dir", str(gates_cache)),
