@@ -39,6 +39,7 @@ CASES = {
     "rope-block-size": ("ROPE,RMS_NORM_MUL_ROPE", r"ne_a=\[(66|510|514),3|ne=\[(64|66|126|130),4,7,2\]", 17),
     "moe-sum-coalesce": ("MOE_REDUCE", "n_embd=(2880|1026|1028)", 3),
     "mmq-batch-limits": ("MUL_MAT", "type_a=q6_K,type_b=f32,m=64,n=(256|257|1024|1025),k=256", 4),
+    "ssm-conv-tail": ("SSM_CONV", r"ne_a=\[(35|36|41|97|98|103),", 18),
 }
 FIXES = {"fattn-mask-scan"}
 MERGED = ("ssm-scan-barrier", "softmax-norm-barriers")
@@ -108,17 +109,17 @@ def test_git_am_takes_a_change_that_reads_like_upstreams(gates_cache: Path, tree
 
 def test_a_limit_is_for_the_family(gates_cache: Path) -> None:
     change = patches_of(gates_cache, "mmq-batch-limits")["0001-change.patch"].decode()
-    assert "+            if (GGML_CUDA_CC_IS_RDNA3_5(cc)) {\n" in change
+    assert "+                    return ne11 <= (GGML_CUDA_CC_IS_RDNA3_0(cc) ? 128 : 1024);\n" in change
+    change = patches_of(gates_cache, "mmvq-batch-limits")["0001-change.patch"].decode()
+    assert "+    if (GGML_CUDA_CC_IS_RDNA3_5(cc)) {\n" in change
 
 
 def test_a_part_of_a_line_returns_to_its_line(gates_cache: Path) -> None:
     change = patches_of(gates_cache, "rope-block-size")["0001-change.patch"].decode()
-    assert change.count("+    const dim3 block_dims(1, ggml_cuda_rope_threads(ne00), 1);\n") == 3
+    assert change.count("+    const dim3 block_dims(1, MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE), 1);\n") == 3
     assert "#if" not in change
-    patches = patches_of(gates_cache, "ssm-conv-tail")
-    assert list(patches) == ["0001-change.patch"], "it has no cases"
-    change = patches["0001-change.patch"].decode()
-    assert "+        if (row < (int)split_d_inner && col < (int) (d_conv - 1 + local_n_t)) {\n" in change
+    change = patches_of(gates_cache, "ssm-conv-tail")["0001-change.patch"].decode()
+    assert "+        if (row < (int)split_d_inner && col < n_inputs) {\n" in change
 
 
 def test_the_switches_are_no_proposal(gates_cache: Path) -> None:
@@ -208,8 +209,8 @@ def test_changed_kernels_are_listed_with_their_figures(gates_cache: Path, tmp_pa
     assert done.returncode == 0, done.stderr
     assert "all of the CUDA backend" in done.stdout
     rows = [line for line in (out / "spills.md").read_text("utf-8").splitlines() if "moe" in line]
-    assert len(rows) == 2, "of one column and of four"
-    assert all(re.search(r"\| - -> \d+ \| - -> 0 \| - -> 0 \| - -> 16 \|", row) for row in rows), rows
+    assert len(rows) == 1
+    assert re.search(r"\| \d+( -> \d+)? \| 0 \| 0 \| 16 \|", rows[0]), rows
     assert "There are no measurements" in (out / "measurements.md").read_text("utf-8")
 
 
