@@ -87,7 +87,7 @@ def lock_lines(renewed: Sequence[str], stale: Sequence[str], unchecked: Sequence
     if renewed:
         yield f"lock: updated the digests of files for {_names(renewed)}; their trees stay the same"
     if stale:
-        yield f"lock: to record again: {_names(stale)}"
+        yield f"lock: outdated {'result' if len(stale) == 1 else 'results'}: {_names(stale)}"
     if unchecked:
         names = _names(unchecked)
         yield f"lock: not checked on {counted(len(unchecked), 'build')} that are not in the cache: {names}"
@@ -118,8 +118,8 @@ def folded_lines(done: Folded) -> Iterator[str]:
         f"{_checked(done.checked, _SAME)}"
     )
     yield from (f"  edit {old} is now {new}" for old, new in done.renamed.items())
-    yield from (f"  {name} requires {done.into} now" for name in done.requires)
-    yield from (f"  known fault {fault} names {done.into} now" for fault in done.faults)
+    yield from (f"  {name} now requires {done.into}" for name in done.requires)
+    yield from (f"  known fault {fault} now names {done.into}" for fault in done.faults)
     yield from (f"  no longer named in {path}" for path in done.profiles)
     if done.lost:
         yield f"  not carried over from {done.patch}: {', '.join(done.lost)}"

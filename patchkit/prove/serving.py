@@ -112,7 +112,7 @@ def _context(model: Path, memory: Memory | None) -> ServerFlags:
         return ServerFlags(words=(), notes=(f"no -c: {error.message}",))
     trained = header.metadata.get(f"{header.metadata.get('general.architecture')}.context_length")
     if not isinstance(trained, int) or isinstance(trained, bool) or trained <= 0:
-        return ServerFlags(words=(), notes=("no -c: the model file does not say its context length",))
+        return ServerFlags(words=(), notes=("no -c: the model file has no context length",))
     if memory is None:
         return ServerFlags(words=(), notes=("no -c: the memory of the GPU cannot be read here",))
     return fit_context(shape, trained, memory)
@@ -142,7 +142,7 @@ def fit_context(shape: ModelShape, trained: int, memory: Memory) -> ServerFlags:
     context = fits // _STEP * _STEP
     return ServerFlags(
         words=("-c", str(context)),
-        notes=(f"-c is what fits, the model's context is {trained}: {sizes}",),
+        notes=(f"-c is the largest context that fits; the model's is {trained}: {sizes}",),
     )
 
 

@@ -441,13 +441,13 @@ def _check_operations(side: BuiltSide, subject: Subject, backend: BackendName, p
         wrong += [row for row in rows if not row.has_passed]
     if wrong or not passed:
         raise ToolchainError(
-            f"{counted(len(wrong), 'operation')} of {len(wrong) + passed} are wrong on this GPU"
+            f"wrong results on this GPU in {len(wrong)} of {counted(len(wrong) + passed, 'operation')}"
             if wrong
             else f"no operation ran on {machine.device}",
             code="UP_WRONG",
             why="\n".join(f"{row.case}: {row.error}" for row in wrong[:_SHOWN]) or None,
-            hint="the earlier build stays in use. To find the patch: patchkit verify, or the guide page "
-            "find-the-patch",
+            hint="the earlier build stays in use; to find the faulty patch: patchkit verify, or see "
+            "docs/guide/find-the-patch.md",
         )
     return f"{passed} operations of {OPERATION_TESTS} passed on {machine.device}"
 

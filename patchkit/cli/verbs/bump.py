@@ -84,13 +84,17 @@ from patchkit.prove.verify.run import run_verify
     help="Where to download the new build from.",
 )
 @click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
-@click.option("--no-verify", is_flag=True, help="Leave the gates out; refused when edited functions changed.")
+@click.option(
+    "--no-verify",
+    is_flag=True,
+    help="Skip the gates. Rejected if upstream changed code that a patch edits or uses.",
+)
 @click.option(
     "--accept-not-run",
     is_flag=True,
-    help="Leave the gates out also then; the branch names end in -unproven.",
+    help="Skip the gates even then; the branch names end in -unproven.",
 )
-@click.option("--keep-default", is_flag=True, help="Add the pin; the default pin stays.")
+@click.option("--keep-default", is_flag=True, help="Add the build to the lock, but keep the default build.")
 @click.option(
     "--accept-fault",
     "accept_faults",

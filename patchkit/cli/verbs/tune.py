@@ -59,7 +59,7 @@ _COLUMNS = range(2, 9)
     metavar="DIR",
     help="rocWMMA's include folder, or 'stand-in' for patchkit's own header (default: those that "
     "the profile's "
-    "table was made with). May be repeated; a setting must then be good with each.",
+    "table was made with). May be repeated; a setting must then be good with all of them.",
 )
 @click.option(
     "--variant",

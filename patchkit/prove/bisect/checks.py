@@ -246,7 +246,7 @@ class OperationCheck:
             return Checked(outcome="bad", why=f"{len(wrong)} of {counted(len(rows), 'case')} wrong: {first}")
         if not rows:
             return Checked(outcome="skip", why="it has no such case, or the device does not support it")
-        return Checked(outcome="good", why=f"{counted(len(rows), 'case')} right")
+        return Checked(outcome="good", why=f"{counted(len(rows), 'case')} correct")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,8 +77,8 @@ def _effects(report: PickReport) -> Iterator[tuple[str, EffectOnTest]]:
     picked = report.picked
     for one in picked.decisions:
         yield from ((one.id, effect) for effect in one.effects)
-    yield from (("all of them", effect) for effect in picked.whole)
-    yield from (("what was picked", effect) for effect in picked.check)
+    yield from (("all patches", effect) for effect in picked.whole)
+    yield from (("picked patches", effect) for effect in picked.check)
     yield from (("upstream twice", effect) for effect in picked.noise)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NEEDS_DEVICE = "needs "
 """How the summary of a gate begins that needs a GPU, real or emulated."""
 
-FITS, RIGHT, FASTER = "does it fit?", "is it right?", "is it faster?"
+FITS, RIGHT, FASTER = "does it fit?", "is it correct?", "is it faster?"
 _ON_CPU = "@cpu"
 _SPEED_GATES = ("speed", "bench")
 _RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "graphs", "logits", "width", "used")
@@ -53,7 +53,7 @@ def _question(name: str) -> str:
 
 
 def make_answers(run: RunRecord) -> tuple[Answer, ...]:
-    """Does it fit, is it right, is it faster; nothing for a candidate without a patch."""
+    """Does it fit, is it correct, is it faster; nothing for a candidate without a patch."""
     if run.nothing is not None:
         return ()
     return (_fits(run), _is_right(run), _is_faster(run))
@@ -256,8 +256,7 @@ def _groups(run: RunRecord) -> Iterator[Unproven]:
     speed = [gate for gate in needing if _question(gate.name) == FASTER]
     undecided = [gate for gate in here if gate.verdict == "not run" and gate not in needing]
     yield Unproven(
-        what=f"that {gpus} computes the right results ({_names(right)}); emulated if this machine has no "
-        f"{gpus}",
+        what=f"that {gpus} gives correct results ({_names(right)}); emulated if this machine has no {gpus}",
         command=command_line(run, "verify"),
         details=_reasons(right),
     )

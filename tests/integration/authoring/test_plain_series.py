@@ -139,7 +139,7 @@ def test_what_is_not_built_for_want_of_a_compiler_has_not_passed(queue: Queue, t
         ("cpu-tests", "building"),
         ("isolation", "has"),
     ]
-    assert "does it fit?   1 patch applies; not checked: cpu-build" in said
+    assert "does it fit?    1 patch applies; not checked: cpu-build" in said
     file = queue.folder / "patches/0001-higher/patch.toml"
     file.write_text(_MORE + file.read_text())
     queue.told("apply")

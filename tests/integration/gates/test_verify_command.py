@@ -64,7 +64,7 @@ def test_anchors_need_no_compiler_and_leave_evidence(candidate_cache: Path) -> N
     assert "passed   anchors      12 edits of 4 patches resolve to 26 places, as in the candidate" in out
     assert "skipped  isolation    not selected with --gate" in out
     assert "skipped  backend-ops  not selected" in out
-    assert "does it fit?   4 patches apply; not checked: isolation, compile, resources, launch" in out
+    assert "does it fit?    4 patches apply; not checked: isolation, compile, resources, launch" in out
     evidence = json.loads((candidate_cache / "evidence" / TREE / "anchors.json").read_text())
     assert len(evidence["evidence"]["edits"]) == 12
     code, out, _ = patchkit(*argv, "--json", cache=candidate_cache)
@@ -85,7 +85,7 @@ def test_a_candidate_of_another_series_is_stale(candidate_cache: Path, tmp_path:
     code, out, err = patchkit(*argv, cache=candidate_cache)
     assert code == ExitCode.GATE_FAILED
     assert "FAILED   anchors" in out
-    assert "does it fit?   no: anchors failed" in out
+    assert "does it fit?    no: anchors failed" in out
     assert "error[ANCHORS_STALE]: ggml/src/ggml-cuda/fattn-wmma-config.cuh" in err
     assert "patchkit apply --arch gfx1151" in err
 

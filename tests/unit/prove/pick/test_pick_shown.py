@@ -63,7 +63,7 @@ def test_one_pair_of_runs_has_no_interval_and_few_are_said_to_be_few() -> None:
     report = _report()
     once = EffectOnTest(model="m", test="pp512", low=1.081, change=1.081, high=1.081)
     text = list(lines(replace(report, picked=replace(report.picked, whole=(once,)))))
-    row = next(line for line in text if line.startswith("all of them"))
+    row = next(line for line in text if line.startswith("all patches"))
     assert row.split() == ["all", "of", "them", "+108.1%"]
     assert any("of fewer than 6 pairs" in line for line in text)
 
@@ -84,7 +84,7 @@ def test_the_picture_has_every_patch_and_the_temperature(tmp_path: Path) -> None
     path = tmp_path / "gains.svg"
     write_picture(_report(), path, "svg")
     text = path.read_text("utf-8")
-    for word in ("m pp512", "all of them", "what was picked", "50 to 70 degrees C", ">a<"):
+    for word in ("m pp512", "all patches", "picked patches", "50 to 70 degrees C", ">a<"):
         assert word in text
 
 

@@ -86,7 +86,7 @@ def test_three_answers_come_first_then_what_to_do_and_what_was_not_proven(
     page: ET.Element, failing_page: ET.Element, whole: Run
 ) -> None:
     answers = [text_of(each) for each in next(with_class(page, "answers")).iter("div")]
-    assert [text.partition("?")[0] for text in answers] == ["Does it fit", "Is it right", "Is it faster"]
+    assert [text.partition("?")[0] for text in answers] == ["Does it fit", "Is it correct", "Is it faster"]
     assert "code for other GPUs is unchanged" in answers[0]
     headings = [text_of(each) for each in page.iter("h2")]
     assert headings[:2] == ["What to do now", "Not proven"]

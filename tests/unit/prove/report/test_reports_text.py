@@ -16,7 +16,7 @@ from patchkit.prove.report.model import Run
 
 def test_the_terminal_begins_with_answers_then_what_was_not_proven(whole: Run) -> None:
     text = terminal_report(whole.report())
-    order = ("does it fit?   yes", "is it right?   not run", "is it faster?  not measured", "not proven:")
+    order = ("does it fit?    yes", "is it correct?  not run", "is it faster?   not measured", "not proven:")
     places = [
         text.index(part) for part in (*order, "gates: nothing failed", "passed   anchors", "256 -> 234")
     ]
@@ -35,7 +35,7 @@ def test_the_terminal_begins_with_answers_then_what_was_not_proven(whole: Run) -
 
 def test_the_terminal_shows_a_problem_with_its_places(failing: Run) -> None:
     text = terminal_report(failing.report())
-    assert "does it fit?   no: isolation failed (439 of 440 readings identical)" in text
+    assert "does it fit?    no: isolation failed (439 of 440 readings identical)" in text
     assert "FAILED isolation: 439 of 440 readings identical" in text
     assert "  skipped  compile    gate isolation failed" in text
     assert "    --> ggml/src/ggml-cuda/fattn.cu:42:7: wmma-tile-params\n" in text
