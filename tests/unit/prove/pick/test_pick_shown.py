@@ -64,7 +64,7 @@ def test_one_pair_of_runs_has_no_interval_and_few_are_said_to_be_few() -> None:
     once = EffectOnTest(model="m", test="pp512", low=1.081, change=1.081, high=1.081)
     text = list(lines(replace(report, picked=replace(report.picked, whole=(once,)))))
     row = next(line for line in text if line.startswith("all patches"))
-    assert row.split() == ["all", "of", "them", "+108.1%"]
+    assert row.split() == ["all", "patches", "+108.1%"]
     assert any("of fewer than 6 pairs" in line for line in text)
 
 

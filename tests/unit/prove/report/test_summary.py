@@ -56,8 +56,8 @@ def test_a_run_without_a_gpu_answers_what_it_can() -> None:
     assert answers["fit?"].text.startswith(
         "yes: 3 patches apply and compile for gfx1151; code for other GPUs"
     )
-    assert answers["right?"].state == "unknown"
-    assert "nothing was executed for gfx1151" in answers["right?"].text
+    assert answers["correct?"].state == "unknown"
+    assert "nothing was executed for gfx1151" in answers["correct?"].text
     assert answers["faster?"].text == (
         "not measured in this run; "
         "measured by others (ann, bob): 1 of 3, modelled: 1 of 3, no gain known: 1 of 3"
@@ -69,7 +69,7 @@ def test_a_run_without_a_gpu_answers_what_it_can() -> None:
 
 @pytest.mark.parametrize(
     ("name", "question"),
-    [("compile", "fit?"), ("logits", "right?"), ("bench", "faster?"), ("speed", "faster?")],
+    [("compile", "fit?"), ("logits", "correct?"), ("bench", "faster?"), ("speed", "faster?")],
 )
 def test_a_failure_is_a_no(name: str, question: str) -> None:
     gates = [_gate(each) for each in FIT if each != name] + [_gate(name, "failed", "two are wrong")]
@@ -89,10 +89,10 @@ def test_a_measurement_of_something_similar_is_none_of_the_patch() -> None:
 
 def test_hardware_comes_before_the_emulated_gpu() -> None:
     emulated = [_gate(name, "passed (emulated)") for name in ("backend-ops", "sanitize", "logits")]
-    answer = _answers(_run([*_fit(), *emulated]))["right?"]
+    answer = _answers(_run([*_fit(), *emulated]))["correct?"]
     assert (answer.state, "emulated gfx1151, not on hardware" in answer.text) == ("partly", True)
     both = [_gate("backend-ops"), emulated[1], _gate("logits")]
-    answer = _answers(_run([*_fit(), *both]))["right?"]
+    answer = _answers(_run([*_fit(), *both]))["correct?"]
     assert (answer.state, answer.text.startswith("yes, on the GPU: ")) == ("yes", True)
 
 
