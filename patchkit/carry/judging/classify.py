@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
+from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.cpp.scopes import parse_scopes
@@ -83,24 +84,26 @@ def _compare_rendering(
 
 def _reason(agreement: Agreement, moves: tuple[Move, ...], drift: tuple[Drift, ...]) -> str:
     if agreement.verdict == "no last rendering":
-        return "placed; no rendering on an earlier upstream to compare with"
+        return "placed; there is no result on an earlier build to compare with"
     parts = []
     if moves:
-        parts.append(f"{len(moves)} places moved ({', '.join(sorted({move.how for move in moves}))})")
+        parts.append(
+            f"{counted(len(moves), 'place')} moved ({', '.join(sorted({move.how for move in moves}))})"
+        )
     if drift:
         parts.append(f"changed upstream: {', '.join(each.entity for each in drift)}; run the gates again")
     if agreement.verdict == "agree":
         parts += agreement.lines
-    return "; ".join(parts) or "no place moved since the last rendering, and no edited function changed"
+    return "; ".join(parts) or "no place moved since the previous build, and no edited function changed"
 
 
 def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
     places = sum(len(edit.locations) for edit in rendering.placed.edits) if rendering.placed else 0
-    by_structure = f"placed by structure at {places} places, each confirmed by parsing the result"
+    by_structure = f"placed by structure at {counted(places, 'place')}, confirmed by parsing the result"
     by_text = {
-        "agree": "the three-way merge of the last rendering gives the same tokens",
-        "differ": "the three-way merge of the last rendering gives other tokens",
-        "does not apply": "the three-way merge of the last rendering does not apply: one derivation only",
+        "agree": "git's three-way merge of the patch gives the same tokens",
+        "differ": "git's three-way merge of the patch gives other tokens",
+        "does not apply": "git's three-way merge of the patch has conflicts: one derivation only",
         "no last rendering": "one derivation only",
     }
     return (by_structure, by_text[agreement.verdict])

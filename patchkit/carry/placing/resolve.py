@@ -186,7 +186,8 @@ def resolve_anchor(scopes: ScopeMap, edit: Edit) -> Anchor:
         raise _not_found(scopes, entity, edit, selector)
     if len(spans) != edit.count:
         raise AnchorError(
-            f"edit '{edit.id}' matches {len(spans)} places in '{_name(entity)}', expected {edit.count}",
+            f"edit '{edit.id}' matches {len(spans)} places in {_where(scopes, entity)}, "
+            f"expected {edit.count}",
             code="ANCHOR_AMBIGUOUS",
             where=[edit.where, *_places(scopes, spans)],
             why="patchkit never chooses one of several places by itself",
@@ -277,8 +278,8 @@ def _without_final_newline(scopes: ScopeMap, span: Span) -> Span:
     return Span(span.start, span.end - (len(text) - len(text.rstrip(b"\r\n"))))
 
 
-def _name(entity: Entity | None) -> str:
-    return entity.name if entity is not None else "the file"
+def _where(scopes: ScopeMap, entity: Entity | None) -> str:
+    return f"'{entity.name}'" if entity is not None else scopes.source.path
 
 
 def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Selector) -> AnchorError:
@@ -293,16 +294,17 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
             offset = scopes.code[first].span.start
             holder = scopes.enclosing(Span(offset, offset))
             if holder is None or entity is None or holder.span != entity.span:
-                candidates.append(source.locate(offset, f"the same tokens, but in '{_name(holder)}'"))
+                candidates.append(source.locate(offset, f"the same tokens, but in {_where(scopes, holder)}"))
         domain = scopes.code_in(entity.span) if entity is not None else whole
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
-    compare = "compare it with the candidates above"
+    compare = "compare it with the places above"
     if not candidates:
-        compare = f"nothing in '{_name(entity)}' is similar: read the code"
+        compare = f"nothing in {_where(scopes, entity)} is similar: read the code"
+    path = f" of {source.path}" if entity is not None else ""
     return AnchorError(
-        f"no match for edit '{edit.id}' in '{_name(entity)}' of {source.path}",
+        f"no match for edit '{edit.id}' in {_where(scopes, entity)}{path}",
         code="ANCHOR_NOT_FOUND",
         where=[edit.where, *begins, *candidates][:9],
         why=f"the tokens '{text}' do not occur there" if text else _nothing_of(selector),

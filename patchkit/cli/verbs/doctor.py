@@ -78,7 +78,7 @@ def _draw(screen: Screen, checks: Sequence[Check], findings: Sequence[Finding]) 
         )
     else:
         screen.prose(
-            "patchkit works here. What is marked absent is optional; its line describes when you need it."
+            "patchkit works here. Items marked absent are optional; each line explains when you need them."
         )
     draw_host(screen, findings)
 

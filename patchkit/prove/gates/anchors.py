@@ -11,6 +11,7 @@ from pathlib import Path
 from patchkit.base.errors import GateError, Location
 from patchkit.base.report.blocks import Block, Row, Table, columns, group
 from patchkit.base.series_folder import PLAIN, arch_options, format_archs
+from patchkit.base.text import counted
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.commit import commit_message
 from patchkit.carry.candidate.decision import Request
@@ -85,7 +86,8 @@ class AnchorsGate:
             gate=self.name,
             verdict="failed" if problems else "passed",
             summary=(
-                f"{len(edits)} edits of {len(ids)} patches resolve to {places} places, "
+                f"{counted(len(edits), 'edit')} of {counted(len(ids), 'patch', 'patches')} "
+                f"{'resolves' if len(edits) == 1 else 'resolve'} to {counted(places, 'place')}, "
                 f"{'as' if not problems else 'NOT as'} in the candidate"
             ),
             problems=problems,
