@@ -18,7 +18,7 @@ from patchkit.carry.candidate.find import read_candidate
 from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
 from patchkit.carry.candidate.renames import faulted_series, followed_series
 from patchkit.carry.judging.classes import Gone
-from patchkit.carry.judging.premise import find_gone, find_replacement
+from patchkit.carry.judging.preconditions import find_gone, find_replacement
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
 from patchkit.carry.remotes.run import Following, fetch_following, read_following
 from patchkit.carry.series.catalogue import Series, load_series

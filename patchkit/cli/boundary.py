@@ -17,7 +17,7 @@ import click
 
 from patchkit.base.errors import ErrorGroup, ExitCode, InternalError, Location, PatchkitError
 from patchkit.cli.commands import COMMANDS, CommonOption, Verbs, from_click
-from patchkit.cli.complaint import error_as_json, exit_code_of
+from patchkit.cli.error_text import error_as_json, exit_code_of
 from patchkit.cli.settings import Settings, example_epilog, shared_options, version_of
 from patchkit.cli.terminal import OutputFailed, make_streams_total, system_refusal, write_stderr
 

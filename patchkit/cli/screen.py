@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from patchkit.base.text import visible
-from patchkit.cli.complaint import Paint, uncolored
+from patchkit.cli.error_text import Paint, uncolored
 
 # A text, or a text with its role: how `Paint` colours it.
 Cell: TypeAlias = str | tuple[str, str]

@@ -17,7 +17,7 @@ from typing import Literal, TextIO
 from patchkit.base.errors import CacheError, Location, PatchkitError, UsageError
 from patchkit.base.plain import plain as as_json
 from patchkit.base.text import visible, whole_characters
-from patchkit.cli.complaint import Paint, format_error, uncolored
+from patchkit.cli.error_text import Paint, format_error, uncolored
 from patchkit.cli.screen import Screen
 
 ColorChoice = Literal["auto", "always", "never"]

@@ -50,7 +50,7 @@ def test_every_import_contract_holds() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("patchkit/gpu/emulated/device.py", "import patchkit.carry.series.patch", "wings"),
+        ("patchkit/gpu/emulated/device.py", "import patchkit.carry.series.patch", "packages"),
         ("patchkit/carry/candidate/record.py", "import patchkit.toolchain.shared", "carry-compiles-nothing"),
         ("patchkit/carry/placing/select.py", "import patchkit.carry.judging", "inside-carry"),
         ("patchkit/base/errors.py", "import patchkit.base.series_folder", "no-circles"),
@@ -68,19 +68,19 @@ def test_a_stray_import_is_caught(tmp_path: Path, module: str, line: str, contra
     assert re.search(rf"{re.escape(_contract(contract)['name'])}.* BROKEN", done.stdout)
 
 
-def test_every_wing_may_import_what_the_document_says() -> None:
-    """The table of wings in the document, against what may be above what by the contract."""
+def test_imports_allowed_in_the_document_match_the_contract() -> None:
+    """The table of packages in architecture.md, compared with the layers of the contract."""
     text = (ROOT / "docs" / "architecture.md").read_text("utf-8")
     rows = re.findall(r"^\| `(\w+)` \|[^|]*\| ([^|]*) \|", text, re.MULTILINE)
-    told = {wing: set(re.findall(r"\w+", may.replace("nothing", ""))) for wing, may in rows}
-    layers = _contract("wings")["layers"]
-    wings = [set(re.findall(r"patchkit\.(\w+)", layer)) for layer in layers]
+    documented = {package: set(re.findall(r"\w+", may.replace("nothing", ""))) for package, may in rows}
+    layers = _contract("packages")["layers"]
+    packages = [set(re.findall(r"patchkit\.(\w+)", layer)) for layer in layers]
     below = {
-        wing: {name for lower in wings[level + 1 :] for name in lower}
-        for level, several in enumerate(wings)
-        for wing in several
+        package: {name for lower in packages[level + 1 :] for name in lower}
+        for level, several in enumerate(packages)
+        for package in several
     }
     below["carry"].discard("toolchain")  # the contract carry-compiles-nothing
-    told["cli"] = below["cli"] if told["cli"] == {"all"} else told["cli"]
-    assert told == below
-    assert set(told) == {path.parent.name for path in (ROOT / "patchkit").glob("*/__init__.py")}
+    documented["cli"] = below["cli"] if documented["cli"] == {"all"} else documented["cli"]
+    assert documented == below
+    assert set(documented) == {path.parent.name for path in (ROOT / "patchkit").glob("*/__init__.py")}

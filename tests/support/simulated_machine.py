@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Member, Visit, VisitTimes
+from patchkit.prove.pick.factorial import Arm
 
 TESTS = ("pp512", "tg128")
 MODELS = ("small", "large")

@@ -19,9 +19,9 @@ from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.check import broken_errors, compare_series, without_patches
 from patchkit.carry.amending.fold import run_fold
-from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
 from patchkit.carry.amending.requiring import find_requirements, with_requirements
+from patchkit.carry.amending.site import Site
 from patchkit.carry.amending.staged import publish_series, read_series
 from patchkit.carry.amending.tables import with_commit
 from patchkit.carry.amending.uses import remove_patches, rename_faults, require_not_required

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.upstreams import build_name
-from patchkit.carry.amending.ground import Ground
 from patchkit.carry.amending.revise import (
     OldPatch,
     Revision,
@@ -16,6 +15,7 @@ from patchkit.carry.amending.revise import (
     name_edits,
     revise,
 )
+from patchkit.carry.amending.site import BaseTree
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.update import offering_profiles
 from patchkit.carry.lifting.change import Changeset
@@ -34,38 +34,38 @@ from patchkit.carry.series.patch import Patch
 
 
 def make_revision(
-    patch: Patch, ground: Ground, change: Changeset, pipeline: Pipeline
+    patch: Patch, base_tree: BaseTree, change: Changeset, pipeline: Pipeline
 ) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
     """The new content of a patch, with as many of its edits as possible, tried on a copy of the series.
 
     Also the places of its new edits, and warnings.
     """
     paths = [path for each in change.files for path in (each.path, each.source) if path is not None]
-    files = ground.files(paths)
+    files = base_tree.files(paths)
     with pipeline.open_stage() as stage:
         try:
-            was = stage.place(ground.selected, files)
+            was = stage.place(base_tree.selected, files)
         except PatchkitError:  # a patch before it was replaced: none of its edits is kept
             was = None
-    old = load_old(patch, was, ground.pin.build, ground.selected.patch, pipeline.workspace.series)
+    old = load_old(patch, was, base_tree.pin.build, base_tree.selected.patch, pipeline.workspace.series)
     if not patch.is_plain:
-        return _try_guarded(old, ground, change, files, pipeline)
+        return _try_guarded(old, base_tree, change, files, pipeline)
     left = Remainder(files=change.files)
     if was is not None:
-        edits, texts = ground.selected.patch.edits, {edit.id: edit.text for edit in was.edits}
+        edits, texts = base_tree.selected.patch.edits, {edit.id: edit.text for edit in was.edits}
         left = split_change(edits, texts, change.files, keep=True)
         try:
-            return _try_places(old, ground, change, left, files, pipeline)
+            return _try_places(old, base_tree, change, left, files, pipeline)
         except PatchkitError:
             if not left.kept:
                 raise
         left = split_change(edits, texts, change.files, keep=False)
-    return _try_places(old, ground, change, left, files, pipeline)
+    return _try_places(old, base_tree, change, left, files, pipeline)
 
 
 def _try_places(
     old: OldPatch,
-    ground: Ground,
+    base_tree: BaseTree,
     change: Changeset,
     left: Remainder,
     files: UpstreamFiles,
@@ -74,13 +74,13 @@ def _try_places(
     """Try new edits at the places that patch.toml has, if those that they replace moved; else at new ones."""
     if old.moved:
         with suppress(PatchkitError):
-            return _try(old, ground, change, left, files, pipeline, old_places=True)
-    return _try(old, ground, change, left, files, pipeline)
+            return _try(old, base_tree, change, left, files, pipeline, old_places=True)
+    return _try(old, base_tree, change, left, files, pipeline)
 
 
 def _try(
     old: OldPatch,
-    ground: Ground,
+    base_tree: BaseTree,
     change: Changeset,
     left: Remainder,
     files: UpstreamFiles,
@@ -91,14 +91,14 @@ def _try(
     lifted = pipeline.lift(replace(change, files=left.files), is_guarded=False)
     revision = revise(old, change.files, lifted, left, old_places=old_places)
     with pipeline.open_stage() as stage:
-        placed = stage.place(replace(ground.selected, patch=_put(revision, old, ground, stage)), files)
+        placed = stage.place(replace(base_tree.selected, patch=_put(revision, old, base_tree, stage)), files)
     require_same(placed.changes, expected_files(change.files), f"the new version of '{old.patch.id}'")
     require_files(placed, change.files)
     return revision, _places(revision, placed), (*_of_earlier_builds(revision, old), *placed.warnings)
 
 
 def _try_guarded(
-    old: OldPatch, ground: Ground, change: Changeset, files: UpstreamFiles, pipeline: Pipeline
+    old: OldPatch, base_tree: BaseTree, change: Changeset, files: UpstreamFiles, pipeline: Pipeline
 ) -> tuple[Revision, dict[str, str], tuple[str, ...]]:
     """The same for a patch with a guard, whose new edits are compared with its old ones as tables."""
     profiles = offering_profiles(old.patch, pipeline.workspace)
@@ -120,7 +120,7 @@ def _try_guarded(
     by_id |= {edit.id: text for edit, text in named}
     archs = tuple(each.arch for each in profiles)
     with pipeline.open_stage() as stage:
-        patch = _put(revision, old, ground, stage)
+        patch = _put(revision, old, base_tree, stage)
         drafted = Drafted(
             patch=NewPatch(
                 id=patch.id,
@@ -137,11 +137,11 @@ def _try_guarded(
     return revision, _places(revision, placed), (*notes, *placed.warnings)
 
 
-def _put(revision: Revision, old: OldPatch, ground: Ground, stage: Stage) -> Patch:
+def _put(revision: Revision, old: OldPatch, base_tree: BaseTree, stage: Stage) -> Patch:
     """The new patch, written into a copy of the series, as it is at the build of the change."""
     stage.put(revision)
-    series = followed_series(load_series(stage.series.patches), ground.pin)
-    return series.require(old.patch.id).for_build(ground.pin.build)
+    series = followed_series(load_series(stage.series.patches), base_tree.pin)
+    return series.require(old.patch.id).for_build(base_tree.pin.build)
 
 
 def _of_earlier_builds(revision: Revision, old: OldPatch) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from patchkit.base.errors import AnchorError, Location, PatchkitError, raise_all
 from patchkit.base.reporter import NullReporter
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.ground import Site
+from patchkit.carry.amending.site import Site
 from patchkit.carry.amending.staged import Amendment
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.lock import holding_results, renew_inputs

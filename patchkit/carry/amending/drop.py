@@ -10,7 +10,7 @@ from patchkit.base.errors import InterruptNote, UsageError, raise_all
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.check import broken_errors, compare_series, without_patches
-from patchkit.carry.amending.ground import Site, find_site
+from patchkit.carry.amending.site import Site, find_site
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.uses import remove_patches, require_not_required
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline

@@ -21,9 +21,9 @@ from patchkit.base.toml import parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import Checked, compare_series, require_equal
-from patchkit.carry.amending.ground import Site, find_site, ground_with
 from patchkit.carry.amending.requiring import requirement_part
 from patchkit.carry.amending.revise import Texts
+from patchkit.carry.amending.site import Site, base_tree_with, find_site
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.amending.uses import (
@@ -272,9 +272,9 @@ def _lifted(pair: _Pair, site: Site, pipeline: Pipeline) -> _Content:
     chosen = site.decision.selected
     at = next(number for number, each in enumerate(chosen) if each.patch.id == first.id)
     below = [each for each in chosen[:at] if each.patch.id != second.id]
-    ground = ground_with(site, below, site.chosen(first.id), pipeline)
+    base_tree = base_tree_with(site, below, site.chosen(first.id), pipeline)
     try:
-        after = ground_with(site, [*below, *both], site.chosen(first.id), pipeline)
+        after = base_tree_with(site, [*below, *both], site.chosen(first.id), pipeline)
     except PatchkitError as error:
         raise UsageError(
             f"'{second.id}' cannot be placed right after '{first.id}'",
@@ -285,9 +285,9 @@ def _lifted(pair: _Pair, site: Site, pipeline: Pipeline) -> _Content:
         ) from error
     with temporary_folder("fold") as folder:
         git = own_repository(folder, pipeline.repository)
-        files = check_changes(git.renames(ground.tree, after.tree), f"{first.id} and {second.id}", git)
+        files = check_changes(git.renames(base_tree.tree, after.tree), f"{first.id} and {second.id}", git)
     change = Changeset(build=site.pin.build, base=site.base, name=" and ".join(pair.names), files=files)
-    revision, _, _ = make_revision(first, ground, change, pipeline)
+    revision, _, _ = make_revision(first, base_tree, change, pipeline)
     text = split_text(str(pair.dir.patches / first.folder / "patch.toml"), revision.text)
     extra = [part.moved() for part in Texts.load(pair.dir, second).text.of("replaced_by")]
     return _Content(text=_with_parts(pair, text, text.parts, extra), files=revision.files, gone=revision.gone)

@@ -16,14 +16,14 @@ from patchkit.base.toml import load_toml, parse_toml
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.attempt import make_revision
 from patchkit.carry.amending.check import broken_errors, compare_series, renew_lock
-from patchkit.carry.amending.ground import Ground, find_site, ground_before, ground_with
 from patchkit.carry.amending.revise import Revision, rows_for_other_builds
+from patchkit.carry.amending.site import BaseTree, base_tree_before, base_tree_with, find_site
 from patchkit.carry.amending.staged import Amendment, open_amendment
 from patchkit.carry.candidate.decision import Request, required_by
 from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
-from patchkit.carry.importing.ground import BaseFinder, QueueBase
+from patchkit.carry.importing.queue_base import BaseFinder, QueueBase
 from patchkit.carry.importing.queue_sources import (
     Paths,
     QueuedChange,
@@ -32,7 +32,7 @@ from patchkit.carry.importing.queue_sources import (
     read_commits,
     read_files,
 )
-from patchkit.carry.importing.refusal import explain
+from patchkit.carry.importing.rejection import explain_rejection
 from patchkit.carry.importing.trees import Trees
 from patchkit.carry.lifting.change import Changeset, MovedHunk
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
@@ -126,23 +126,23 @@ def run_replace(request: ReplaceRequest, workspace: Workspace) -> Replaced:
     ):
         site = find_site([patch.id], request.upstream, pipeline)
         # A diff for a patch with a guard has no guards, so it is not for a tree that has those of others.
-        ground = (
-            ground_before(site, patch, pipeline)
+        base_tree = (
+            base_tree_before(site, patch, pipeline)
             if patch.is_plain
-            else ground_with(site, (), site.chosen(patch.id), pipeline)
+            else base_tree_with(site, (), site.chosen(patch.id), pipeline)
         )
         trees = Trees(own_repository(folder, pipeline.repository))
-        after, changes, moved = _place(request, ground, pipeline, trees, folder)
+        after, changes, moved = _place(request, base_tree, pipeline, trees, folder)
         name = changes[0].name if len(changes) == 1 else request.source
-        files = check_changes(trees.git.renames(ground.tree, after), name, trees.git)
-        pin = ground.pin
-        change = Changeset(build=pin.build, base=ground.base, name=name, files=files, moved=moved)
-        revised = make_revision(patch, ground, change, pipeline)
-        return _write(request, patch, ground, change, revised, pipeline)
+        files = check_changes(trees.git.renames(base_tree.tree, after), name, trees.git)
+        pin = base_tree.pin
+        change = Changeset(build=pin.build, base=base_tree.base, name=name, files=files, moved=moved)
+        revised = make_revision(patch, base_tree, change, pipeline)
+        return _write(request, patch, base_tree, change, revised, pipeline)
 
 
 def _place(
-    request: ReplaceRequest, ground: Ground, pipeline: Pipeline, trees: Trees, folder: Path
+    request: ReplaceRequest, base_tree: BaseTree, pipeline: Pipeline, trees: Trees, folder: Path
 ) -> tuple[str, tuple[QueuedChange, ...], tuple[MovedHunk, ...]]:
     """The tree with the new version, its changes, and the hunks that were applied at other lines."""
     paths = Paths(strip=request.strip, folder=folder_of(request.prefix))
@@ -154,31 +154,33 @@ def _place(
         contents = read_files((request.source,), paths, folder, trees.git)
     if not contents.changes:
         raise UsageError(f"{visible(request.source)} changes nothing", code="IMPORT_NOTHING")
-    tree = ground.tree
+    tree = base_tree.tree
     moved: list[MovedHunk] = []
     for change in contents.changes:
         try:
             placed = trees.place(tree, change)
         except PatchkitError as error:
-            merged = _merge(contents.changes, ground, pipeline, trees)
+            merged = _merge(contents.changes, base_tree, pipeline, trees)
             if merged is not None:
                 return merged, contents.changes, ()
-            raise _explained(error, change, tree, request, ground, pipeline, trees) from error
+            raise _explained(error, change, tree, request, base_tree, pipeline, trees) from error
         tree = placed.tree
         moved += placed.moved
     return tree, contents.changes, tuple(moved)
 
 
-def _merge(changes: Sequence[QueuedChange], ground: Ground, pipeline: Pipeline, trees: Trees) -> str | None:
+def _merge(
+    changes: Sequence[QueuedChange], base_tree: BaseTree, pipeline: Pipeline, trees: Trees
+) -> str | None:
     """The changes as made for the build without patches, merged by git with the patches before."""
-    start = pipeline.repository.tree_of(ground.base)
+    start = pipeline.repository.tree_of(base_tree.base)
     after = start
     try:
         for change in changes:
             after = trees.place(after, change).tree
     except PatchkitError:
         return None
-    return trees.carry_over(ground.tree, start, after, pipeline.workspace.reporter)
+    return trees.carry_over(base_tree.tree, start, after, pipeline.workspace.reporter)
 
 
 def _explained(
@@ -186,7 +188,7 @@ def _explained(
     change: QueuedChange,
     tree: str,
     request: ReplaceRequest,
-    ground: Ground,
+    base_tree: BaseTree,
     pipeline: Pipeline,
     trees: Trees,
 ) -> PatchkitError:
@@ -200,19 +202,23 @@ def _explained(
         trees=trees,
     )
     base = QueueBase(
-        commit=ground.base, tree=ground.tree, build=ground.pin.build, name=ground.pin.name, because=""
+        commit=base_tree.base,
+        tree=base_tree.tree,
+        build=base_tree.pin.build,
+        name=base_tree.pin.name,
+        because="",
     )
-    error = explain(error, change, tree, finder, base)
-    ids = ground.plan.ids
+    error = explain_rejection(error, change, tree, finder, base)
+    ids = base_tree.plan.ids
     if error.code == "IMPORT_NOT_APPLYING" and ids:
-        error.why = f"{error.why or ''}\ntried on {ground.pin.name} with {', '.join(ids)}".strip()
+        error.why = f"{error.why or ''}\ntried on {base_tree.pin.name} with {', '.join(ids)}".strip()
     return error
 
 
 def _write(
     request: ReplaceRequest,
     patch: Patch,
-    ground: Ground,
+    base_tree: BaseTree,
     change: Changeset,
     revised: tuple[Revision, dict[str, str], tuple[str, ...]],
     pipeline: Pipeline,
@@ -224,14 +230,14 @@ def _write(
     is_new = revision.text != revision.before or bool(revision.files)
     done = Replaced(
         patch=patch.id,
-        build=ground.pin.build,
-        base=ground.pin.name,
+        build=base_tree.pin.build,
+        base=base_tree.pin.name,
         kept=revision.kept,
         changed=revision.changed,
         added=revision.added,
         removed=revision.removed,
         places=places,
-        other_builds=rows_for_other_builds(patch, ground.pin.build, touched),
+        other_builds=rows_for_other_builds(patch, base_tree.pin.build, touched),
         moved=change.moved,
         warnings=warnings,
         written=is_new and not request.dry_run,
@@ -241,7 +247,7 @@ def _write(
     name = f"the new version of '{patch.id}'"
     with open_amendment(pipeline) as amendment:
         amendment.stage.put(revision)
-        checked = compare_series(amendment.stage.workspace, pipeline, [patch.id], ground.site)
+        checked = compare_series(amendment.stage.workspace, pipeline, [patch.id], base_tree.site)
         broken = broken_errors(
             checked,
             name,
@@ -259,7 +265,7 @@ def _write(
             """Whether the patch has the same tables at the build of a result, which keeps its tree."""
             return table_at(then, result.build) == table_at(now, result.build)
 
-        lacking = _lacking_requirement(patch, ground, amendment, pipeline)
+        lacking = _lacking_requirement(patch, base_tree, amendment, pipeline)
         state = renew_lock(amendment, pipeline, [patch.id], is_same)
         if not request.dry_run:
             amendment.publish(workspace.series)
@@ -274,7 +280,7 @@ def _write(
 
 
 def _lacking_requirement(
-    patch: Patch, ground: Ground, amendment: Amendment, pipeline: Pipeline
+    patch: Patch, base_tree: BaseTree, amendment: Amendment, pipeline: Pipeline
 ) -> tuple[str, ...]:
     """A warning if the new version cannot be placed with only the patches that it requires.
 
@@ -287,12 +293,14 @@ def _lacking_requirement(
         """Whether the patch can be placed with its requirements and another patch."""
         named = (*more, patch.id)
         ids = (*required_by(series, named), *named)
-        request = Request(archs=ground.site.archs, upstream=ground.pin, only=ids, with_=ids)
+        request = Request(archs=base_tree.site.archs, upstream=base_tree.pin, only=ids, with_=ids)
         return not make_plan(request, workspace, pipeline.cache, pipeline.lock).errors
 
     if fits():
         return ()
-    before = [each.id for each in series.patches if each.number < patch.number and each.id in ground.plan.ids]
+    before = [
+        each.id for each in series.patches if each.number < patch.number and each.id in base_tree.plan.ids
+    ]
     for name in reversed(before):
         if fits(name):
             lines = f'[[requires]]\npatch = "{name}"\nwhy = "without it the patch cannot be placed"'

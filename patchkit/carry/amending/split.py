@@ -14,9 +14,9 @@ from patchkit.base.series_folder import SeriesDir, refuse_installed
 from patchkit.base.workspace import Workspace
 from patchkit.carry.amending.check import compare_series, require_equal
 from patchkit.carry.amending.drop import site_of
-from patchkit.carry.amending.ground import Site
 from patchkit.carry.amending.requiring import Reasons, find_requirements, with_requirements
 from patchkit.carry.amending.revise import Texts, key_of, named_in, used_context, with_context
+from patchkit.carry.amending.site import Site
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.tables import Part, join_text, split_text
 from patchkit.carry.amending.uses import copy_in_profiles

@@ -13,7 +13,7 @@ from patchkit.carry.bump.request import BumpRequest
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Classified, Drift, Gone, UpstreamCommit
 from patchkit.carry.judging.drift import nameless_digest
-from patchkit.carry.judging.premise import uses_macro
+from patchkit.carry.judging.preconditions import uses_macro
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import Pin

@@ -9,9 +9,9 @@ from patchkit.base.errors import ErrorGroup, PatchkitError, members_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Decision, Request, load_decision
 from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.moved_lines import add_moved_lines
 from patchkit.carry.placing.place import PlacedEdit, PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles, read_upstream
-from patchkit.carry.placing.whereabouts import add_whereabouts
 from patchkit.carry.series.fault import FaultHere
 from patchkit.carry.series.lock import Lock, Pin
 from patchkit.carry.series.selection import Selected
@@ -180,7 +180,7 @@ def place(decision: Decision, base: str, workspace: Workspace, repository: Repos
             placed = place_patch(selected, files, series_dir.patches, series_dir.templates)
         except PatchkitError as exc:
             found = tuple(members_of(exc))
-            add_whereabouts(found, selected.patch, files)
+            add_moved_lines(found, selected.patch, files)
             errors.extend(found)
             planned.append(PlannedPatch(selected=selected, placed=None, state="failed"))
             continue

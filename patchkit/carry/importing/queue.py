@@ -30,8 +30,8 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.importing.diffs import is_mail, read_diff, split_mails
-from patchkit.carry.importing.for_whom import Guards, parse_guards
-from patchkit.carry.importing.ground import BaseFinder, QueueBase
+from patchkit.carry.importing.guard_patterns import Guards, parse_guards
+from patchkit.carry.importing.queue_base import BaseFinder, QueueBase
 from patchkit.carry.importing.queue_sources import (
     Paths,
     QueueContents,
@@ -40,11 +40,11 @@ from patchkit.carry.importing.queue_sources import (
     is_queue,
     is_range,
 )
-from patchkit.carry.importing.refusal import explain
+from patchkit.carry.importing.rejection import explain_rejection
 from patchkit.carry.importing.run import ImportRequest, run_import
 from patchkit.carry.importing.trees import Trees
 from patchkit.carry.judging.requirements import PatchStack
-from patchkit.carry.lifting.below import stack_below
+from patchkit.carry.lifting.applied_patches import applied_stack
 from patchkit.carry.lifting.change import Authorship, FileChange, MovedHunk
 from patchkit.carry.lifting.pipeline import PatchOptions, Written, guard_profiles, open_pipeline
 from patchkit.carry.lifting.trial import Drafted, Guarded, Stage, Trial
@@ -324,7 +324,7 @@ def _squashed(
         try:
             placed = finder.trees.place(tree, change)
         except PatchkitError as error:
-            raise explain(error, change, tree, finder, queue_base) from error
+            raise explain_rejection(error, change, tree, finder, queue_base) from error
         tree = placed.tree
         moved += placed.moved
     name = contents.changes[0].where.path if len(contents.changes) == 1 else "the queue"
@@ -371,7 +371,7 @@ class _QueueImport:
         self.files = read_upstream(pipeline.repository, base.commit, [*self.series.read, *sorted(paths)])
         # The templates of new patches are in the copy of the series.
         stage = self.stage.workspace
-        stack = stack_below(
+        stack = applied_stack(
             base.commit, base.build, paths, (PLAIN,), stage, pipeline.repository, pipeline.lock
         )
         found = []
@@ -550,7 +550,7 @@ class _QueueImport:
                 why=f"it applies with {', '.join(needed)}, and not without",
                 hint="import that one first: write it by hand (docs/guide/patch.md), or split it",
             )
-        return explain(error, change, self.tree, self.finder, self.queue_base)
+        return explain_rejection(error, change, self.tree, self.finder, self.queue_base)
 
     def look_at_newest(self) -> tuple[str, tuple[str, ...]]:
         """The result on the newest cached pin as text, and the ids that cannot be placed there."""

@@ -29,13 +29,13 @@ from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
 from patchkit.carry.judging.merged import follow_by_merge
-from patchkit.carry.judging.premise import find_gone, find_replacement
+from patchkit.carry.judging.preconditions import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
 from patchkit.carry.placing.context import make_guard
+from patchkit.carry.placing.moved_lines import add_moved_lines
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
 from patchkit.carry.placing.tree import UpstreamFiles, header_folders
-from patchkit.carry.placing.whereabouts import add_whereabouts
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import UNMET, Selected
 
@@ -399,7 +399,7 @@ def _classify(
         return _retired(selected, gone, rendering.errors), None
     placed = {edit.id: edit.text for edit in last.placed.edits} if last is not None and last.placed else {}
     before = last.before if last is not None else {}
-    existing = add_whereabouts(rendering.errors, selected.patch, files, placed, before)
+    existing = add_moved_lines(rendering.errors, selected.patch, files, placed, before)
     has = add_existing(rendering.errors, last, rendering, comparison.build) if last is not None else {}
     conflict = _conflict(selected, rendering.errors, resemblances, gone, existing)
     conflict = _with_existing(comparison, conflict, rendering, has)

@@ -21,7 +21,7 @@ from patchkit.carry.cpp.directives import Group
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Agreement
 from patchkit.carry.judging.commute import can_follow
-from patchkit.carry.judging.rows import compare_rows
+from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.placing.tree import EXECUTABLE, REGULAR
 from patchkit.carry.upstream.git import Git
 
@@ -134,7 +134,7 @@ def _difference(path: str, textual: bytes, structural: bytes) -> list[str]:
 def differ_in_order(path: str, one: bytes, other: bytes) -> bool:
     """Whether two versions of a file differ only in the order of insertions that may be in any order."""
     rows = [[row for row in data.split(b"\n") if row.strip()] for data in (one, other)]
-    blocks = compare_rows(*rows)
+    blocks = compare_lines(*rows)
     if not blocks or len(blocks) % 2:
         return False
     text = SourceText(path, b"\n".join(rows[0]) + b"\n")

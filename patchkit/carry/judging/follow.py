@@ -12,7 +12,7 @@ from patchkit.carry.candidate.renames import retarget_patch
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
 from patchkit.carry.judging.classes import Move
 from patchkit.carry.judging.drift import Function, list_statements, nameless_digest
-from patchkit.carry.judging.premise import defines
+from patchkit.carry.judging.preconditions import defines
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.placing.resolve import EntityAmbiguous, EntityNotFound, find_entity
 from patchkit.carry.placing.tree import UpstreamFiles

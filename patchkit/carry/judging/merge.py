@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
+from patchkit.carry.judging.conflict_markers import shorten_conflicts
 from patchkit.carry.judging.derive import merge_file
-from patchkit.carry.judging.marks import shorten_conflicts
+from patchkit.carry.judging.line_diff import Block, compare_lines
 from patchkit.carry.judging.rendering import Rendering
-from patchkit.carry.judging.rows import Block, compare_rows
 from patchkit.carry.placing.tree import UpstreamFiles
 
 
@@ -211,7 +211,7 @@ def _holders(old: SourceText, new: SourceText) -> Iterator[_Holder]:
     """The holder of each change; consecutive changes with the same holder give it once."""
     scopes = parse_scopes(old)
     last: _Holder | None = None
-    for block in compare_rows(old.rows, new.rows):
+    for block in compare_lines(old.rows, new.rows):
         found = _holder(scopes, block)
         if found != last:
             yield found

@@ -17,8 +17,8 @@ from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
 from patchkit.carry.judging.classes import Move
 from patchkit.carry.judging.commute import can_follow
+from patchkit.carry.judging.conflict_markers import list_conflicts
 from patchkit.carry.judging.derive import merge_file
-from patchkit.carry.judging.marks import list_conflicts
 from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.placing.expand import apply_placements

@@ -18,8 +18,8 @@ from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.lexer import TokenKind
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.derive import compare_derivations, merge_file
+from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.judging.rendering import Rendering
-from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.placing.place import PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.patch import Patch, path_of
@@ -213,7 +213,7 @@ class PatchStack:
             return True
         scopes = parse_scopes(SourceText(path, before))
         new = SourceText(path, data)
-        blocks = compare_rows(scopes.source.rows, new.rows)
+        blocks = compare_lines(scopes.source.rows, new.rows)
         rows = [(scopes.source.rows[b.old : b.old_end], new.rows[b.new : b.new_end]) for b in blocks]
         changed = b"\n".join(row for sides in rows for side in sides for row in side)
         for edit in edits:
@@ -301,7 +301,7 @@ def _added(rendering: Rendering) -> Iterator[tuple[ScopeMap, Span]]:
             continue
         scopes = parse_scopes(SourceText(path, after))
         old = SourceText(path, rendering.before.get(path, b""))
-        for block in compare_rows(old.rows, scopes.source.rows):
+        for block in compare_lines(old.rows, scopes.source.rows):
             if block.new < block.new_end:
                 start = scopes.source.line_span(block.new + 1).start
                 yield scopes, Span(start, scopes.source.line_span(block.new_end).end)

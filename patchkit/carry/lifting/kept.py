@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.errors import PatchkitError
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.scopes import parse_scopes
-from patchkit.carry.judging.rows import compare_rows
+from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.whole import edited_texts
 from patchkit.carry.placing.expand import Placement, apply_placements
@@ -73,7 +73,7 @@ def _split_file(
             touched.add(edit.id)
     applied = apply_placements(source, placements)
     new = SourceText(source.path, wanted)
-    blocks = compare_rows(applied.after.rows, new.rows)
+    blocks = compare_lines(applied.after.rows, new.rows)
     for placement, span in zip(applied.placements, applied.spans, strict=True):
         first, last = _lines(applied.after, span)
         if any(block.old <= last + 1 and block.old_end >= first for block in blocks):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.scopes import Entity, is_code, parse_scopes
-from patchkit.carry.judging.rows import Block, compare_rows
+from patchkit.carry.judging.line_diff import Block, compare_lines
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.placing.lines import (
     ENOUGH_WORDS,
@@ -126,7 +126,7 @@ class LineLifter:
         """The differences; those separated only by lines without words are joined."""
         found: list[Block] = []
         stop = len(self.new_rows) - self.after.data.endswith(b"\n")
-        for block in compare_rows(self.rows[: self.stop], self.new_rows[:stop]):
+        for block in compare_lines(self.rows[: self.stop], self.new_rows[:stop]):
             last = found[-1] if found else None
             if last is not None and self._belong_together(last, block):
                 found[-1] = Block(last.old, block.old_end, last.new, block.new_end)

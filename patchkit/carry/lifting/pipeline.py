@@ -22,7 +22,7 @@ from patchkit.base.errors import Location, UsageError
 from patchkit.base.series_folder import PLAIN, is_plain
 from patchkit.base.workspace import Workspace
 from patchkit.carry.judging.requirements import Requirement
-from patchkit.carry.lifting.below import stack_below
+from patchkit.carry.lifting.applied_patches import applied_stack
 from patchkit.carry.lifting.change import Authorship, Changeset
 from patchkit.carry.lifting.lift import Lifted, lift
 from patchkit.carry.lifting.numbers import lift_numbers
@@ -185,7 +185,7 @@ class Pipeline:
         """The patches of the series that a new one requires, if its base has patches of the series."""
         named = (path for each in change.files for path in (each.path, each.source))
         paths = {path for path in named if path is not None}
-        stack = stack_below(
+        stack = applied_stack(
             change.base, change.build, paths, archs, stage.workspace, self.repository, self.lock
         )
         return stack.requirements(trial.rendering)

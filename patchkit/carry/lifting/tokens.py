@@ -18,7 +18,7 @@ from functools import cached_property
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.lexer import lex_pattern
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, parse_scopes
-from patchkit.carry.judging.rows import Block
+from patchkit.carry.judging.line_diff import Block
 from patchkit.carry.lifting.draft import Draft, NotLifted, apply_drafts, function_names, selected_spans
 from patchkit.carry.lifting.lines import LineLifter
 from patchkit.carry.series.selector import Selector

@@ -13,7 +13,7 @@ from patchkit.base.upstreams import Upstream, build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.era import CodeFound, Era, read_code
+from patchkit.carry.onto.build_range import BuildRange, CodeFound, read_code
 from patchkit.carry.onto.project import ProjectCommit, find_project, project_of
 from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
@@ -90,21 +90,21 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     return BuildFound(low=build, high=high, known_by=known_by)
 
 
-def _with_code(found: BuildFound | None, era: Era | None) -> BuildFound | None:
+def _with_code(found: BuildFound | None, build_range: BuildRange | None) -> BuildFound | None:
     """The builds that both the history or version and the code allow; the code decides if they differ."""
-    if era is None:
+    if build_range is None:
         return found
-    by_code = BuildFound(low=max(era.low, 1), high=era.high, known_by=era.known_by)
+    by_code = BuildFound(low=max(build_range.low, 1), high=build_range.high, known_by=build_range.known_by)
     if found is None:
         return by_code
     low = max(found.low, by_code.low)
     highs = [each.high for each in (found, by_code) if each.high is not None]
     high = min(highs, default=None)
     if high is not None and high < low:
-        return replace(by_code, known_by=f"{era.known_by}, though {found.known_by} is {found}")
+        return replace(by_code, known_by=f"{build_range.known_by}, though {found.known_by} is {found}")
     if (low, high) == (found.low, found.high):
         return found
-    return BuildFound(low=low, high=high, known_by=f"{found.known_by} and {era.known_by}")
+    return BuildFound(low=low, high=high, known_by=f"{found.known_by} and {build_range.known_by}")
 
 
 def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str] | None:
@@ -256,7 +256,7 @@ def build_below(as_build: AsBuild, clone: Clone, commit: Commit, pins: Sequence[
 
 def _likely_build(there: ProjectCommit, pins: Sequence[Pin]) -> BuildFound | None:
     code = read_code(there, ())
-    return likely_build(there, code.era if code is not None else None, pins)
+    return likely_build(there, code.build_range if code is not None else None, pins)
 
 
 def require_build(build: int | None, name: str) -> int:
@@ -355,19 +355,19 @@ def build_of(
     Raises ONTO_BUILD_UNKNOWN.
     """
     clone, commit = there.clone, there.commit
-    era = code.era if code is not None else None
+    build_range = code.build_range if code is not None else None
     named = as_build_number(onto.as_build, clone, pins)
     if named is not None:
         pin_name = name_pin(build_name(named), (onto.as_build,) if isinstance(onto.as_build, str) else ())
         version = ggml_version(clone, commit, there.project)
-        likely = _with_code(by_version(version, pins) if version is not None else None, era)
+        likely = _with_code(by_version(version, pins) if version is not None else None, build_range)
         if likely is not None and not likely.has(named):
             workspace.reporter.warn(f"--as-build is {pin_name}, but {likely.known_by} belongs to {likely}")
         return BuildFound(low=named, high=named, known_by=f"{pin_name}, given by --as-build")
-    likely = likely_build(there, era, pins)
+    likely = likely_build(there, build_range, pins)
     try:
         # The code's span is as narrow as its marks: a patch that begins within it is not for this commit.
-        found = likely if likely and era else require_one(likely, patches, clone, commit)
+        found = likely if likely and build_range else require_one(likely, patches, clone, commit)
     except UsageError:
         if likely is not None and likely.high is not None:
             last = {each.fault.id for each in faults(likely.high)}
@@ -381,7 +381,9 @@ def build_of(
     return replace(found, known_by=f"{found.known_by}, tagged {', '.join(tagged)}") if tagged else found
 
 
-def likely_build(there: ProjectCommit, era: Era | None, pins: Sequence[Pin]) -> BuildFound | None:
+def likely_build(
+    there: ProjectCommit, build_range: BuildRange | None, pins: Sequence[Pin]
+) -> BuildFound | None:
     """The builds that a commit may be based on, by its history, the version of ggml, and its code."""
     version = ggml_version(there.clone, there.commit, there.project)
-    return _with_code(find_build(there.clone, there.commit, version, pins), era)
+    return _with_code(find_build(there.clone, there.commit, version, pins), build_range)

@@ -9,7 +9,7 @@ from patchkit.base.upstreams import Upstream
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.renames import faulted_series
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.era import read_code
+from patchkit.carry.onto.build_range import read_code
 from patchkit.carry.onto.pin import BuildFound, Onto, as_build_number, ggml_version, likely_build
 from patchkit.carry.onto.project import find_project
 from patchkit.carry.series.catalogue import load_series
@@ -80,7 +80,7 @@ def survey(onto: Onto, workspace: Workspace) -> CopyStatus:
     code = read_code(there, series.faults)
     named = as_build_number(onto.as_build, there.clone, pins)
     build = (
-        likely_build(there, code.era if code is not None else None, pins)
+        likely_build(there, code.build_range if code is not None else None, pins)
         if named is None
         else BuildFound(low=named, high=named, known_by="--as-build")
     )
@@ -92,7 +92,9 @@ def survey(onto: Onto, workspace: Workspace) -> CopyStatus:
         version=ggml_version(there.clone, there.commit, there.project),
         build=build,
         newest=max(pins, key=lambda pin: pin.build),
-        differs=tuple(mark.why for mark in code.era.unlike) if code is not None and code.era else (),
+        differs=tuple(mark.why for mark in code.build_range.unlike)
+        if code is not None and code.build_range
+        else (),
         faults=tuple(each for each in faults if build is not None and each.builds.covers(build.low)),
         by_code=code is not None,
     )

@@ -19,12 +19,12 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import GOOD, Classified
+from patchkit.carry.judging.conflict_markers import Conflict, list_conflicts
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.marks import Conflict, list_conflicts
+from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
-from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import Changeset, FileChange
 from patchkit.carry.lifting.kept import Remainder, split_change
 from patchkit.carry.lifting.pipeline import Pipeline
@@ -183,7 +183,7 @@ def _interleaved(conflict: Conflict, order: Order) -> list[bytes] | None:
     """The old lines with the insertions of both sides; None if one of them changes old lines."""
     inserted: list[dict[int, list[bytes]]] = []
     for side in (conflict.patch, conflict.upstream):
-        blocks = compare_rows(conflict.base, side)
+        blocks = compare_lines(conflict.base, side)
         if any(block.old != block.old_end for block in blocks):
             return None
         inserted.append({block.old: side[block.new : block.new_end] for block in blocks})

@@ -22,9 +22,9 @@ from patchkit.base.text import counted, visible
 from patchkit.base.toml import find_places
 from patchkit.base.upstreams import build_name
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.judging.marks import list_conflicts, marks
+from patchkit.carry.judging.conflict_markers import conflict_markers, list_conflicts
+from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.judging.merge import MergedFile, lines_of
-from patchkit.carry.judging.rows import compare_rows
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.write import Body, body_files, read_text
@@ -106,7 +106,7 @@ def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]
     text = SourceText(file.path, b"\n".join(rows[at] for at in kept))
     places = [(low, high, at) for low, high, at in conflicts]
     if not places:
-        blocks = compare_rows((file.upstream or b"").split(b"\n"), text.rows)
+        blocks = compare_lines((file.upstream or b"").split(b"\n"), text.rows)
         places = [
             (kept[min(b.new, len(kept) - 1)], kept[min(b.new_end, len(kept)) - 1] + 1, b.new) for b in blocks
         ]
@@ -488,7 +488,7 @@ def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
 
 
 def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool:
-    if row in marks(labels):
+    if row in conflict_markers(labels):
         return True
     known = (file.upstream or b"").replace(b"\r", b"").split(b"\n")
     return row == b"=======" and bool(file.conflicts) and b"=======" not in known

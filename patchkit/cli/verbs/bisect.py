@@ -22,7 +22,7 @@ from patchkit.gpu.emulated.models import check_model, head_size_of
 from patchkit.gpu.hardware.backend_ops import Choice
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
-from patchkit.prove.bench.wanted import parse_tests
+from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.bisect.checks import Check, CommandCheck, OperationCheck, SpeedCheck, check_command
 from patchkit.prove.bisect.command import BisectReport, BisectRequest, format_outcome, run_bisect
 from patchkit.prove.build import PROGRAMS, Machine, check_programs, choose_backend

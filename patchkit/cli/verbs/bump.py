@@ -19,8 +19,8 @@ from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.resolving.session import Regenerated, regenerate_all
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.sources import AUTO, source_words
-from patchkit.cli.complaint import error_as_json
 from patchkit.cli.completing import gpus, patches, targets
+from patchkit.cli.error_text import error_as_json
 from patchkit.cli.request import TRUST
 from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb

@@ -9,9 +9,9 @@ from dataclasses import replace
 import click
 
 from patchkit.base.text import counted
-from patchkit.cli.complaint import exit_code_of
 from patchkit.cli.completing import gpus
 from patchkit.cli.doctor import Check, State, default_archs, run_doctor
+from patchkit.cli.error_text import exit_code_of
 from patchkit.cli.screen import Cell, Screen
 from patchkit.cli.settings import Settings, verb
 from patchkit.gpu.hardware.host.check import check_host

@@ -22,7 +22,7 @@ from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.measured import codes_of
-from patchkit.cli.complaint import error_as_json, exit_code_of
+from patchkit.cli.error_text import error_as_json, exit_code_of
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, verb_group
 from patchkit.gpu.hardware.machine_facts import machine_token, read_machine

@@ -13,7 +13,7 @@ from patchkit.base.errors import ErrorGroup
 from patchkit.base.files import check_output
 from patchkit.cli.gate_options import HardwareChoice, check_beside_document, hardware_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
-from patchkit.prove.pulls.look import GateRequest, look_first
+from patchkit.prove.pulls.first_look import GateRequest, look_first
 from patchkit.prove.pulls.outputs import write_outputs
 from patchkit.prove.pulls.run import run_gate
 from patchkit.prove.pulls.text import gate_lines

@@ -26,9 +26,9 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 from patchkit.gpu.hardware.bench.compare import plot_format
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import choose_runner
-from patchkit.prove.bench.wanted import parse_tests
+from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.pick.command import PickRequest, run_pick
-from patchkit.prove.pick.shown import lines, write_picture
+from patchkit.prove.pick.result_text import lines, write_picture
 
 _plan_options = packed(
     "plan",

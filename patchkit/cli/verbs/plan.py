@@ -20,7 +20,7 @@ from patchkit.carry.series.fault import refused_faults
 from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.selection import LEFT_OUT
 from patchkit.carry.upstream.cache import open_cache
-from patchkit.cli.complaint import error_as_json, exit_code_of
+from patchkit.cli.error_text import error_as_json, exit_code_of
 from patchkit.cli.onto_text import draw_classes
 from patchkit.cli.request import ApplyOptions, request_options
 from patchkit.cli.screen import Cell, Screen

@@ -20,7 +20,6 @@ from patchkit.base.report.html import html_report
 from patchkit.base.report.sarif import sarif_report
 from patchkit.base.report.terminal import finding_lines
 from patchkit.base.text import counted
-from patchkit.cli.code_look import code_document, code_lines, hazard_lines
 from patchkit.cli.completing import files
 from patchkit.cli.emulated import (
     SideChoice,
@@ -32,6 +31,7 @@ from patchkit.cli.emulated import (
     refuse_given,
     sampled,
 )
+from patchkit.cli.hazard_text import code_document, code_lines, hazard_lines
 from patchkit.cli.settings import FOLDER, Settings, packed, verb, version_of
 from patchkit.gpu.api import EmulatedRun, Sanitized, find_program
 from patchkit.gpu.emulated.checks import CHECKS, CheckName, check_names, checks_help, chosen_checks

@@ -12,7 +12,7 @@ from patchkit.base.digests import key_of
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.store import Store
 from patchkit.base.toml import load_toml, validate
-from patchkit.gpu.emulated.hollow_model import Stored, write_hollow
+from patchkit.gpu.emulated.sparse_model import Stored, write_sparse_model
 from patchkit.gpu.gguf import GgufHeader, Value, tensor_kinds_by_name
 from patchkit.gpu.modelled.shape import PATTERNS, ShapeModel, is_windowed
 
@@ -104,7 +104,7 @@ class ReducedModel:
             **self._metadata(),
         }
         metadata = {f"{arch}.{name}": value for name, value in own.items()}
-        write_hollow(path, arch, self.whole.name, metadata, self._tensors())
+        write_sparse_model(path, arch, self.whole.name, metadata, self._tensors())
 
 
 def reduced(whole: WholeModel) -> ReducedModel:

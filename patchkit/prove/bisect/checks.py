@@ -34,7 +34,7 @@ from patchkit.gpu.hardware.bench.rounds import AGAIN, BASELINE, CANDIDATE
 from patchkit.gpu.hardware.bench.statistics import FEWEST, Comparison, compare
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.gpu.hardware.runner import LocalRunner
-from patchkit.prove.bench.wanted import WantedTest
+from patchkit.prove.bench.test_list import WantedTest
 from patchkit.prove.build import CandidateBuildFailed, Machine, check_device, run_operations
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured
 from patchkit.toolchain.compile import CompileFailed

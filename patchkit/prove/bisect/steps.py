@@ -24,7 +24,7 @@ from patchkit.prove.build import Machine, build_tree
 from patchkit.prove.gates.sides import emulated_gpu_of
 from patchkit.prove.gates.touched import touched_units
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.crossing import Arm
+from patchkit.prove.pick.factorial import Arm
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
 

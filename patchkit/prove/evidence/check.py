@@ -18,7 +18,7 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.measured import digest_of_rendered
 from patchkit.prove.evidence.figures import comparisons_of, verdicts_of
-from patchkit.prove.evidence.possible import (
+from patchkit.prove.evidence.plausibility import (
     copied_test,
     impossible_day,
     impossible_machine,

@@ -27,8 +27,8 @@ from patchkit.gpu.hardware.bench.journal import JOURNAL, load_journal
 from patchkit.gpu.hardware.bench.measure import Called
 from patchkit.gpu.hardware.bench.rows import BenchTest, parse_rows
 from patchkit.gpu.hardware.machine_facts import MACHINE_FILE, ranges_of, version_of
+from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.bench.visits import Checked, JournalEntry, Visited
-from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.evidence.check import PlacePatches
 from patchkit.prove.evidence.figures import verdicts_of
 from patchkit.prove.gates.bench import BenchEvidence

@@ -28,9 +28,9 @@ from patchkit.gpu.emulated.session import CaseRecord, Session
 from patchkit.prove.build import build_sides
 from patchkit.prove.explain.selection import BranchDecision, Selection, select
 from patchkit.prove.gates.base import Count, Many, Record
-from patchkit.prove.gates.launch.account import launch_row
-from patchkit.prove.gates.launch.cast import choose_gpus
 from patchkit.prove.gates.launch.evidence import LaunchRow
+from patchkit.prove.gates.launch.launch_text import launch_row
+from patchkit.prove.gates.launch.recorded_gpus import choose_gpus
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.compile import CompiledKernel, compile_unit, device_job
 from patchkit.toolchain.compiler import Compiler, open_compiler

@@ -17,8 +17,8 @@ from patchkit.carry.onto.plan import place_request
 from patchkit.carry.series.switches import turn_off
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.build import build_tree
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Member
+from patchkit.prove.pick.factorial import Arm
 from patchkit.prove.subject import Subject, make_subject
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName

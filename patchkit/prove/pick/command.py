@@ -25,8 +25,8 @@ from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.statistics import LEAST
 from patchkit.gpu.hardware.runner import Runner
 from patchkit.prove.bench.measured_on import keep_machine
+from patchkit.prove.bench.test_list import WantedTest
 from patchkit.prove.bench.visits import ENTRIES, JournalEntry, Visited
-from patchkit.prove.bench.wanted import WantedTest
 from patchkit.prove.build import Machine, choose_backend
 from patchkit.prove.pick.arms import Arms
 from patchkit.prove.pick.decide import BUILDS, Picked, PickPlan, pick

@@ -31,7 +31,7 @@ from patchkit.gpu.hardware.bench.statistics import (
     of_rounds,
 )
 from patchkit.prove.bench.visits import Stage
-from patchkit.prove.pick.crossing import Arm, cross
+from patchkit.prove.pick.factorial import Arm, design_round
 
 BUILDS = 24
 """Maximum builds per round, if more builds save rounds; enough for a full factorial of four patches."""
@@ -375,26 +375,26 @@ class _Pick:
     ) -> tuple[bool, int]:
         """Run rounds until every patch is clear; False if the time is over before."""
         open_ = list(evaluations)
-        crossing = cross(
+        design = design_round(
             current,
             {one.member: frozenset(one.context) - set(one.without) for one in open_},
             {name: frozenset(self._neighbours(name)) for name in current},
             1 if self.plan.is_exact else self.plan.builds,
         )
-        self.meter.prepare(crossing.arms)
+        self.meter.prepare(design.arms)
         while open_:
-            crossing = crossing.only(frozenset(one.member for one in open_))
-            if not self._has_time("each", len(crossing.arms)):
-                crossing = crossing.one_by_one()
+            design = design.only(frozenset(one.member for one in open_))
+            if not self._has_time("each", len(design.arms)):
+                design = design.one_by_one()
             try:
-                times = self._round("each", number, crossing.arms)
+                times = self._round("each", number, design.arms)
             except _OutOfTime:
                 for one in open_:
                     self._still_open(one)
                 return False, number
             number += 1
             for one in open_:
-                for without, with_ in crossing.pairs(one.member):
+                for without, with_ in design.pairs(one.member):
                     _add(one.values, times, without, with_)
             open_ = [one for one in open_ if not self._look(one)]
         return True, number

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from patchkit.gpu.hardware.bench.journal import Journal, Question, journal_error
 from patchkit.prove.bench.visits import Checked, JournalEntry, Visited, listed
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit, VisitTimes
+from patchkit.prove.pick.factorial import Arm
 
 PICKED = "picked.toml"
 RESULT = "result.json"

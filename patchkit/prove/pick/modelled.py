@@ -20,13 +20,13 @@ from patchkit.gpu.modelled.network import Batch, operations_of, time_model
 from patchkit.gpu.modelled.recording import Recorder, recorder_of
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_header
 from patchkit.gpu.modelled.timings import Timings
-from patchkit.prove.bench.wanted import WantedTest
+from patchkit.prove.bench.test_list import WantedTest
 from patchkit.prove.build import Machine, build_tree
 from patchkit.prove.gates.backend_ops import BackendOpsGate
 from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
+from patchkit.prove.pick.factorial import Arm
 from patchkit.prove.pick.meter import Sampled
 from patchkit.prove.pick.source import arm_text, describe_failure
 from patchkit.toolchain.compiler import open_compiler

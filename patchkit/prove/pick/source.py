@@ -20,7 +20,7 @@ from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
 from patchkit.gpu.hardware.bench.program import LlamaBench
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.hardware.runner import LocalRunner, Runner, SshRunner
-from patchkit.prove.bench.wanted import WantedTest, plans_of
+from patchkit.prove.bench.test_list import WantedTest, plans_of
 from patchkit.prove.build import CandidateBuildFailed, Machine, Sides, check_device, use_sides
 from patchkit.prove.gates.backend_ops import NAME as BACKEND_OPS
 from patchkit.prove.gates.backend_ops import BackendOpsGate
@@ -29,8 +29,8 @@ from patchkit.prove.gates.logits import LogitsGate
 from patchkit.prove.gates.logits_scenes import ModelGroup
 from patchkit.prove.gates.record import find_gate
 from patchkit.prove.pick.arms import Arms
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Visit
+from patchkit.prove.pick.factorial import Arm
 from patchkit.prove.pick.meter import Sampled
 from patchkit.prove.subject import lock_evidence
 from patchkit.prove.verify.kept import own_code

@@ -18,8 +18,8 @@ from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.prove.pulls.changes import Pull
+from patchkit.prove.pulls.first_look import FirstLook
 from patchkit.prove.pulls.judge import GateRuns, WrittenCandidate, make_candidate, not_run, run_needed
-from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.needs import every_gate
 from patchkit.prove.pulls.verdict import CandidateVerdict, Finding, GateRow, PullVerdict
 from patchkit.prove.verify.hardware import Hardware

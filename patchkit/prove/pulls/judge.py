@@ -18,8 +18,8 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.prove.gates.base import Evidence
 from patchkit.prove.gates.registry import find_entry, gate_names
 from patchkit.prove.pulls.blame import blame
+from patchkit.prove.pulls.first_look import GateRequest
 from patchkit.prove.pulls.lock_rules import check_recorded
-from patchkit.prove.pulls.look import GateRequest
 from patchkit.prove.pulls.needs import every_gate, find_needs
 from patchkit.prove.pulls.side import SeriesSide, point_into
 from patchkit.prove.pulls.targets import AffectedCandidate

@@ -13,8 +13,8 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import Plan
 from patchkit.carry.series.lock import Pin, Result
 from patchkit.prove.evidence.add import check_file, make_checker
+from patchkit.prove.pulls.first_look import FirstLook
 from patchkit.prove.pulls.judge import make_candidate
-from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.side import SeriesSide
 
 

@@ -15,10 +15,10 @@ from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.files import working_folder
 from patchkit.base.workspace import Workspace
 from patchkit.prove.pulls.changes import SERIES_PARTS
+from patchkit.prove.pulls.first_look import FirstLook
 from patchkit.prove.pulls.fork import judge_fork
 from patchkit.prove.pulls.judge import NOT_DESCRIBED, Judge, set_aside
 from patchkit.prove.pulls.lock_rules import check_described, check_pins, stale_results
-from patchkit.prove.pulls.look import FirstLook
 from patchkit.prove.pulls.measured import judge_evidence
 from patchkit.prove.pulls.side import point_into, read_side
 from patchkit.prove.pulls.targets import find_attention, find_targets, foreign_profiles

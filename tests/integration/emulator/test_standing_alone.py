@@ -19,7 +19,7 @@ import importlib.abc, sys
 
 class Refuse(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[:2] in (["patchkit", wing] for wing in ("carry", "prove", "tune")):
+        if name.split(".")[:2] in (["patchkit", package] for package in ("carry", "prove", "tune")):
             raise ImportError(f"{name} is not here")
 
 sys.meta_path.insert(0, Refuse())

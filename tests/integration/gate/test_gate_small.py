@@ -26,7 +26,7 @@ from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.relock import relock
 from patchkit.carry.series.lock import Followed, format_lock, load_lock
 from patchkit.prove.gates.registry import entries, gate_names
-from patchkit.prove.pulls.look import GateRequest, look_first
+from patchkit.prove.pulls.first_look import GateRequest, look_first
 from patchkit.prove.pulls.run import run_gate
 from patchkit.prove.pulls.text import gate_lines, gate_markdown
 from patchkit.prove.pulls.verdict import PullVerdict
@@ -142,7 +142,7 @@ def test_documents_run_no_gate_and_touch_no_cache(small: Small) -> None:
 def test_a_look_at_documents_imports_nothing_large() -> None:
     program = """
 import sys
-import patchkit.prove.pulls.look, patchkit.prove.pulls.text
+import patchkit.prove.pulls.first_look, patchkit.prove.pulls.text
 print([name for name in ("clang", "jinja2", "gguf", "patchkit.toolchain") if name in sys.modules])
 """
     done = subprocess.run(

@@ -22,8 +22,8 @@ from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.hardware.bench.journal import JOURNAL, open_journal
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import LocalRunner
+from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.bench.visits import ENTRIES
-from patchkit.prove.bench.wanted import parse_tests
 from patchkit.prove.build import Machine
 from patchkit.prove.gates.logits_scenes import groups
 from patchkit.prove.pick.arms import Arms

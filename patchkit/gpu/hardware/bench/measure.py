@@ -24,8 +24,8 @@ from patchkit.gpu.hardware.bench.journal import (
 )
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.orphans import wait_for_orphans
-from patchkit.gpu.hardware.bench.pace import format_duration, seconds_left
 from patchkit.gpu.hardware.bench.program import LlamaBench
+from patchkit.gpu.hardware.bench.remaining_time import format_duration, seconds_left
 from patchkit.gpu.hardware.bench.rounds import Rounds, draw_order
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 from patchkit.gpu.hardware.runner import LocalRunner, Runner

@@ -21,13 +21,13 @@ from patchkit.base.jobs import run_parallel
 from patchkit.carry.placing.tree import ROCWMMA_OPTION
 from patchkit.prove.gates.base import GateResult, RunSetup
 from patchkit.prove.gates.isolation.evidence import Compared, Declared, HostBranch, IsolationEvidence
-from patchkit.prove.gates.isolation.hollow import hollow_trees
 from patchkit.prove.gates.isolation.host_branch import (
     HostBranchLeaks,
     HostExpressionForeign,
     closed_tree,
     dead_tree,
 )
+from patchkit.prove.gates.isolation.kernel_bodies import trees_without_bodies
 from patchkit.prove.gates.isolation.readings import (
     Configuration,
     ReadUnit,
@@ -299,14 +299,14 @@ def _host_branch(
         return nothing.model_copy(update={"regions_closed": readings}), [*problems, error]
     pairs = [(each.unit, subject.archs[0], each.configuration.rocwmma) for each in _distinct(differing)]
     read = {path for unit, *_ in pairs for tree in (trees[0], dead) for path in tree.closure(unit)}
-    hollow = hollow_trees(trees[0].root, dead.root, read)
+    bodyless = trees_without_bodies(trees[0].root, dead.root, read)
     compared = _compile_both(
         pairs,
         (trees[0], dead),
         compiler,
         "host",
         host_arch=subject.archs[0],
-        hollow=None if hollow is None else (SourceTree(hollow[0]), SourceTree(hollow[1])),
+        bodyless=None if bodyless is None else (SourceTree(bodyless[0]), SourceTree(bodyless[1])),
     )
     problems += [_host_leak(one, subject) for one in compared if not one.equal]
     return HostBranch(
@@ -428,17 +428,17 @@ def _compile_both(
     which: Literal["host", "device"],
     *,
     host_arch: str,
-    hollow: tuple[SourceTree, SourceTree] | None = None,
+    bodyless: tuple[SourceTree, SourceTree] | None = None,
 ) -> list[Compared]:
     """Compare the code of both trees, by unit, GPU and rocWMMA; the assembly only where the IR differs.
 
-    Units that do not compile in the baseline either are reported as such. ``hollow``: both trees without the
+    Units that do not compile in the baseline either are reported as such. ``bodyless``: both trees without
     kernel bodies, which give no host code. If the baseline's IR is the same with and without bodies, and
     equal to the other tree's IR without them, the other tree is not compiled with bodies.
     """
     return run_parallel(
         pairs,
-        partial(_compare_code, trees, compiler, which, host_arch, hollow),
+        partial(_compare_code, trees, compiler, which, host_arch, bodyless),
         reporter=compiler.reporter,
         what=f"comparing {which} code",
         unit="units",
@@ -452,13 +452,13 @@ def _compare_code(
     compiler: Compiler,
     which: Literal["host", "device"],
     host_arch: str,
-    hollow: tuple[SourceTree, SourceTree] | None,
+    bodyless: tuple[SourceTree, SourceTree] | None,
     pair: tuple[str, str, bool],
 ) -> Compared:
     toolchain = compiler.toolchain
     unit, arch, rocwmma = pair
     flags = (*_COMPARABLE, *rocwmma_flags(toolchain, arch, rocwmma_for(toolchain, host_arch)))
-    shares_head = all(head_of(tree, unit) is not None for tree in trees)  # the same in the hollow trees
+    shares_head = all(head_of(tree, unit) is not None for tree in trees)  # the same in the bodyless trees
 
     def job_of(tree: SourceTree) -> Job:
         return Job(
@@ -472,7 +472,7 @@ def _compare_code(
         )
 
     jobs = [job_of(tree) for tree in trees]
-    groups = [jobs] if hollow is None else [[jobs[0], *map(job_of, hollow)], jobs]
+    groups = [jobs] if bodyless is None else [[jobs[0], *map(job_of, bodyless)], jobs]
     for same in groups:
         with contextlib.suppress(CompileFailed):
             found = {ir_digest(job, compiler) for job in same}

@@ -17,16 +17,16 @@ from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.runtime import SELECTION_UNIT, RecordedBackend, build_backend
 from patchkit.prove.build import CandidateBuildFailed, build_sides
 from patchkit.prove.gates.base import GateResult, RunSetup
-from patchkit.prove.gates.launch.account import (
+from patchkit.prove.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
+from patchkit.prove.gates.launch.geometry import Code, Guarded
+from patchkit.prove.gates.launch.launch_text import (
     aborting_lines,
     guarded_evidence,
     guarded_lines,
     other_evidence,
     other_lines,
 )
-from patchkit.prove.gates.launch.cast import choose_gpus
-from patchkit.prove.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
-from patchkit.prove.gates.launch.geometry import Code, Guarded
+from patchkit.prove.gates.launch.recorded_gpus import choose_gpus
 from patchkit.prove.gates.launch.rules import (
     about_matrices,
     check_graphs,

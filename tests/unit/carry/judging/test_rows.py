@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from patchkit.carry.judging.rows import Block, compare_rows
+from patchkit.carry.judging.line_diff import Block, compare_lines
 
 
 def rows(text: str) -> list[bytes]:
@@ -27,7 +27,7 @@ def rows(text: str) -> list[bytes]:
     ],
 )
 def test_what_differs(old: str, new: str, blocks: list[Block]) -> None:
-    assert compare_rows(rows(old), rows(new)) == blocks
+    assert compare_lines(rows(old), rows(new)) == blocks
 
 
 def test_the_blocks_turn_one_list_into_the_other() -> None:
@@ -37,7 +37,7 @@ def test_the_blocks_turn_one_list_into_the_other() -> None:
         new = [row for row in old if pick.random() > 0.2]
         new = [each for row in new for each in ([row, b"new"] if pick.random() < 0.1 else [row])]
         made, at = [], 0
-        for block in compare_rows(old, new):
+        for block in compare_lines(old, new):
             assert old[at : block.old] == new[len(made) + 0 : len(made) + block.old - at]
             made += old[at : block.old] + new[block.new : block.new_end]
             at = block.old_end

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from patchkit.base.errors import PatchkitError
-from patchkit.gpu.emulated.hollow_model import Stored
+from patchkit.gpu.emulated.sparse_model import Stored
 from patchkit.gpu.gguf import load_gguf
 from patchkit.gpu.modelled.reduced import reduced, whole_of_header, whole_of_shape
 

@@ -19,7 +19,7 @@ from patchkit.base.errors import (
 from patchkit.base.reporter import NullReporter
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.bench.statistics import FEWEST, compare
-from patchkit.prove.bench.wanted import parse_tests
+from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.bisect.checks import SpeedCheck, is_of_the_build, judge_speeds
 from patchkit.prove.build import Machine
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured

@@ -25,7 +25,7 @@ from patchkit.base.evidence import (
     load_evidence_file,
     parse_evidence_file,
 )
-from patchkit.prove.evidence import possible
+from patchkit.prove.evidence import plausibility
 from patchkit.prove.evidence.check import Checker
 
 Change = Callable[[Any], object]
@@ -309,7 +309,7 @@ def test_of_two_measurements_a_few_times_are_looked_at() -> None:
     """A file of a hundred arms in 300 rounds took 25 s to be held against another one (2026-11-27)."""
     draw = random.Random(1)
     pairs = iter([(round(draw.gauss(1e6, 3e3)), 10**6) for _ in range(30_000)])
-    assert not possible._is_multiple(pairs, 30_000)
+    assert not plausibility._is_multiple(pairs, 30_000)
     assert sum(1 for _ in pairs) > 29_990
 
 
@@ -321,7 +321,7 @@ def test_looking_at_a_few_times_tells_the_same_as_all(count: int, scatter: float
         one = [round(draw.gauss(1e9, 3e6)) for _ in range(count)]
         other = [round(each * 1.07 * (1 + draw.gauss(0, scatter))) for each in one]
         ratios = [math.log(mine / theirs) for mine, theirs in zip(one, other, strict=True)]
-        assert possible.is_multiple(one, other) == (possible.spread(ratios) < 1e-5)
+        assert plausibility.is_multiple(one, other) == (plausibility.spread(ratios) < 1e-5)
 
 
 # -- one measurement under two names

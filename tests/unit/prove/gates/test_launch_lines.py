@@ -11,14 +11,14 @@ from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.emulated.session import BenchRun, RecordedRun
-from patchkit.prove.gates.launch.account import (
+from patchkit.prove.gates.launch.evidence import GpuRecord
+from patchkit.prove.gates.launch.launch_text import (
     aborting_lines,
     guarded_evidence,
     guarded_lines,
     other_evidence,
     other_lines,
 )
-from patchkit.prove.gates.launch.evidence import GpuRecord
 from patchkit.prove.gates.launch.rules import Broken
 from patchkit.prove.gates.launch.runs import Comparison
 

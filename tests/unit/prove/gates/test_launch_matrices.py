@@ -14,8 +14,8 @@ from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.models import SmallModel
 from patchkit.gpu.emulated.session import BenchRun, RecordedRun
-from patchkit.prove.gates.launch.account import matrix_lines
 from patchkit.prove.gates.launch.geometry import Guarded
+from patchkit.prove.gates.launch.launch_text import matrix_lines
 from patchkit.prove.gates.launch.rules import about_matrices, check_graphs, check_matrices, unshown_matrices
 from patchkit.prove.gates.launch.runs import Comparison, bench_runs
 

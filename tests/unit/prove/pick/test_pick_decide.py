@@ -11,8 +11,8 @@ from typing import ClassVar
 import pytest
 from simulated_machine import MODELS, PLANTED, RIGHT, SimulatedMachine
 
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Member, Picked, PickPlan, Visit, VisitTimes, pick
+from patchkit.prove.pick.factorial import Arm
 
 Factor = Callable[[Arm, str, str], float]
 

@@ -22,8 +22,8 @@ from small_disk import on_small_disk
 from patchkit.base.errors import UsageError
 from patchkit.gpu.hardware.bench.journal import JOURNAL, Journal, load_journal, open_journal
 from patchkit.prove.bench.visits import ENTRIES, JournalEntry
-from patchkit.prove.pick.crossing import Arm
 from patchkit.prove.pick.decide import Picked, PickPlan, Visit, pick
+from patchkit.prove.pick.factorial import Arm
 from patchkit.prove.pick.meter import PICKED, RESULT, KeptMeter, Sampled
 
 _SETUP = {"models": ["small"], "least": 0.02}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from patchkit.prove.pick.crossing import Crossing, cross
+from patchkit.prove.pick.factorial import FactorialDesign, design_round
 
 
 def _cross(
@@ -13,46 +13,44 @@ def _cross(
     *,
     touches: Mapping[str, str] | None = None,
     needed: Mapping[str, str] | None = None,
-) -> Crossing:
+) -> FactorialDesign:
     """``needed``: who leaves with a patch."""
     outs = {name: frozenset(name + (needed or {}).get(name, "")) for name in names}
     near = {name: frozenset(each) for name, each in (touches or {}).items()}
-    return cross(tuple(names), outs, near, most)
+    return design_round(tuple(names), outs, near, most)
 
 
-def _joined(crossing: Crossing) -> list[str]:
-    return ["".join(arm) for arm in crossing.arms]
+def _joined(design: FactorialDesign) -> list[str]:
+    return ["".join(arm) for arm in design.arms]
 
 
 def test_each_patch_is_left_out_of_the_whole_where_no_more_builds_are_allowed() -> None:
-    crossing = _cross("abcd", 5)
-    assert _joined(crossing) == ["abcd", "bcd", "acd", "abd", "abc"]
-    assert list(crossing.pairs("b")) == [(("a", "c", "d"), ("a", "b", "c", "d"))]
+    design = _cross("abcd", 5)
+    assert _joined(design) == ["abcd", "bcd", "acd", "abd", "abc"]
+    assert list(design.pairs("b")) == [(("a", "c", "d"), ("a", "b", "c", "d"))]
 
 
 def test_patches_apart_are_left_out_in_all_combinations_and_every_pair_differs_by_one() -> None:
-    crossing = _cross("abcd", 16)
-    assert len(set(crossing.arms)) == len(crossing.arms) == 16
+    design = _cross("abcd", 16)
+    assert len(set(design.arms)) == len(design.arms) == 16
     for name in "abcd":
-        pairs = list(crossing.pairs(name))
+        pairs = list(design.pairs(name))
         assert len(pairs) == 8
         assert len({arm for pair in pairs for arm in pair}) == 16  # no run counts twice for a patch
         assert all(set(with_) - set(without) == {name} for without, with_ in pairs)
 
 
 def test_more_patches_than_can_be_crossed_are_crossed_in_groups() -> None:
-    crossing = _cross("abcdefgh", 16)
-    assert len(crossing.arms) <= 16
-    assert sum(len(list(crossing.pairs(name))) for name in "abcdefgh") >= 16
-    assert all(
-        with_ in crossing.arms for name in "abcdefgh" for pair in crossing.pairs(name) for with_ in pair
-    )
+    design = _cross("abcdefgh", 16)
+    assert len(design.arms) <= 16
+    assert sum(len(list(design.pairs(name))) for name in "abcdefgh") >= 16
+    assert all(with_ in design.arms for name in "abcdefgh" for pair in design.pairs(name) for with_ in pair)
 
 
 def test_of_patches_that_touch_one_kernel_one_at_a_time_is_left_out() -> None:
-    crossing = _cross("abc", 24, touches={"a": "b", "b": "a"})
-    assert _joined(crossing) == ["abc", "ab", "bc", "b", "ac", "a"]
-    assert [("".join(without), "".join(with_)) for without, with_ in crossing.pairs("a")] == [
+    design = _cross("abc", 24, touches={"a": "b", "b": "a"})
+    assert _joined(design) == ["abc", "ab", "bc", "b", "ac", "a"]
+    assert [("".join(without), "".join(with_)) for without, with_ in design.pairs("a")] == [
         ("bc", "abc"),
         ("b", "ab"),
     ]
@@ -61,14 +59,14 @@ def test_of_patches_that_touch_one_kernel_one_at_a_time_is_left_out() -> None:
 def test_patches_that_leave_together_are_never_crossed() -> None:
     # c needs b and b needs a; b is not asked about.
     outs = {"a": frozenset("abc"), "c": frozenset("c"), "d": frozenset("d")}
-    crossing = cross(("a", "b", "c", "d"), outs, {}, 24)
-    assert _joined(crossing) == ["abcd", "abc", "d", "", "abd", "ab"]
+    design = design_round(("a", "b", "c", "d"), outs, {}, 24)
+    assert _joined(design) == ["abcd", "abc", "d", "", "abd", "ab"]
 
 
 def test_what_is_clear_leaves_and_no_build_is_new() -> None:
-    crossing = _cross("abcd", 16, touches={"a": "b"})
-    fewer = crossing.only(frozenset("abd"))
-    assert set(fewer.arms) < set(crossing.arms)
+    design = _cross("abcd", 16, touches={"a": "b"})
+    fewer = design.only(frozenset("abd"))
+    assert set(fewer.arms) < set(design.arms)
     assert all("c" in arm for arm in fewer.arms)
     assert set(fewer.one_by_one().arms) < set(fewer.arms)
     assert _joined(fewer.one_by_one()) == ["abcd", "bcd", "acd", "abc"]

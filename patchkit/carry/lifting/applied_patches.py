@@ -18,7 +18,7 @@ from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
 
 
-def stack_below(
+def applied_stack(
     base: str,
     build: int,
     paths: Collection[str],

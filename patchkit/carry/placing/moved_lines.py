@@ -21,7 +21,7 @@ _NEAR = 40  # lines of a file within which matches are counted together
 Places = Sequence[tuple[str, int]]
 
 
-def add_whereabouts(
+def add_moved_lines(
     errors: Sequence[PatchkitError],
     patch: Patch,
     files: UpstreamFiles,

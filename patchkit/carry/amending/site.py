@@ -86,7 +86,7 @@ def _quoted(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class BaseTree:
     """A site with some patches, as a tree in the cache; ``selected`` is the patch to place there."""
 
     site: Site
@@ -114,16 +114,16 @@ class Ground:
         return found
 
 
-def ground_with(site: Site, below: Sequence[Selected], selected: Selected, pipeline: Pipeline) -> Ground:
+def base_tree_with(site: Site, below: Sequence[Selected], selected: Selected, pipeline: Pipeline) -> BaseTree:
     """The site with these patches; raises one ErrorGroup if one of them cannot be placed."""
     workspace = replace(pipeline.workspace, reporter=NullReporter())
     plan = place(replace(site.decision, selected=tuple(below)), site.base, workspace, pipeline.repository)
     _, tree = write_plan(plan, pipeline.repository)
-    return Ground(site=site, plan=plan, tree=tree, selected=selected, pipeline=pipeline)
+    return BaseTree(site=site, plan=plan, tree=tree, selected=selected, pipeline=pipeline)
 
 
-def ground_before(site: Site, patch: Patch, pipeline: Pipeline) -> Ground:
+def base_tree_before(site: Site, patch: Patch, pipeline: Pipeline) -> BaseTree:
     """The site with the patches before one."""
     before = site.decision.up_to(patch.id).selected[:-1]
     pipeline.workspace.reporter.step(f"placing the patches before '{patch.id}' at {site.pin.title}")
-    return ground_with(site, before, site.chosen(patch.id), pipeline)
+    return base_tree_with(site, before, site.chosen(patch.id), pipeline)

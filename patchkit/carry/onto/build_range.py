@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import CacheError, GitError
 from patchkit.base.text import counted
 from patchkit.base.upstreams import CodeSign, Mark, llama_cpp
-from patchkit.carry.judging.premise import defines, has_sign
+from patchkit.carry.judging.preconditions import defines, has_sign
 from patchkit.carry.onto.project import ProjectCommit
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.fault import Fault
@@ -25,7 +25,7 @@ _MOST_BYTES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Era:
+class BuildRange:
     """The builds whose code a copy of ggml has, both included; ``high`` None: up to the newest one.
 
     ``low`` 0: older than every mark. ``unlike``: marks that differ from these builds, because the copy has
@@ -45,12 +45,12 @@ class Era:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFound:
-    """What the code of a commit shows. ``era`` None: too little of the code is known.
+    """What the code of a commit shows. ``build_range`` None: too little of the code is known.
 
     ``faults``: ids of the known faults that have signs, and whose signs are all there.
     """
 
-    era: Era | None
+    build_range: BuildRange | None
     faults: tuple[str, ...]
 
 
@@ -68,9 +68,9 @@ def read_code(found: ProjectCommit, faults: Sequence[Fault]) -> CodeFound | None
         there = _find_signs(found, wanted)
     except (GitError, CacheError):
         return None  # a partial clone lacks files, or a path is a link; copying the commit reports damage
-    era = find_era(marks, {mark for mark in marks if mark.sign in there})
+    build_range = find_build_range(marks, {mark for mark in marks if mark.sign in there})
     ids = (fault.id for fault in faults if fault.code and there.issuperset(fault.code))
-    return CodeFound(era=era, faults=tuple(ids))
+    return CodeFound(build_range=build_range, faults=tuple(ids))
 
 
 def _find_signs(found: ProjectCommit, wanted: Sequence[CodeSign]) -> frozenset[CodeSign]:
@@ -103,7 +103,7 @@ def _read(found: ProjectCommit, paths: Iterable[str]) -> UpstreamFiles:
     return UpstreamFiles(base, found.names, project=found.project)
 
 
-def find_era(marks: Sequence[Mark], there: set[Mark]) -> Era | None:
+def find_build_range(marks: Sequence[Mark], there: set[Mark]) -> BuildRange | None:
     """The span of builds whose marks are most like those that are ``there``; None without any mark.
 
     Of several equally similar spans, the result has the oldest one and those directly after it.
@@ -119,7 +119,7 @@ def find_era(marks: Sequence[Mark], there: set[Mark]) -> Era | None:
         if len(differing[each]) > least:
             high = each - 1
             break
-    return Era(low=low, high=high, unlike=differing[low])
+    return BuildRange(low=low, high=high, unlike=differing[low])
 
 
 def _limits(marks: Iterable[Mark]) -> Iterable[int]:

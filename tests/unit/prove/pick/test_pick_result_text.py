@@ -10,10 +10,10 @@ import pytest
 from patchkit.base.errors import UsageError
 from patchkit.carry.onto.pin import Onto
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.prove.bench.wanted import parse_tests, plans_of
+from patchkit.prove.bench.test_list import parse_tests, plans_of
 from patchkit.prove.pick.command import PickReport
 from patchkit.prove.pick.decide import EffectOnTest, PatchDecision, Picked
-from patchkit.prove.pick.shown import lines, write_picture
+from patchkit.prove.pick.result_text import lines, write_picture
 
 _EFFECT = EffectOnTest(model="m", test="pp512", low=0.08, change=0.1, high=0.12)
 _NONE = EffectOnTest(model="m", test="pp512", low=-0.01, change=0.0, high=0.01)

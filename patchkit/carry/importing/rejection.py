@@ -7,15 +7,15 @@ from dataclasses import replace
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.text import visible
-from patchkit.carry.importing.ground import BaseFinder, QueueBase
 from patchkit.carry.importing.hunks import keep_below, parse_diff, stripped
+from patchkit.carry.importing.queue_base import BaseFinder, QueueBase
 from patchkit.carry.importing.queue_sources import QueuedChange
 
 _SHOWN = 4  # files of the same name
 _MISSING = ("does not exist in index", "No such file or directory", "lacks filename information")
 
 
-def explain(
+def explain_rejection(
     error: PatchkitError, change: QueuedChange, tree: str, finder: BaseFinder, queue_base: QueueBase
 ) -> PatchkitError:
     """Explain the error of a change that does not apply: by its paths, line endings, or another build."""

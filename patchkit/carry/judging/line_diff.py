@@ -21,7 +21,7 @@ class Block:
     new_end: int
 
 
-def compare_rows(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
+def compare_lines(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
     """The blocks in which two lists of lines differ, in order.
 
     Lines that occur once in each list are matched first (patience diff, Bram Cohen). This keeps braces and

@@ -6,7 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from patchkit.prove.gates.isolation.hollow import hollow_trees, kernel_bodies, may_define_when_used
+from patchkit.prove.gates.isolation.kernel_bodies import (
+    kernel_bodies,
+    may_define_when_used,
+    trees_without_bodies,
+)
 
 FILE = "ggml/src/ggml-cuda/k.cu"
 KERNEL = (
@@ -67,7 +71,7 @@ def trees(folder: Path, before: dict[str, str], after: dict[str, str]) -> tuple[
 def test_only_bodies_that_both_trees_have_alike_are_left_out(tmp_path: Path) -> None:
     own = "__global__ void own() { x(); }\n"
     roots = trees(tmp_path, {FILE: KERNEL + own + HOST}, {FILE: KERNEL + own.replace("x", "y") + HOST + HOST})
-    found = hollow_trees(*roots, [FILE])
+    found = trees_without_bodies(*roots, [FILE])
     assert found is not None
     empty = KERNEL.replace('\n    f("}");\n', "")
     assert (found[0] / FILE).read_text() == empty + own + HOST
@@ -77,12 +81,14 @@ def test_only_bodies_that_both_trees_have_alike_are_left_out(tmp_path: Path) -> 
 
 def test_where_macros_differ_every_body_stays(tmp_path: Path) -> None:
     define = "#define f(x) } int leak() { return 1;\n"
-    assert hollow_trees(*trees(tmp_path / "1", {FILE: KERNEL}, {FILE: define + KERNEL}), [FILE]) is None
+    assert (
+        trees_without_bodies(*trees(tmp_path / "1", {FILE: KERNEL}, {FILE: define + KERNEL}), [FILE]) is None
+    )
     new = "ggml/src/ggml-cuda/new.cuh"
     pair = trees(tmp_path / "2", {FILE: KERNEL}, {FILE: KERNEL, new: define})
-    assert hollow_trees(*pair, [FILE, new]) is None
+    assert trees_without_bodies(*pair, [FILE, new]) is None
     pair = trees(tmp_path / "3", {FILE: KERNEL}, {FILE: KERNEL, new: "int rows;\n"})
-    assert hollow_trees(*pair, [FILE, new]) is not None
+    assert trees_without_bodies(*pair, [FILE, new]) is not None
 
 
 @pytest.mark.parametrize(
@@ -108,13 +114,13 @@ def test_what_may_define_something_when_a_kernel_uses_it_is_never_left_out(
 ) -> None:
     assert may_define_when_used(added.encode())
     roots = trees(tmp_path, {FILE: KERNEL + HOST}, {FILE: f"{KERNEL}{added}\n{HOST}"})
-    assert hollow_trees(*roots, [FILE]) is None
+    assert trees_without_bodies(*roots, [FILE]) is None
 
 
 def test_a_template_that_the_next_statement_lost_to_an_added_one_is_seen(tmp_path: Path) -> None:
     old, new = "template <int n>\nvoid a() {}\n", "template <int n>\nint v = f();\nvoid a() {}\n"
     roots = trees(tmp_path, {FILE: KERNEL + old + HOST}, {FILE: KERNEL + new + HOST})
-    assert hollow_trees(*roots, [FILE]) is None
+    assert trees_without_bodies(*roots, [FILE]) is None
 
 
 @pytest.mark.parametrize(

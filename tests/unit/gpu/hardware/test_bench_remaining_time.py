@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.gpu.hardware.bench.pace import format_duration, seconds_left
+from patchkit.gpu.hardware.bench.remaining_time import format_duration, seconds_left
 
 
 def test_before_the_first_run_nothing_is_known() -> None:

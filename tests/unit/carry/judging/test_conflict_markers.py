@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.reporter import NullReporter
+from patchkit.carry.judging.conflict_markers import list_conflicts, shorten_conflicts
 from patchkit.carry.judging.derive import merge_file
-from patchkit.carry.judging.marks import list_conflicts, shorten_conflicts
 
 LABELS = ("mine", "old", "new")
 

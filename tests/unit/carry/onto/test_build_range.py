@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from patchkit.base.upstreams import CodeSign, Mark, llama_cpp
-from patchkit.carry.judging.premise import has_sign
-from patchkit.carry.onto.era import Era, find_era
+from patchkit.carry.judging.preconditions import has_sign
+from patchkit.carry.onto.build_range import BuildRange, find_build_range
 from patchkit.carry.onto.pin import BuildFound, _with_code
 from patchkit.carry.placing.tree import UpstreamFiles
 
@@ -21,24 +21,26 @@ MARKS = (OLD, MIDDLE, SHORT, LATE, LATEST)
 
 @pytest.mark.parametrize("build", [5, 20, 29, 30, 49, 50, 54, 55, 59, 60, 99])
 def test_a_plain_copy_of_a_build_is_of_the_one_span_that_has_it(build: int) -> None:
-    era = find_era(MARKS, {each for each in MARKS if each.covers(build)})
-    assert era is not None
-    assert era.unlike == ()
-    assert era.low <= build <= (era.high or 99)
+    build_range = find_build_range(MARKS, {each for each in MARKS if each.covers(build)})
+    assert build_range is not None
+    assert build_range.unlike == ()
+    assert build_range.low <= build <= (build_range.high or 99)
     limits = {0, 1, 20, 30, 50, 55, 60}
-    assert era.low == max(limit for limit in limits if limit <= build)
+    assert build_range.low == max(limit for limit in limits if limit <= build)
 
 
 def test_the_newest_span_has_no_end() -> None:
-    assert find_era(MARKS, {MIDDLE, LATE, LATEST}) == Era(low=60, high=None)
+    assert find_build_range(MARKS, {MIDDLE, LATE, LATEST}) == BuildRange(low=60, high=None)
 
 
 def test_a_later_change_in_an_older_copy_is_reported_and_does_not_move_it() -> None:
-    assert find_era(MARKS, {OLD, MIDDLE, SHORT, LATEST}) == Era(low=30, high=49, unlike=(LATEST,))
+    assert find_build_range(MARKS, {OLD, MIDDLE, SHORT, LATEST}) == BuildRange(
+        low=30, high=49, unlike=(LATEST,)
+    )
 
 
 def test_code_without_any_mark_says_nothing() -> None:
-    assert find_era(MARKS, set()) is None
+    assert find_build_range(MARKS, set()) is None
 
 
 def test_the_marks_of_llama_cpp_tell_every_two_spans_apart() -> None:
@@ -65,7 +67,7 @@ def history(low: int, high: int | None) -> BuildFound:
 def test_history_and_code_are_combined_and_the_code_decides(
     before: BuildFound | None, expected: tuple[int, int]
 ) -> None:
-    found = _with_code(before, Era(low=30, high=39))
+    found = _with_code(before, BuildRange(low=30, high=39))
     assert found is not None
     assert (found.low, found.high) == expected
 

@@ -31,7 +31,7 @@ class Stored:
         return self.kind.size(math.prod(self.shape))
 
 
-def write_hollow(
+def write_sparse_model(
     path: Path, architecture: str, name: str, metadata: Mapping[str, Value], tensors: Sequence[Stored]
 ) -> None:
     """Write the file; ``metadata`` has full keys. Raises CacheError if it cannot be written."""

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from patchkit.carry.judging.rows import Block, compare_rows
+from patchkit.carry.judging.line_diff import Block, compare_lines
 
 Labels = tuple[str, str, str]
 
@@ -22,7 +22,7 @@ _AROUND = 10  # lines of context around a change of the patch
 _SIGNIFICANT = 3  # words that a line needs to be used for matching
 
 
-def marks(labels: Labels) -> tuple[bytes, bytes, bytes]:
+def conflict_markers(labels: Labels) -> tuple[bytes, bytes, bytes]:
     """The marker lines before the patch's side of a conflict, before the old one, and after upstream's."""
     ours, base, theirs = (label.encode() for label in labels)
     return b"<<<<<<< " + ours, b"||||||| " + base, b">>>>>>> " + theirs
@@ -41,7 +41,7 @@ class Conflict:
 
 def list_conflicts(rows: Sequence[bytes], labels: Labels) -> Iterator[Conflict]:
     """The conflicts of a merged file, in order."""
-    begin, middle, end = marks(labels)
+    begin, middle, end = conflict_markers(labels)
     side: list[bytes] | None = None
     found: Conflict | None = None
     for at, row in enumerate(rows):
@@ -77,7 +77,7 @@ def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:
             count += 1
             continue
         tail = b"\r" if rows[each.first].endswith(b"\r") else b""
-        pieces = list(_short(each, [mark + tail for mark in (*marks(labels), b"=======")]))
+        pieces = list(_short(each, [mark + tail for mark in (*conflict_markers(labels), b"=======")]))
         result += [row for piece in pieces for row in piece]
         count += sum(len(piece) > 0 and piece[0].startswith(b"<<<<<<< ") for piece in pieces)
     return b"\n".join([*result, *rows[at:]]), count
@@ -102,7 +102,7 @@ def _short(conflict: Conflict, lines: Sequence[bytes]) -> Iterator[list[bytes]]:
 def _changes(conflict: Conflict) -> list[Block]:
     """The changes of the patch to the old text; changes close to each other are joined."""
     found: list[Block] = []
-    for block in compare_rows(conflict.base, conflict.patch):
+    for block in compare_lines(conflict.base, conflict.patch):
         last = found[-1] if found else None
         if last is not None and block.old - last.old_end <= 2 * _AROUND:
             found[-1] = Block(last.old, block.old_end, last.new, block.new_end)

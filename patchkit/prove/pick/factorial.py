@@ -22,7 +22,7 @@ ClusterGroup = tuple[Cluster, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Crossing:
+class FactorialDesign:
     """``outs``: what leaves ``context`` when a patch is left out, namely itself and the patches that need it.
 
     At most one patch of a cluster is left out at a time. The clusters of a group are left out in all
@@ -48,29 +48,29 @@ class Crossing:
         for left in product(*others):
             yield self._without((name, *left)), self._without(left)
 
-    def only(self, names: frozenset[str]) -> Crossing:
-        """A crossing of fewer patches, without the builds of the others; it needs no new build."""
+    def only(self, names: frozenset[str]) -> FactorialDesign:
+        """A design of fewer patches, without the builds of the others; it needs no new build."""
         groups = []
         for group in self.groups:
             clusters = (tuple(name for name in cluster if name in names) for cluster in group)
             groups.append(tuple(cluster for cluster in clusters if cluster))
-        return Crossing(
+        return FactorialDesign(
             context=self.context, outs=self.outs, groups=tuple(group for group in groups if group)
         )
 
-    def one_by_one(self) -> Crossing:
-        """The crossing with the fewest builds: each patch is left out of the whole context."""
+    def one_by_one(self) -> FactorialDesign:
+        """The design with the fewest builds: each patch is left out of the whole context."""
         clusters = tuple((cluster,) for group in self.groups for cluster in group)
-        return Crossing(context=self.context, outs=self.outs, groups=clusters)
+        return FactorialDesign(context=self.context, outs=self.outs, groups=clusters)
 
     def _without(self, left: Sequence[str | None]) -> Arm:
         out = frozenset[str]().union(*(self.outs[name] for name in left if name is not None))
         return tuple(name for name in self.context if name not in out)
 
 
-def cross(
+def design_round(
     context: Arm, outs: Mapping[str, frozenset[str]], touches: Mapping[str, frozenset[str]], most: int
-) -> Crossing:
+) -> FactorialDesign:
     """Combine patches as far as ``most`` builds allow, or one by one if even that needs more.
 
     ``touches`` maps each patch of the context to those that touch the same kernel. Groups are joined where
@@ -84,7 +84,7 @@ def cross(
         if best is None or _runs_per_value(best) >= _runs_per_value(groups):
             break
         groups = best
-    return Crossing(context=context, outs=outs, groups=tuple(groups))
+    return FactorialDesign(context=context, outs=outs, groups=tuple(groups))
 
 
 def _clusters(outs: Mapping[str, frozenset[str]], touches: Mapping[str, frozenset[str]]) -> Iterator[Cluster]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from patchkit.carry.series.profile import load_profile
-from patchkit.prove.gates.launch.cast import choose_gpus
+from patchkit.prove.gates.launch.recorded_gpus import choose_gpus
 
 _ALL = ("gfx1030", "gfx1100", "gfx1151", "gfx1153", "gfx906", "gfx942")
 

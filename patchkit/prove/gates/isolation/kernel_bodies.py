@@ -41,7 +41,7 @@ _FUNCTION = re.compile(rb"\s*<[^<>(){};]*>[\w\s&*]*\(")
 _HARMLESS = frozenset({b"pragma", b"error", b"warning"})
 
 
-def hollow_trees(before: Path, after: Path, paths: Collection[str]) -> tuple[Path, Path] | None:
+def trees_without_bodies(before: Path, after: Path, paths: Collection[str]) -> tuple[Path, Path] | None:
     """Copies of the two trees in which kernel bodies that both have alike are removed from ``paths``.
 
     None if the trees define macros differently, because then equal text may not be equal code, or if text

@@ -9,7 +9,7 @@ import pytest
 from patchkit.base.reporter import NullReporter
 from patchkit.prove.gates.isolation.evidence import Compared
 from patchkit.prove.gates.isolation.gate import _compare_code
-from patchkit.prove.gates.isolation.hollow import hollow_trees
+from patchkit.prove.gates.isolation.kernel_bodies import trees_without_bodies
 from patchkit.toolchain.compiler import open_compiler
 from patchkit.toolchain.hip import Toolchain
 from patchkit.toolchain.units import SourceTree
@@ -43,10 +43,10 @@ def compared(folder: Path, toolchain: Toolchain, before: str, after: str) -> tup
         (root / UNIT).write_text(text)
     trees = SourceTree(roots[0]), SourceTree(roots[1])
     compiler = open_compiler(toolchain, folder / "cache", NullReporter())
-    found = hollow_trees(*roots, [UNIT])
-    hollow = None if found is None else (SourceTree(found[0]), SourceTree(found[1]))
+    found = trees_without_bodies(*roots, [UNIT])
+    bodyless = None if found is None else (SourceTree(found[0]), SourceTree(found[1]))
     pair = (UNIT, "gfx1151", False)
-    quick = _compare_code(trees, compiler, "host", "gfx1151", hollow, pair)
+    quick = _compare_code(trees, compiler, "host", "gfx1151", bodyless, pair)
     return quick, _compare_code(trees, compiler, "host", "gfx1151", None, pair)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from patchkit.base.errors import AnchorError, ConfigError, ErrorGroup, ExitCode, Location, RenderError
 from patchkit.base.text import visible
-from patchkit.cli.complaint import error_as_json, exit_code_of, format_error
+from patchkit.cli.error_text import error_as_json, exit_code_of, format_error
 from patchkit.cli.terminal import Terminal
 
 _ANCHOR = AnchorError(
