@@ -298,7 +298,7 @@ def list_profiles(folder: Path) -> tuple[str, ...]:
 def plain_series_error(folder: Path, named: str) -> UsageError:
     """The error for a GPU named with a plain series; ``folder`` as in :func:`list_profiles`."""
     return UsageError(
-        f"{'a GPU' if named == PLAIN else repr(named)} is named, but the series in use is GPU-independent",
+        f"{'a GPU' if named == PLAIN else repr(named)} is named, but the series in use is plain",
         code="ARCH_IN_PLAIN_SERIES",
         where=load_toml(folder.with_name("patches") / "series.toml").locate(("plain",)),
         why="such a series has no GPU profiles: each of its patches is for every backend",

@@ -22,12 +22,12 @@ EVIDENCE = "evidence.toml"
 _FOLDERS = ("patches", "arch_profiles")
 
 PLAIN = "plain"
-"""Used in place of a gfx id for GPU-independent patches, which are for every GPU and backend."""
+"""Used in place of a gfx id for plain patches, which are for every GPU and backend."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeriesDir:
-    """The folder of a series, and how it was found; a GPU-independent (plain) series has no profiles."""
+    """The folder of a series, and how it was found; a plain (GPU-independent) series has no profiles."""
 
     json_keys: ClassVar = "root origin"
 
@@ -46,7 +46,7 @@ class SeriesDir:
 
     @property
     def profiles(self) -> Path:
-        """One TOML file per GPU; a GPU-independent series has no such folder."""
+        """One TOML file per GPU; a plain series has no such folder."""
         return self.root / "arch_profiles"
 
     @property
@@ -83,20 +83,20 @@ def refuse_installed(series: SeriesDir) -> None:
 
 
 def is_plain(profiles: Path) -> bool:
-    """Whether ``profiles`` is the missing profiles folder of a GPU-independent (plain) series."""
+    """Whether ``profiles`` is the missing profiles folder of a plain (GPU-independent) series."""
     return not profiles.is_dir() and (profiles.with_name("patches") / "series.toml").is_file()
 
 
 def arch_options(archs: Iterable[str], profiles: Path) -> list[str]:
     """The ``--arch`` options for these GPUs; ``profiles`` is the profiles folder of the series.
 
-    Empty for a GPU-independent series, which takes no ``--arch``.
+    Empty for a plain series, which takes no ``--arch``.
     """
     return [] if is_plain(profiles) else [word for arch in archs for word in ("--arch", arch)]
 
 
 def format_archs(archs: Sequence[str]) -> str:
-    """The GPUs of a candidate for a message; ``every backend`` for a GPU-independent one."""
+    """The GPUs of a candidate for a message; ``every backend`` for a plain one."""
     return " ".join(archs) if tuple(archs) != (PLAIN,) else "every backend"
 
 

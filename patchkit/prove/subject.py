@@ -75,7 +75,7 @@ class Subject:
     pin's commit. ``label``: what built programs print as their commit; by default that of the pin, so that
     both trees share the programs. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
     ``profiles_folder``. ``authors`` maps each changed file of the candidate to the patch that each line comes
-    from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the GPU-independent
+    from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the plain
     patches, if there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds``
     caches the builds of both trees by :mod:`patchkit.prove.build`; setting ``stop`` ends the compilers of
     gates on the emulated GPU.
@@ -112,7 +112,7 @@ class Subject:
 
     @property
     def guarded_part(self) -> Subject:
-        """The same candidate with its GPU-independent patches counted as part of the baseline."""
+        """The same candidate with its plain patches counted as part of the baseline."""
         guarded = tuple(patch for patch in self.patches if not patch.patch.is_plain)
         return replace(self, patches=guarded, baseline=self.plain_baseline or self.baseline)
 
@@ -134,7 +134,7 @@ class Subject:
 
     @property
     def plain(self) -> tuple[PatchPart, ...]:
-        """The GPU-independent patches."""
+        """The plain patches."""
         return tuple(patch for patch in self.patches if patch.patch.is_plain)
 
     @property
@@ -230,7 +230,7 @@ def _with_plain(
     parts: Sequence[PatchPart],
     baseline: Path,
 ) -> Path | None:
-    """The baseline with only the GPU-independent patches, placed as in the candidate.
+    """The baseline with only the plain patches, placed as in the candidate.
 
     Raises an ErrorGroup if they depend on changes by a guarded patch: then the two cannot be separated.
     """

@@ -419,7 +419,7 @@ def _refuse_trust(wish: Wish, profiles: Sequence[ArchProfile]) -> None:
     elif wish.with_opt_in:
         conflict = "--with-opt-in", "it adds every opt-in patch, regardless of its evidence"
     elif tuple(profiles) == (NO_GPU,):
-        conflict = f"--arch {PLAIN}", "GPU-independent patches are applied at any trust setting"
+        conflict = f"--arch {PLAIN}", "plain patches are applied at any trust setting"
     if wish.trust is not None and conflict is not None:
         raise UsageError(
             f"--trust {wish.trust} and {conflict[0]} contradict each other",

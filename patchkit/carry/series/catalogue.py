@@ -221,7 +221,7 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 f"patch '{patch.id}' has a guard, but the series is plain",
                 code="PATCH_BAD",
                 where=patch.guard.where,
-                why="a guard limits a patch to GPUs, and a plain series is GPU-independent",
+                why="a guard limits a patch to GPUs, and a plain series has no GPUs",
                 hint='set guard = "none" if the patch is for every backend; put patches for GPUs into a '
                 "series made with: patchkit init DIR",
             )
@@ -243,7 +243,7 @@ def _check_no_profiles(folder: Path, rules: Document) -> Iterator[ConfigError]:
             "the series is plain, but has GPU profiles",
             code="SERIES_PLAIN_PROFILES",
             where=[rules.locate(("plain",)), Location(path=str(profiles))],
-            why="a plain series is GPU-independent",
+            why="a plain series has no GPUs",
             hint=f"remove the line plain = true; or the folder: rm -r {shlex.quote(str(profiles))}",
         )
 

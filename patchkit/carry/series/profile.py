@@ -169,7 +169,7 @@ class ArchProfile(GpuProfile):
 NO_GPU = ArchProfile(
     arch=PLAIN,
     inherits="",
-    note="no GPU: only the GPU-independent patches",
+    note="no GPU: only the plain patches",
     facts=Facts(),
     build=BuildOptions(cmake={}, why="a build for the CPU needs none"),
 )
@@ -210,7 +210,7 @@ def load_profiles(folder: Path, archs: Iterable[str]) -> tuple[ArchProfile, ...]
         raise UsageError(
             f"--arch {PLAIN} and --arch {gpus[0]} contradict each other",
             code="ARCH_PLAIN_ALONE",
-            why=f"{PLAIN} selects only the GPU-independent patches; a candidate for a GPU includes them",
+            why=f"{PLAIN} selects only the plain patches; a candidate for a GPU includes them",
         )
     return tuple(load_profile(folder, arch) for arch in named)
 

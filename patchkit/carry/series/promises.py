@@ -72,7 +72,7 @@ class KernelMove(TomlTable):
 class WidthChange(TomlTable):
     """``[[width]]``: results of ``operations`` in batches of these sizes may differ from those of one token.
 
-    Without it, they must be equal to the bit where upstream's are. ``operations`` are ggml's names. With it,
+    Without it, they must be bit-identical where upstream's are. ``operations`` are ggml's names. With it,
     they may differ as much as upstream's do between its kernels for few tokens and for prompts.
     """
 

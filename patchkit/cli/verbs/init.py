@@ -31,7 +31,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     "--plain",
     "is_plain",
     is_flag=True,
-    help="Start with no patches and no GPUs, for GPU-independent patches.",
+    help="Start with no patches and no GPUs, for plain patches (without a GPU guard).",
 )
 @click.option(
     "--upstream",
@@ -61,8 +61,8 @@ def command(
     them from build to build. The lock file starts with the results recorded for these GPUs (without --arch:
     for all).
 
-    With --plain, the series starts empty and has no GPUs. This is for GPU-independent patches, for
-    example those of a server operator or a distribution. Commands then need no --arch.
+    With --plain, the series starts empty and has no GPUs. This is for plain patches (without a GPU guard),
+    for example those of a server operator or a distribution. Commands then need no --arch.
     """
     if is_plain and archs:
         raise UsageError(

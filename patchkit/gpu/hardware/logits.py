@@ -99,7 +99,7 @@ class Scene(_Model):
 class Distance(_Model):
     """Difference of two tables of logits.
 
-    ``same_top`` of ``rows`` have the same most likely token, ``equal`` of them are equal to the bit (None:
+    ``same_top`` of ``rows`` have the same most likely token, ``equal`` of them are bit-identical (None:
     evidence of an earlier version).
     """
 

@@ -74,7 +74,7 @@ class WidthCase:
 class TokenDistance:
     """How far the results of ``rows`` tokens are from those in batches of one.
 
-    ``equal`` of them are equal to the bit. ``worst`` is the NMSE of the worst token, number ``worst_row``.
+    ``equal`` of them are bit-identical. ``worst`` is the NMSE of the worst token, number ``worst_row``.
     """
 
     rows: int

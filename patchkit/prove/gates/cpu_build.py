@@ -1,4 +1,4 @@
-"""Gate ``cpu-build``: files changed by GPU-independent patches build for the CPU, with upstream's CMake.
+"""Gate ``cpu-build``: files changed by plain patches build for the CPU, with upstream's CMake.
 
 Guarded GPU code is not checked here because none of it runs on a CPU.
 """
@@ -115,7 +115,7 @@ def ended_by_tool(gate: str, error: ToolchainError, subject: Subject, workshop: 
 
 
 def host_files(subject: Subject) -> tuple[str, ...]:
-    """Files changed or added by GPU-independent patches that CMake or the CPU build reads, sorted."""
+    """Files changed or added by plain patches that CMake or the CPU build reads, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
     upstream = upstream_of(subject.baseline)
     kernels = tuple(f"{upstream.ggml_path(folder)}/" for folder in _GPU_FOLDERS)

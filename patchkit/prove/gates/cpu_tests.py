@@ -1,4 +1,4 @@
-"""Gate ``cpu-tests``: upstream's own tests of files that GPU-independent patches change pass on the CPU."""
+"""Gate ``cpu-tests``: upstream's own tests of files that plain patches change pass on the CPU."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class GateEntry:
     ``gate`` is its class, created by ``make(setup)``; ``evidence`` is the model of its evidence.
     ``compiles``: it needs the HIP compiler (on the CPU backend no gate does). ``is_kept``: on a device,
     evidence is reused while trees, tools and machine are the same. ``plain_only``: it checks only
-    GPU-independent patches, and a series with GPUs need not name it. ``plain``: True if a GPU-independent
+    plain patches, and a series with GPUs need not name it. ``plain``: True if a plain
     candidate must pass it; a text if it is skipped there, with this reason in the report; None if it checks
     GPU code and is not mentioned there.
 
@@ -111,7 +111,7 @@ REGISTRY: tuple[GateEntry, ...] = (
         runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_build:CpuBuildGate",
         evidence="patchkit.prove.gates.cpu_build:CpuBuildEvidence",
-        about="files changed by GPU-independent patches build for the CPU",
+        about="files changed by plain patches build for the CPU",
         compiles=False,
         plain_only=True,
         plain=True,
@@ -121,7 +121,7 @@ REGISTRY: tuple[GateEntry, ...] = (
         runs_on="anywhere",
         gate="patchkit.prove.gates.cpu_tests:CpuTestsGate",
         evidence="patchkit.prove.gates.cpu_tests:CpuTestsEvidence",
-        about="upstream's own tests of the files changed by GPU-independent patches pass on the CPU",
+        about="upstream's own tests of the files changed by plain patches pass on the CPU",
         compiles=False,
         plain_only=True,
         plain=True,
@@ -206,7 +206,7 @@ def entries(*places: RunsOn) -> tuple[GateEntry, ...]:
 
 
 def plain_names() -> tuple[str, ...]:
-    """The gates that a GPU-independent candidate must pass, in order of cost."""
+    """The gates that a plain candidate must pass, in order of cost."""
     return tuple(entry.name for entry in REGISTRY if entry.plain is True)
 
 

@@ -44,7 +44,7 @@ def unpaired_units(subject: Subject) -> tuple[str, ...]:
 
 
 def unreached_files(subject: Subject) -> tuple[str, ...]:
-    """Files changed by GPU-independent patches that no unit of the HIP backend includes, sorted."""
+    """Files changed by plain patches that no unit of the HIP backend includes, sorted."""
     files = {path for part in subject.plain for path in (*part.touched, *part.new_files)}
     units = platform_units(subject.candidate, "hip") if files else ()
     _, candidate = subject.trees

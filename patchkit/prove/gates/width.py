@@ -58,7 +58,7 @@ _MOST_NAMES = 6
 class WidthDistance(Record):
     """How far the results in batches of ``width`` tokens are from those of the same tokens one at a time.
 
-    ``equal`` of ``rows`` are equal to the bit. ``nmse`` is that of all rows, ``worst`` that of row
+    ``equal`` of ``rows`` are bit-identical. ``nmse`` is that of all rows, ``worst`` that of row
     ``worst_row``. Models: ``same_top`` rows have the same most likely token.
     """
 
@@ -73,7 +73,7 @@ class WidthDistance(Record):
 
     @property
     def is_equal(self) -> bool:
-        """Whether all rows are equal to the bit."""
+        """Whether all rows are bit-identical."""
         return self.equal == self.rows
 
     @property
@@ -129,7 +129,7 @@ class WidthScene(Record):
 
     @property
     def is_draft_exact(self) -> bool:
-        """Whether the candidate's results in batches with a draft are equal to the bit."""
+        """Whether the candidate's results in batches with a draft are bit-identical."""
         return all(one.is_equal for one in self.candidate if one.width <= DRAFT + 1)
 
     @property
@@ -160,7 +160,7 @@ class WidthEvidence(DeviceEvidence):
 
     @property
     def outcome(self) -> str:
-        """How much was compared, and how much of it is equal to the bit."""
+        """How much was compared, and how much of it is bit-identical."""
         same = sum(all(new.is_equal for old, new in scene.pairs if old.is_equal) for scene in self.scenes)
         return f"batches of 1 to {max(WIDTHS)} tokens ({same} of {len(self.scenes)} as equal as upstream's)"
 
@@ -181,7 +181,7 @@ class WidthEvidence(DeviceEvidence):
                 )
                 for scene in self.scenes
             ),
-            note="equal: to the bit; otherwise the NMSE of the width with the largest one",
+            note="equal: bit-identical; otherwise the largest NMSE, with its width",
             is_detail=True,
         )
 
@@ -501,7 +501,7 @@ def _fault(scene: WidthScene, old: WidthDistance, new: WidthDistance) -> str | N
     if not new.is_finite:
         return "they are not all finite"
     if old.is_equal and not scene.may_differ(old.width):
-        return "upstream's are equal to the bit"
+        return "upstream's are bit-identical"
     nmse, worst = allowed_spread(scene, old.width)
     if new.nmse <= nmse and new.worst <= worst:
         return None
@@ -568,7 +568,7 @@ def _rows(models: Sequence[WidthScene]) -> int:
 def _judge_drafts(models: Sequence[WidthScene]) -> Iterator[PatchkitError]:
     """Fail if a draft changes the tokens of more models than upstream's does.
 
-    Where results are not equal to the bit, near ties decide: then only the number of models counts, with two
+    Where results are not bit-identical, near ties decide: then only the number of models counts, with two
     standard deviations. The state after the prompt may differ from upstream's in rounding.
     """
     lost = [scene for scene in models if scene.lost[1]]

@@ -321,9 +321,9 @@ def _backend(request: PickRequest, runner: Runner) -> BackendName:
     archs = request.patches.archs
     if request.backend is None and archs == (PLAIN,):
         raise UsageError(
-            "a GPU-independent series names no GPU to measure on",
+            "a plain series has no GPU to measure on",
             code="OPTIONS_CONTRADICT",
-            why="its patches are GPU-independent, so the backend must be given",
+            why="its patches are for every backend, so one must be chosen",
             hint="--backend cpu or --backend cuda",
         )
     return choose_backend(request.backend, archs, runner, _NO_GPU)

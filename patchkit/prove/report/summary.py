@@ -28,7 +28,7 @@ _ON_CPU = "@cpu"
 _SPEED_GATES = ("speed", "bench")
 _RIGHT_GATES = ("cpu-tests", "backend-ops", "sanitize", "graphs", "logits", "width", "used")
 _OTHERS_UNCHANGED = "code for other GPUs is unchanged"
-_DECLARED = "except for GPU-independent patches"
+_DECLARED = "except for plain patches"
 _MORE_CHECKS = {"resources": "registers", "launch": "launches"}
 _MOST_SOURCES = 3
 _PIN = re.compile(r"b[0-9]{1,9}")
@@ -136,7 +136,7 @@ def _is_on_cpu(gate: GateReport) -> bool:
 
 
 def _has_subject(run: RunRecord, gate: GateReport) -> bool:
-    """Whether the candidate has something that the gate checks: not all have GPU-independent patches."""
+    """Whether the candidate has something that the gate checks: not all have plain patches."""
     entry = find_entry(gate.name)
     if entry is None or gate.verdict != "not run" or gate.has_broken:
         return True

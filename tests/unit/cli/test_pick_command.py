@@ -96,7 +96,7 @@ def test_a_plain_series_is_asked_for_its_backend(tmp_path):
     argv = ["pick", "--series-dir", "mine", "--model", "m.gguf"]
     done = run_patchkit(*argv, cwd=tmp_path, env=env)
     assert done.returncode == 2
-    assert "error[OPTIONS_CONTRADICT]: a GPU-independent series names no GPU to measure on" in done.stderr
+    assert "error[OPTIONS_CONTRADICT]: a plain series has no GPU to measure on" in done.stderr
     assert "hint: --backend cpu or --backend cuda" in done.stderr
 
 

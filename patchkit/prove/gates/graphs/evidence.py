@@ -89,7 +89,7 @@ class GraphsEvidence(DeviceEvidence):
             (f"random, seed {self.seed}", self.random),
             ("stored or of models, with patches off", self.switched_off),
             ("not accepted by ggml or a backend", self.skipped),
-            ("equal to the bit", self.equal),
+            ("bit-identical", self.equal),
             ("upstream itself is wrong", len(self.upstream)),
             ("failed", len(self.failed)),
         )

@@ -139,7 +139,7 @@ class GraphsGate(DeviceGate):
             verdict=verdict_on(self.machine, problems),
             summary=(
                 f"{counted(evidence.ran, 'graph')} on {self.machine.label}, "
-                f"{evidence.equal} equal to the bit; {len(failed)} failed"
+                f"{evidence.equal} bit-identical; {len(failed)} failed"
             ),
             problems=problems,
             evidence=evidence,
@@ -305,7 +305,7 @@ def _not_run(machine: Machine, subject: Subject, evidence: GraphsEvidence) -> It
     yield from not_proven_on(machine, subject)
     if evidence.without_claim:
         yield (
-            "results equal to upstream's bits: no claim ([results]) by "
+            "results bit-identical to upstream's: no claim ([results]) by "
             f"{', '.join(evidence.without_claim)}; only the distance from the CPU was compared"
         )
     for name in evidence.upstream:

@@ -41,7 +41,7 @@ class Claims:
     without: tuple[str, ...]
 
     def wants_equal_bits(self, kernels: frozenset[str]) -> bool:
-        """Whether a graph that launches these kernels must have upstream's bits."""
+        """Whether a graph that launches these kernels must give results bit-identical to upstream's."""
         return not self.without and not any(
             fnmatchcase(kernel, pattern) for kernel in kernels for pattern in self.differ
         )
@@ -79,7 +79,9 @@ class Difference:
         )
         where = f"result {ours.name}" + (f", round {ours.round}" if ours.round else "")
         if self.kind == "bits":
-            return f"{where}: not upstream's bits, as the patches claim; from the CPU {distance}"
+            return (
+                f"{where}: not bit-identical to upstream's, as the patches claim; against the CPU {distance}"
+            )
         if self.kind == "not finite":
             return f"{where}: NaN or infinity, which the baseline does not have"
         nmse, worst = self.allowed

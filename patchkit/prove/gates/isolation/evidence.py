@@ -93,7 +93,7 @@ class HostBranch(Record):
 
 
 class Declared(Record):
-    """A GPU-independent patch: its files, and the units of GPU backends that they change."""
+    """A plain patch: its files, and the units of GPU backends that they change."""
 
     patch: str
     files: Many[str]
@@ -119,7 +119,7 @@ class IsolationEvidence(Evidence):
 
     @property
     def outcome(self) -> str:
-        """Names the GPU-independent patches, if there are any."""
+        """Names the plain patches, if there are any."""
         return ", ".join(one.patch for one in self.declared)
 
     def blocks(self) -> Iterator[Block]:

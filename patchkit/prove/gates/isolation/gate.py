@@ -113,7 +113,7 @@ _PLATFORMS: tuple[Platform, ...] = ("cuda", "musa", "hip")
 
 
 def _declared(part: PatchPart, subject: Subject) -> Declared:
-    """The files of a GPU-independent patch, and the GPU units that include them; the rest is other host code.
+    """The files of a plain patch, and the GPU units that include them; the rest is other host code.
 
     For files that the patch removes, the units are those of the baseline.
     """
@@ -151,7 +151,7 @@ class IsolationGate:
     def run(self, subject: Subject) -> GateResult:
         """Compare candidate and baseline. Raises the errors of the compiler and the disk.
 
-        GPU-independent patches are applied on both sides, and their changes are
+        plain patches are applied on both sides, and their changes are
         listed.
         """
         if subject.toolchain is None:

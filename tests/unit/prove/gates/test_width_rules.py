@@ -25,7 +25,7 @@ EQUAL = WidthDistance(width=2, rows=16, equal=16, nmse=0.0, worst=0.0, worst_row
 
 
 def side(**others: Mapping[str, Any]) -> tuple[WidthDistance, ...]:
-    """Distances in batches of 2, 3, 5 and 16, equal to the bit except as given: ``w5={...}``."""
+    """Distances in batches of 2, 3, 5 and 16, bit-identical except as given: ``w5={...}``."""
     unequal = {"equal": 3, "nmse": 1e-7, "worst": 4e-7, "worst_row": 7}
     return tuple(
         EQUAL.model_copy(update={"width": width, **(unequal | dict(found) if found is not None else {})})
@@ -52,7 +52,7 @@ def test_what_upstream_has_equal_to_the_bit_must_be_equal() -> None:
     (problem,) = judge_width([scene(side(w3={"nmse": 1e-15, "worst": 1e-15}, w16={}))])
     assert problem.code == "WIDTH_DIFFERS"
     assert "in batches of 3 tokens" in problem.message
-    assert "upstream's are equal to the bit" in (problem.why or "")
+    assert "upstream's are bit-identical" in (problem.why or "")
     assert "place 1 of its batch" in (problem.why or "")  # token 7 of batches of 3
 
 
