@@ -75,7 +75,7 @@ REGISTRY: tuple[GateEntry, ...] = (
         runs_on="anywhere",
         gate="patchkit.prove.gates.isolation.gate:IsolationGate",
         evidence="patchkit.prove.gates.isolation.evidence:IsolationEvidence",
-        about="no change for CUDA, MUSA and AMD GPUs outside the patches' targets",
+        about="the code for CUDA, MUSA and AMD GPUs that no patch targets is unchanged",
         plain="has nothing to check, because no patch of the candidate has a guard",
         sees_every_gpu=True,
         reads={"guard": "[guard]"},
@@ -131,7 +131,7 @@ REGISTRY: tuple[GateEntry, ...] = (
         runs_on="device",
         gate="patchkit.prove.gates.backend_ops:BackendOpsGate",
         evidence="patchkit.prove.gates.backend_ops:BackendOpsEvidence",
-        about="upstream's test-backend-ops, and patchkit's own attention cases",
+        about="operations give correct results (upstream's test-backend-ops, and patchkit's attention cases)",
         reads_facts=True,
     ),
     GateEntry(
@@ -156,7 +156,7 @@ REGISTRY: tuple[GateEntry, ...] = (
         runs_on="device",
         gate="patchkit.prove.gates.logits:LogitsGate",
         evidence="patchkit.prove.gates.logits:LogitsEvidence",
-        about="logits of models, compared with the CPU",
+        about="logits of models are as close to the CPU's as upstream's",
     ),
     GateEntry(
         name="width",
