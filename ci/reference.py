@@ -127,7 +127,7 @@ def _checks() -> Iterator[str]:
     yield from [
         "## Checks",
         "",
-        "The values of `patchkit sanitize --check`. All run by default, except those on request. [Details](checks.md).",
+        "The values of `patchkit sanitize --check`. Those on request must be named. [Details](checks.md).",
         "",
     ]
     yield from ["| check | finds | memory that it needs |", "|---|---|---|"]
