@@ -290,7 +290,7 @@ class LogitsGate(DeviceGate):
             gate=self.name,
             verdict=verdict_on(self.machine, problems),
             summary=(
-                f"{len(pairs)} scenes of {len({pair.model for pair in pairs})} models on "
+                f"{len(pairs)} test runs of {len({pair.model for pair in pairs})} models on "
                 f"{self.machine.label}; {len(problems)} too far from the CPU"
             ),
             problems=problems,

@@ -108,8 +108,8 @@ def test_the_shipped_candidate_passes_and_a_second_run_compiles_nothing(
     assert code == 0, err
     assert again.count("reused: nothing that it checks has changed") == 4
     assert "reused" not in out
-    assert "466 of 466 readings identical (12 units, 39 configurations)" in out
-    assert "host branch of HIP proven on 4 of 4 units" in out
+    assert "466 of 466 preprocessor outputs identical (12 units, 39 configurations)" in out
+    assert "HIP host code unchanged for other GPUs in 4 of 4 units" in out
     assert "0 passes compiled now" in out
     assert "0 worse" in out
     assert "occupancy model and compiler agree on all" in out

@@ -128,7 +128,7 @@ class IsolationEvidence(Evidence):
         if different:
             yield Table(
                 name="leaks",
-                caption="Readings that differ from the baseline's",
+                caption="Preprocessor outputs that differ from the baseline's",
                 columns=columns("configuration", "unit", "baseline", "candidate"),
                 rows=tuple(
                     Row(
@@ -142,7 +142,7 @@ class IsolationEvidence(Evidence):
         total = Counter(one.configuration for one in self.readings)
         yield Table(
             name="readings",
-            caption="Readings of the touched units by configuration",
+            caption="Preprocessor outputs of the touched units by configuration",
             columns=columns("configuration", "identical #", "different #"),
             rows=tuple(
                 Row(
@@ -164,7 +164,7 @@ class IsolationEvidence(Evidence):
                 ),
             )
         code = [("device", one) for one in self.device_code]
-        code += [("host, branch dead", one) for one in self.host_branch.branch_dead_assembly]
+        code += [("host, conditions false", one) for one in self.host_branch.branch_dead_assembly]
         yield Table(
             name="assembly",
             caption="Assembly compared with the baseline's",

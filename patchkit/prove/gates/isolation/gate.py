@@ -52,9 +52,9 @@ def _summary(reads: Sequence[ReadUnit], host: HostBranch) -> str:
     read = [each for each in reads if not each.is_unread]
     configurations = len({each.configuration.name for each in read})
     return (
-        f"{sum(each.agrees for each in read)} of {len(read)} readings identical "
+        f"{sum(each.agrees for each in read)} of {len(read)} preprocessor outputs identical "
         f"({len({each.unit for each in read})} units, {configurations} configurations); "
-        f"host branch of HIP proven on {_proven(host)} units"
+        f"HIP host code unchanged for other GPUs in {_proven(host)} units"
     )
 
 
@@ -75,15 +75,15 @@ def _lines(reads: Sequence[ReadUnit], found: IsolationEvidence) -> Iterator[str]
         state = (", rocWMMA on" if rocwmma else ", rocWMMA off") if platform == "hip" else ""
         result = "identical tokens" if len(good) == len(rows) else f"{len(rows) - len(good)} DIFFER"
         where = "one for all GPUs" if archs == ["all"] else f"{len(archs)} GPUs ({' '.join(archs)})"
-        yield f"{platform}{state}, {which} pass, {where}: {len(rows)} readings, {result}"
+        yield f"{platform}{state}, {which} pass, {where}: {len(rows)} preprocessor outputs, {result}"
     host = found.host_branch
     if host.differing_units:
         names = ", ".join(name.rpartition("/")[2] for name in host.differing_units)
         same = sum(reading.agrees for reading in host.regions_closed)
         yield (
-            f"hip, host pass, one for all GPUs: {names} differ by the run-time branch; "
-            f"with the generated regions closed {same} of {len(host.regions_closed)} readings equal the "
-            f"baseline's, with the branch disabled the assembly of {_proven(host)} does"
+            f"hip, host pass, one for all GPUs: {names} have run-time conditions; equal to the baseline: "
+            f"{same} of {len(host.regions_closed)} preprocessor outputs without the generated regions, "
+            f"assembly of {_proven(host)} with every condition false"
         )
     for one in found.device_code:
         size = f" ({one.lines} lines)" if one.equal and one.lines else ""
