@@ -80,7 +80,7 @@ def test_both_hold_the_licence_and_the_series_and_say_so(sdist: Path, wheel: Pat
     assert (metadata["License-Expression"], metadata["Requires-Python"]) == ("MIT", ">=3.11")
     in_place = {
         str(path.relative_to(ROOT))
-        for folder in ("patches", "templates", "arch_profiles", "evidence")
+        for folder in ("patches", "templates", "arch_profiles", "upstreams", "evidence", "proposals")
         for path in (ROOT / folder).rglob("*")
         if path.is_file()
     }
