@@ -57,7 +57,7 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         cache=cache,
         reporter=reporter,
     )
-    new = own_pin(lock, target)
+    new = replace(own_pin(lock, target), unproven=request.accept_not_run)
     variants, newer = find_variants(request, lock, new, series)
     branch = f"bump/{new.name}"
     if request.commit:

@@ -15,7 +15,7 @@ from patchkit.carry.candidate.decision import Request, Wish
 from patchkit.carry.candidate.inputs import digest_of_patch
 from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.plan import make_plan
-from patchkit.carry.candidate.record import UNPROVEN, Candidate, candidate_ref
+from patchkit.carry.candidate.record import Candidate, candidate_ref
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import DROPPED, GOOD, Classified
 from patchkit.carry.judging.judge import SeriesJudge
@@ -220,7 +220,7 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
     options += [word for name in variant.with_ if name in placed for word in ("--with", name)]
     options += [word for name in sorted(wanted - placed - named) for word in ("--without", name)]
     options += [word for name in work.request.accept_faults for word in ("--accept-fault", name)]
-    branch = candidate_ref(variant.archs, work.new.name).removeprefix("refs/heads/")
+    branch = candidate_ref(variant.archs, work.new.name, unproven=work.new.unproven)
     return Successor(
         variant=variant,
         verdicts=verdicts,
@@ -237,7 +237,7 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
             drops_all=work.request.drop_conflicts,
         ),
         offered=() if placed or not patches_before else decision.opted_in(inside),
-        branch=f"{branch}{UNPROVEN if work.request.accept_not_run else ''}",
+        branch=branch.removeprefix("refs/heads/"),
         apply_args=("patchkit", "apply", *options),
         followed=followed_by(series, renderings),
         dropped=dropped,
@@ -322,7 +322,6 @@ def make(work: Work, one: Successor, lock: Lock, repository: Repository) -> tupl
     )
     plan = make_plan(request, work.stage, work.cache)
     candidate, result = write_result(plan, repository, work.stage.series)
-    candidate = candidate.as_unproven() if work.request.accept_not_run else candidate
     lock = lock.with_result(result)
     write_lock(work.stage.series.lock, lock)
     return lock, replace(one, candidate=candidate, tree=result.tree)

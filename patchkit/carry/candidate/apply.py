@@ -76,8 +76,8 @@ class ApplyReport:
 def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) -> ApplyReport:
     """Make or confirm the candidate branch, and a repository with it if ``checkout`` names a folder.
 
-    A build that the lock does not have is found as for a bump, and the name of the branch ends in
-    ``-unproven``: no bump has compared the patches with that build.
+    A build that the lock does not have is found as for a bump. The name of the branch ends in ``-unproven``
+    if no bump has compared the patches with the build, or if the one that did ran no gates.
 
     The branch moves last, so a failing checkout leaves it where it was. Raises an ErrorGroup of all errors in
     the plan, FAULT_UNMENDED, FAULT_BAD, LOCK_INPUTS_CHANGED, LOCK_MISMATCH, REF_MOVED, and the errors of
@@ -89,7 +89,6 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
     with InterruptNote("no branch was moved") as note, cache.hold(workspace.reporter) as repository:
         lock = load_lock(workspace.series.lock)
         decision = load_decision(request, workspace, lock)
-        is_known = any(pin.name == decision.pin.name for pin in lock.pins)
         decision.warn(workspace.reporter)
         decision.warn_of_faults(workspace.reporter)
         refuse_faults(decision, decision.faults, request)
@@ -109,7 +108,6 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             candidate, result, state = _write(
                 decision, base, recorded, repository, workspace, unlocked=request.unlocked
             )
-            candidate = candidate if is_known else candidate.as_unproven()
             old = read_ref(repository, candidate.ref)
         if checkout is not None:
             workspace.reporter.step(f"checking out {checkout}")

@@ -43,7 +43,7 @@ def write_plan(plan: Plan, repository: Repository, *, unlocked: bool = False) ->
     written = write_commits(repository, plan.base, new, date=plan.pin.committed) if new else []
     tree = written[-1].tree if written else repository.tree_of(plan.base)
     candidate = Candidate(
-        ref=candidate_ref(plan.archs, plan.pin.name),
+        ref=candidate_ref(plan.archs, plan.pin.name, unproven=plan.pin.unproven),
         archs=plan.archs,
         pin=plan.pin.name,
         build=plan.pin.build,

@@ -47,7 +47,7 @@ def find_candidate(
         CANDIDATE_STALE: it is not based on its pin.
     """
     pin = upstream if isinstance(upstream, Pin) else load_lock(workspace.series.lock).pin(upstream)
-    ref = candidate_ref(tuple(sorted(set(archs))), pin.name)
+    ref = candidate_ref(tuple(sorted(set(archs))), pin.name, unproven=pin.unproven)
     named = arch_options(map(shlex.quote, archs), workspace.series.profiles)
     return _open(workspace, ref, lambda: " ".join(named + _pin_option(workspace, pin)))
 
@@ -62,8 +62,8 @@ def _open(workspace: Workspace, ref: str, options: Callable[[], str]) -> tuple[R
     cache = open_cache(workspace.cache_root)
     repository = cache.peek(workspace.reporter)
     refs = list_refs(repository, "refs") if repository is not None else {}
-    if ref not in refs and f"{ref}{UNPROVEN}" in refs:
-        ref += UNPROVEN
+    plain = ref.removesuffix(UNPROVEN)
+    ref = next((each for each in (ref, plain, f"{plain}{UNPROVEN}") if each in refs), ref)
     if repository is None or ref not in refs:
         others = ", ".join(name.removeprefix("refs/heads/") for name in filter(is_candidate, refs))
         raise GitError(

@@ -48,7 +48,7 @@ def find_known(
     selected = [each for each in decision.selected if each.targets]
     if not selected or recorded is None:
         return None
-    ref = candidate_ref(decision.archs, decision.pin.name)
+    ref = candidate_ref(decision.archs, decision.pin.name, unproven=decision.pin.unproven)
     refs = list_refs(repository, ref, record_ref(ref))
     if refs.get(ref) != recorded.commit:
         return None

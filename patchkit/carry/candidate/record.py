@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,16 +22,16 @@ from patchkit.carry.upstream.repository import Repository
 _BRANCHES = "refs/heads/candidate/"
 _RECORDS = "refs/patchkit/made/"
 UNPROVEN = "-unproven"
-"""The end of the name of a candidate on a build that no bump has checked."""
+"""The end of the name of a candidate on a build that no bump has checked, or one that ran no gates."""
 
 CANDIDATE_REF = re.compile(
     _BRANCHES + r"(?P<archs>[^/]+)/(?P<pin>b(?P<build>[0-9]+)|onto-[0-9a-f]{12})(?P<unproven>-unproven)?"
 )
 
 
-def candidate_ref(archs: tuple[str, ...], pin: str) -> str:
+def candidate_ref(archs: tuple[str, ...], pin: str, *, unproven: bool = False) -> str:
     """Full ref name of the candidate for these GPUs (sorted) on the pin of this name."""
-    return f"{_BRANCHES}{'+'.join(archs)}/{pin}"
+    return f"{_BRANCHES}{'+'.join(archs)}/{pin}{UNPROVEN if unproven else ''}"
 
 
 def is_candidate(ref: str) -> bool:
@@ -123,10 +123,6 @@ class Candidate:
     tip: str
     commits: tuple[CandidateCommit, ...]
     record: CandidateRecord | None = None
-
-    def as_unproven(self) -> Candidate:
-        """The candidate under a name that marks it as unproven."""
-        return replace(self, ref=f"{self.ref}{UNPROVEN}")
 
     @property
     def branch(self) -> str:

@@ -52,7 +52,7 @@ def with_target(request: Request, workspace: Workspace) -> Request:
         except PatchkitError as error:
             unknown.why = error.message
             raise unknown from error
-        return replace(request, upstream=own_pin(lock, pin))
+        return replace(request, upstream=replace(own_pin(lock, pin), unproven=True))
     return request
 
 

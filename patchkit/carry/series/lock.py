@@ -204,7 +204,8 @@ class Pin(TomlTable):
     ``name`` identifies it. ``build`` is its position in llama.cpp's history, as in the build ranges of
     patches; the file has it only if the name does not contain it. ``releases`` are the other names that
     upstream tagged it with. ``ggml`` is the version in ggml's CMake file, if it has one: it gives the
-    approximate build of a tree without history.
+    approximate build of a tree without history. ``unproven``: the bump that recorded it ran no gates
+    (``--accept-not-run``), so the names of its candidates say so.
     """
 
     named_by: ClassVar[str] = "name"
@@ -219,6 +220,7 @@ class Pin(TomlTable):
     sources: Annotated[
         Several[Annotated[Source, Field(discriminator="kind")]], Field(alias="source", min_length=1)
     ]
+    unproven: bool = False
     followed: Several[Followed | FollowedEdit] = ()
     dropped: Several[DroppedPatch] = ()
     ggml: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6}){2}$")] | None = None
@@ -686,7 +688,8 @@ def format_lock(lock: Lock) -> str:
         build = pin.build if number(pin.name) is None else None
         own: dict[str, object] = {"name": pin.name, "build": build, "releases": pin.releases or None}
         own |= {name: getattr(pin, name) for name in ("commit", "tree", "committed", "ggml")}
-        tables.append(_format_table("[[pin]]\n", {**own, "commit_object": pin.commit_object}))
+        own |= {"unproven": pin.unproven or None, "commit_object": pin.commit_object}
+        tables.append(_format_table("[[pin]]\n", own))
         tables += [_format_table("[[pin.source]]\n", asdict(source)) for source in pin.sources]
         for each in sorted(pin.followed, key=lambda each: each.key):
             values = {one.name: getattr(each, one.name) for one in fields(each)}

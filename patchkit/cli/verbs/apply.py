@@ -14,7 +14,6 @@ from patchkit.base.errors import ExitCode, UsageError
 from patchkit.base.series_folder import PLAIN, SeriesDir, arch_options, format_archs
 from patchkit.base.text import counted, near_miss
 from patchkit.carry.candidate.apply import ApplyReport, run_apply
-from patchkit.carry.candidate.record import UNPROVEN
 from patchkit.carry.onto.apply import run_onto
 from patchkit.carry.onto.pin import Onto
 from patchkit.carry.series.catalogue import load_series
@@ -252,7 +251,7 @@ def _draw(
     screen.code(shlex.join(applied.cmake), build_command(applied.cmake))
     screen.heading("Check it (the patches are placed and parsed, but not compiled or run yet)")
     options = arch_options(candidate.archs, series.profiles)
-    if candidate.ref.endswith(UNPROVEN):  # the lock does not have the build yet
+    if decision.pin.name not in {pin.name for pin in load_lock(series.lock).pins}:
         screen.code(shlex.join(["patchkit", "bump", "--to", candidate.pin]))
     else:
         screen.code(shlex.join(["patchkit", "verify", *options, "--upstream", candidate.pin]))

@@ -105,10 +105,17 @@ def test_a_build_that_is_not_proven_gives_a_branch_that_says_so(river):
     assert made["branch"] == "candidate/gfx1151/b3-unproven"
     assert river.state()["refs/heads/candidate/gfx1151/b3-unproven"] == made["tip"]
     assert "refs/heads/candidate/gfx1151/b3" not in river.state()
+    # The lock remembers it, until a bump to that build does not skip the gates.
+    again = json.loads(river.run("apply", "--arch", "gfx1151", "--json").stdout)
+    assert (again["branch"], again["unchanged"]) == ("refs/heads/candidate/gfx1151/b3-unproven", True)
+    assert "refs/heads/candidate/gfx1151/b3" not in river.state()
     # Both are the same tree, and verify checks that branch.
     assert json.loads(applied.stdout)["tree"] == made["tree"]
     checked = river.run("verify", "--arch", "gfx1151", "--upstream", "b3", "--gate", "anchors", "--json")
     assert checked.returncode == 0, checked.stderr + checked.stdout
+    assert bump(river, "--to", "b3", "--no-verify")[0] == 0
+    proven = json.loads(river.run("apply", "--arch", "gfx1151", "--json").stdout)
+    assert (proven["branch"], proven["tree"]) == ("refs/heads/candidate/gfx1151/b3", made["tree"])
 
 
 def test_wrong_gates_are_told_before_anything_is_placed(river):
