@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -14,8 +14,16 @@ from patchkit.base.plain import fields_of, plain
 from patchkit.base.series_folder import PLAIN, SeriesDir, is_plain
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
+from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.candidate.find import read_candidate
-from patchkit.carry.candidate.record import Candidate, candidate_ref, is_candidate
+from patchkit.carry.candidate.inputs import digest_of, hash_inputs
+from patchkit.carry.candidate.lock import changed_inputs
+from patchkit.carry.candidate.record import (
+    Candidate,
+    candidate_ref,
+    is_candidate,
+    shown_path,
+)
 from patchkit.carry.candidate.renames import faulted_series, followed_series
 from patchkit.carry.judging.classes import Gone
 from patchkit.carry.judging.preconditions import find_gone, find_replacement
@@ -178,7 +186,8 @@ def _past(reports: Path) -> tuple[int, int]:
     return len(met), sum(met.values())
 
 
-LockState = Literal["recorded", "differs", "not recorded", "on a clone"]
+LockState = Literal["recorded", "differs", "series changed", "not recorded", "on a clone"]
+"""How a candidate stands to the lock; ``series changed``: the series gives another one since it was made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +283,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         except PatchkitError as error:
             broken.append(error)
         else:
-            candidates.append(MadeCandidate(made=candidate, standing=_standing(candidate, lock)))
+            candidates.append(MadeCandidate(made=candidate, standing=_standing(candidate, lock, workspace)))
     series = load_series(workspace.series.patches)
     where = (series, lock, lock.pin(None), cache, workspace.reporter)
     return Status(
@@ -312,10 +321,44 @@ def _read_faults(series: Series, candidates: Iterable[Candidate]) -> Iterator[Ca
             yield CandidateFault(made=made, fault=found)
 
 
-def _standing(candidate: Candidate, lock: Lock) -> LockState:
+def _standing(candidate: Candidate, lock: Lock, workspace: Workspace) -> LockState:
     if candidate.record is not None and candidate.record.clone is not None:
         return "on a clone"
     recorded = lock.result(candidate.pin, candidate.archs, candidate.ids)
-    if recorded is None:
-        return "not recorded"
-    return "recorded" if recorded.commit == candidate.tip else "differs"
+    if recorded is not None and recorded.commit != candidate.tip:
+        return "differs"
+    if _is_changed(candidate, recorded, lock, workspace):
+        return "series changed"
+    return "recorded" if recorded is not None else "not recorded"
+
+
+def _is_changed(candidate: Candidate, recorded: Result | None, lock: Lock, workspace: Workspace) -> bool:
+    """Whether the series gives another candidate now, because of its files or its patches.
+
+    ``recorded``: its result in the lock. A candidate of a bump has no record of how it was made.
+    """
+    pin = next((each for each in lock.pins if each.name == candidate.pin), None)
+    record = candidate.record
+    if pin is None or (record is not None and record.series != shown_path(workspace.series.root)):
+        return False
+    request = Request(archs=candidate.archs, upstream=pin, unlocked=True)
+    try:
+        if record is not None:
+            request = replace(request, only=record.only, with_=record.with_, without=record.without)
+        elif recorded is not None:
+            profiles = load_profiles(workspace.series.profiles, recorded.archs)
+            series = load_series(workspace.series.patches)
+            known = [name for name in recorded.patches if series.patch(name) is not None]
+            request = replace(request, with_=opted_in(series, profiles, known, recorded.build))
+        else:
+            return False
+        decision = load_decision(request, workspace, lock)
+        folders = [each.patch.folder for each in decision.selected if each.targets]
+        inputs = hash_inputs(decision.profiles, folders, workspace.series)
+    except PatchkitError:
+        return True  # for example, a patch is gone
+    if decision.ids != candidate.ids:  # or patches were excluded on purpose, and the lock has both
+        return record is not None or lock.result(pin.name, candidate.archs, decision.ids) is None
+    if recorded is not None:
+        return bool(changed_inputs(inputs, recorded.inputs, workspace.series))
+    return record is not None and digest_of(inputs) != record.inputs

@@ -25,9 +25,11 @@ from patchkit.cli.terminal import write_stderr
 _STATES: dict[str, tuple[str, str]] = {
     "recorded": ("current", "good"),
     "differs": ("outdated", "caution"),
+    "series changed": ("outdated", "caution"),
     "not recorded": ("custom", ""),
     "on a clone": ("in a clone", ""),
 }
+_OUTDATED = ("differs", "series changed")
 
 
 @verb(
@@ -181,22 +183,35 @@ def _steps(status: Status) -> Iterator[tuple[str, str]]:
         yield shlex.join(["patchkit", "apply", *arch_options(archs, profiles)]), "creates a branch"
         return
     done = {(one.made.archs, one.made.pin) for one in own}
+    updated: set[tuple[tuple[str, ...], str]] = set()
+    is_stale = any(one.standing == "series changed" and _is_recorded(one, status) for one in own)
+    if is_stale:
+        yield "patchkit lock --all", "records the changed patches"
     for one in own:
         words = ["patchkit", "apply", *arch_options(one.made.archs, profiles)]
-        if one.standing == "differs":
-            again = [*words, "--upstream", one.made.pin]
-            yield shlex.join(again), f"updates {one.made.branch}"
+        if one.standing in _OUTDATED:
+            if (one.made.archs, one.made.pin) not in updated:
+                again = [*words, "--upstream", one.made.pin]
+                yield shlex.join(again), f"updates {one.made.branch}"
+            updated.add((one.made.archs, one.made.pin))
         elif one.made.build < default.build and (one.made.archs, default.name) not in done:
             done.add((one.made.archs, default.name))
             yield shlex.join(words), f"creates a branch on {default.name}"
     current = [
-        one for one in own if one.made.commits and one.standing != "differs" and one.made.pin == default.name
+        one
+        for one in own
+        if one.made.commits and one.standing not in _OUTDATED and one.made.pin == default.name
     ]
     for one in current[:1]:
         words = ["patchkit", "verify", *arch_options(one.made.archs, profiles)]
         yield shlex.join(words), f"checks {one.made.branch}"
     if status.series.origin != "installed":
         yield "patchkit bump --to latest", f"moves to a llama.cpp build newer than {default.name}"
+
+
+def _is_recorded(one: MadeCandidate, status: Status) -> bool:
+    """Whether the lock has a result for the same GPUs and build, which has to be recorded again."""
+    return any((each.pin, each.archs) == (one.made.pin, one.made.archs) for each in status.lock.results)
 
 
 def _draw_queue(screen: Screen, queue: Queue, pin: str) -> None:

@@ -92,6 +92,29 @@ def test_an_amended_commit_is_the_new_version_of_its_patch_alone(branch) -> None
     assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
 
 
+def test_status_calls_the_branch_outdated_until_it_is_made_again(branch) -> None:
+    assert branch.run("lock", "--arch", "plain").returncode == 0
+    assert branch.run("apply", "--arch", "plain").returncode == 0
+
+    def standing() -> str:
+        told = json.loads(branch.run("status", "--json").stdout)
+        return next(each["lock"] for each in told["candidates"] if "/plain/" in each["branch"])
+
+    assert standing() == "recorded"
+    edit(branch, "name", (TOOL, "another", "a third"))
+    absorbed(branch)
+    assert standing() == "series changed"
+    assert "patchkit lock --all" in branch.run("status").stdout
+    assert branch.run("lock", "--all").returncode == 0
+    assert standing() == "differs"
+    assert branch.run("apply", "--arch", "plain").returncode == 0
+    assert standing() == "recorded"
+    branch.change(CMAKE, "ON)", "OFF)")
+    git(branch.clone, "commit", "-q", "-a", "-m", "slow again")
+    absorbed(branch)
+    assert standing() == "series changed"  # by a new patch
+
+
 def test_commits_that_build_on_each_other_change_together(branch) -> None:
     tip = git(branch.clone, "rev-parse", "HEAD")
     git(branch.clone, "reset", "-q", "--hard", commit_of(branch, "first"))
