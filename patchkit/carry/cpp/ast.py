@@ -272,7 +272,7 @@ def _obtain(
     arguments = _arguments(path, arch, which, preprocessing)
     if kept is None or any(os.environ.get(name) for name in _MORE_INCLUDES):
         return _parse(path, files, arguments, with_skipped=with_skipped, with_names=with_names)
-    key = hashlib.sha256(_own_digest())
+    key = hashlib.sha256(parser_digest())
     for part in (path, *arguments, f"{with_skipped} {with_names}", *(name for name, _ in files)):
         key.update(f"{len(part)} {part}".encode("utf-8", "surrogatepass"))
     for _, data in files:
@@ -297,7 +297,7 @@ def _load(store: Store, name: str) -> Tree | None:
 
 
 @cache
-def _own_digest() -> bytes:
+def parser_digest() -> bytes:
     """Digest of the code that makes a tree: this package, the library by version and size, the machine."""
     folder = resources.files("patchkit.carry.cpp")
     parts = [folder.joinpath(name).read_bytes() for name in ("ast.py", "libclang.py", *_HEADERS)]
@@ -335,7 +335,7 @@ def _parse(
     skipped = skipped_ranges(unit, main) if with_skipped else ()
     if not issues and not with_names:
         return Tree(definitions, issues, skipped)
-    declared = {name for _, data in files for name in _declared(data)}
+    declared = {name for _, data in files for name in declared_words(data)}
     return Tree(definitions, issues, skipped, _unknown(unit), frozenset(declared | _own_names()))
 
 
@@ -412,7 +412,8 @@ def _without_prose(data: bytes) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _declared(data: bytes) -> frozenset[bytes]:
+def declared_words(data: bytes) -> frozenset[bytes]:
+    """The words for which a text has something that looks like a declaration."""
     data = _without_prose(data)
     found = {word for match in _AFTER_TYPE.findall(data) for word in match if word}
     for inside in (*_BINDING.findall(data), *_ENUM.findall(data)):

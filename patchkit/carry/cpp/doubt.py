@@ -165,12 +165,13 @@ def touched(scopes: ScopeMap, spans: Sequence[Span]) -> tuple[Span, ...] | None:
     return tuple(found)
 
 
-_KEYWORDS = (
+KEYWORDS = (
     b"alignas auto bool break case catch char class const constexpr continue default delete double else enum"
     b" extern false float for if inline int long namespace new nullptr operator private protected public"
     b" return short signed sizeof static static_cast struct switch template this throw true try typedef"
     b" typename union unsigned using virtual void volatile while"
 ).split()
+"""Keywords that a misspelt name may mean."""
 _LONG = 5  # letters; too many words are one letter away from a shorter keyword
 
 
@@ -182,7 +183,7 @@ def find_misspelt(scopes: ScopeMap, known: Container[bytes]) -> Iterator[tuple[T
     """
     for token in scopes.code:
         if token.kind is TokenKind.IDENTIFIER and token.text not in known:
-            for keyword in _KEYWORDS:
+            for keyword in KEYWORDS:
                 if _is_slip(token.text, keyword):
                     yield token, keyword.decode()
                     break

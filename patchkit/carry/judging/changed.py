@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.source import SourceText, Span
 from patchkit.base.text import one_line
-from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.drift import Statement, align, list_statements
 
 MOST_FILES = 300
@@ -138,16 +138,33 @@ def _of_file(versions: Versions) -> Iterator[FunctionChange]:
 
 def added_statements(old: ScopeMap | None, new: ScopeMap) -> tuple[Statement, ...]:
     """The statements of a file that are not in its old version, by function; all if it has none."""
-    after = _statements(new)
     if old is None:
-        return tuple(each for several in after.values() for each in several)
-    before = _statements(old)
+        return tuple(each for several in _statements(new).values() for each in several)
+    same = _same_functions(old, new)
+    after, before = _statements(new, same), _statements(old, same)
     found: list[Statement] = []
     for function, several in after.items():
         was = [each.text for each in before.get(function, ())]
         _, ranks = _unequal(was, [each.text for each in several])
         found += [several[rank] for rank in ranks]
     return tuple(found)
+
+
+def _same_functions(old: ScopeMap, new: ScopeMap) -> frozenset[str]:
+    """The names of functions whose definitions have the same tokens, in the same order, in both versions."""
+    before, after = (
+        {name: [each.digest for each in several] for name, several in _functions(scopes).items()}
+        for scopes in (old, new)
+    )
+    return frozenset(name for name, digests in after.items() if before.get(name) == digests)
+
+
+def _functions(scopes: ScopeMap) -> dict[str, list[Entity]]:
+    found: dict[str, list[Entity]] = {}
+    for each in scopes.entities:
+        if each.kind == "function":
+            found.setdefault(each.name, []).append(each)
+    return found
 
 
 def _unequal(old: Sequence[str], new: Sequence[str]) -> tuple[list[int], list[int]]:
@@ -183,14 +200,18 @@ def _by_function(path: str, data: bytes | None) -> Mapping[str, tuple[str, ...]]
     return {"": tuple(line.decode("utf-8", "replace") for line in data.split(b"\n"))}
 
 
-def _statements(scopes: ScopeMap) -> Mapping[str, list[Statement]]:
-    """The statements of each function; those outside of functions have no name."""
+def _statements(scopes: ScopeMap, without: Collection[str] = ()) -> Mapping[str, list[Statement]]:
+    """The statements of each function; those outside of functions have no name.
+
+    ``without``: names of functions to skip, because reading statements is slow.
+    """
     found: dict[str, list[Statement]] = {}
     functions = sorted(
         (each for each in scopes.entities if each.kind == "function"), key=lambda each: each.span.start
     )
+    skipped = [each.span for each in functions if each.name in without]
     at = 0
-    for statement in list_statements(scopes, Span(0, len(scopes.source.data))).statements:
+    for statement in list_statements(scopes, Span(0, len(scopes.source.data)), skipped).statements:
         while at < len(functions) and functions[at].span.end <= statement.span.start:
             at += 1
         inside = at < len(functions) and functions[at].span.contains(statement.span)

@@ -32,6 +32,7 @@ from patchkit.carry.judging.merged import follow_by_merge
 from patchkit.carry.judging.preconditions import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
+from patchkit.carry.judging.unaffected import Unaffected
 from patchkit.carry.placing.context import make_guard
 from patchkit.carry.placing.moved_lines import add_moved_lines
 from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFound, resolve_anchor
@@ -193,10 +194,12 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         files = comparison.files.fresh()
         verdicts: list[Classified] = []
         renderings: list[Rendering] = []
+        steady = True
         for selected in comparison.chosen:
             verdict, rendering = settled.get(selected.patch.id), None
             if verdict is None:
-                verdict, rendering = _classified(comparison, selected, files)
+                verdict, rendering = _classified(comparison, selected, files, steady=steady)
+            steady = steady and _is_as_before(comparison, selected, rendering)
             verdicts.append(verdict)
             if rendering is not None and rendering.placed is not None:
                 rendering.write(files)
@@ -208,12 +211,23 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
         settled |= unmet
 
 
+def _is_as_before(comparison: Comparison, selected: Selected, rendering: Rendering | None) -> bool:
+    """Whether a patch makes the same changes as in its last rendering: none, or the same edits."""
+    last = comparison.last.get(selected.patch.id)
+    if last is None or rendering is None:
+        return last is None and rendering is None
+    return last.patch.edits == rendering.patch.edits
+
+
 def _classified(
-    comparison: Comparison, selected: Selected, files: UpstreamFiles
+    comparison: Comparison, selected: Selected, files: UpstreamFiles, *, steady: bool
 ) -> tuple[Classified, Rendering | None]:
-    """The class of one patch. An error makes this patch a conflict; the others are still classified."""
+    """The class of one patch. An error makes this patch a conflict; the others are still classified.
+
+    ``steady``: whether the patches before it make the same changes as in their last renderings.
+    """
     try:
-        verdict, rendering = _classify(comparison, selected, files)
+        verdict, rendering = _classify(comparison, selected, files, steady=steady)
     except (GitError, CacheError):
         raise  # not about this patch: git or the disk would fail for every other one too
     except PatchkitError as error:
@@ -378,15 +392,18 @@ def _gone(comparison: Comparison, patch: Patch) -> tuple[Gone, ...]:
 
 
 def _classify(
-    comparison: Comparison, selected: Selected, files: UpstreamFiles
+    comparison: Comparison, selected: Selected, files: UpstreamFiles, *, steady: bool
 ) -> tuple[Classified, Rendering | None]:
     gone = _gone(comparison, selected.patch)
     known = _known_before_placing(comparison, selected, gone, files)
     if known is not None:
         return known, None
     comparison.workspace.reporter.step(f"placing {selected.patch.id}")
-    rendering = render_patch(selected, files, comparison.workspace.series)
     last = comparison.last.get(selected.patch.id)
+    is_known = None
+    if steady and last is not None and last.placed is not None and not last.placed.warnings:
+        is_known = Unaffected(last.placed.edits, last.upstream, files)
+    rendering = render_patch(selected, files, comparison.workspace.series, is_known)
     if rendering.placed is not None:
         verdict = _compare_rendering(last, rendering, (), comparison.workspace.reporter)
         return verdict, rendering if verdict.patch_class in GOOD else None

@@ -58,18 +58,30 @@ class Alignment:
     changed: tuple[tuple[range, range], ...]
 
 
-def list_statements(scopes: ScopeMap, span: Span) -> StatementList:
-    """The statements of ``span``."""
-    pieces: list[tuple[Span, bytes, bool]] = [
-        (scopes.code[i].span, scopes.code[i].text, False) for i in scopes.code_in(span)
-    ]
-    pieces += [
-        (line.span, b"# " + line.condition, True) for line in scopes.directives if span.contains(line.span)
-    ]
+def list_statements(scopes: ScopeMap, span: Span, without: Sequence[Span] = ()) -> StatementList:
+    """The statements of ``span``. ``without``: parts of it to skip, in order; a statement ends at each."""
+    starts = [skipped.start for skipped in without]
+    pieces: list[tuple[Span, bytes, bool]] = []
+    start = span.start
+    for stop, after in (*((each.start, each.end) for each in without), (span.end, span.end)):
+        if start < stop:
+            inside = scopes.code_in(Span(start, stop))
+            pieces += [(token.span, token.text, False) for token in scopes.code[inside.start : inside.stop]]
+        start = max(start, after)
+    for line in scopes.directives:
+        rank = bisect.bisect_right(starts, line.span.start) - 1
+        if span.contains(line.span) and (rank < 0 or without[rank].end <= line.span.start):
+            pieces.append((line.span, b"# " + line.condition, True))
     pieces.sort(key=lambda piece: piece[0].start)
     statements: list[Statement] = []
     run: list[tuple[Span, bytes]] = []
     for place, text, is_directive in pieces:
+        if (
+            run
+            and starts
+            and bisect.bisect_right(starts, run[-1][0].start) != bisect.bisect_right(starts, place.start)
+        ):
+            _close(statements, run)
         if is_directive:
             _close(statements, run)
             written = b" ".join(scopes.source.text(place).replace(b"\\\n", b" ").split())

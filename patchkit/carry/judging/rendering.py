@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import PatchkitError, members_of
 from patchkit.base.series_folder import SeriesDir
-from patchkit.carry.placing.place import PlacedPatch, place_patch
+from patchkit.carry.placing.place import IsKnown, PlacedPatch, place_patch
 from patchkit.carry.placing.tree import UpstreamFiles
 from patchkit.carry.series.catalogue import Series
 from patchkit.carry.series.lock import Followed, FollowedEdit, digest_of_place
@@ -48,12 +48,17 @@ def files_before(patch: Patch, files: UpstreamFiles) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if data is not None}
 
 
-def render_patch(selected: Selected, files: UpstreamFiles, series: SeriesDir) -> Rendering:
-    """Place one patch on the current state of ``files``, without changing them."""
+def render_patch(
+    selected: Selected, files: UpstreamFiles, series: SeriesDir, is_known: IsKnown | None = None
+) -> Rendering:
+    """Place one patch on the current state of ``files``, without changing them.
+
+    ``is_known`` as for :func:`patchkit.carry.placing.place.place_patch`.
+    """
     before = files_before(selected.patch, files)
     upstream = files.fresh()
     try:
-        placed = place_patch(selected, files, series.patches, series.templates)
+        placed = place_patch(selected, files, series.patches, series.templates, is_known=is_known)
     except PatchkitError as exc:
         errors = tuple(members_of(exc))
         return Rendering(selected=selected, upstream=upstream, before=before, placed=None, errors=errors)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from patchkit.base.digests import sha256
 from patchkit.base.errors import AnchorError, ErrorGroup, Location, PatchkitError, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.cpp.ast import Pass, Tree, is_cpp
+from patchkit.carry.cpp.ast import Pass, Tree, is_cpp, parser_digest
 from patchkit.carry.cpp.directives import find_unbalanced
 from patchkit.carry.cpp.doubt import Names, find_doubt, find_misspelt
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
@@ -36,7 +39,7 @@ from patchkit.carry.placing.guard import Guard, GuardLeak, require_isolated
 from patchkit.carry.placing.plain import confirm_plain, expand_plain, is_blank
 from patchkit.carry.placing.resolve import Anchor, resolve_anchor
 from patchkit.carry.placing.templates import PatchRenderer
-from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.placing.tree import Confirmation, UpstreamFiles
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import Selected
 
@@ -204,12 +207,19 @@ def render_edits(selected: Selected, files: UpstreamFiles, patches: Path, templa
 
 
 def place_patch(
-    selected: Selected, files: UpstreamFiles, patches: Path, templates: Path, *, by_clang: bool = True
+    selected: Selected,
+    files: UpstreamFiles,
+    patches: Path,
+    templates: Path,
+    *,
+    by_clang: bool = True,
+    is_known: IsKnown | None = None,
 ) -> PlacedPatch:
     """Place one patch on the current state of ``files``.
 
     ``by_clang``: whether to parse the result with clang too. Without it, the places and the new content are
-    the same, and only tokens confirm them.
+    the same, and only tokens confirm them. A plain patch is not parsed if clang has accepted the same change
+    of the same files before, or if ``is_known`` returns True for the edits of a file.
 
     Raises one ErrorGroup with every AnchorError and RenderError of the patch.
     """
@@ -232,12 +242,15 @@ def place_patch(
     around = {**added, **written}
     # A blob may be binary, whatever its name.
     new = {path: data for path, data in added.items() if b"\0" not in data}
+    doubts = [doubt for each in edited for doubt in each.doubts] if by_clang else []
+    confirmation = _confirmation(job, edited, added) if by_clang and patch.is_plain else Confirmation()
+    by_clang = by_clang and not confirmation.exists
     if by_clang:
         errors.extend(check_new_files(job, new, around, warnings))
     errors.extend(faults)
     for each in edited:
         try:
-            if by_clang:
+            if by_clang and not _is_known(job, each, is_known):
                 placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
             else:
                 placed += [_placed(each.before, *anchored, ()) for anchored in each.anchored]
@@ -251,6 +264,8 @@ def place_patch(
             changes[path] = data
     if errors:
         raise ErrorGroup(f"patch '{patch.id}' cannot be placed", errors)
+    if by_clang and not warnings:
+        confirmation.record()
     order = {edit.id: rank for rank, edit in enumerate(patch.edits)}
     placed.sort(key=lambda edit: order[edit.id])
     rendered = {edit.id: sha256(edit.text) for edit in placed}
@@ -262,7 +277,7 @@ def place_patch(
         new_files=tuple(added),
         rendered=rendered,
         entities=entities,
-        warnings=tuple(warnings),
+        warnings=(*doubts, *warnings),
         gone=tuple(sorted(whole.gone)),
         renamed=whole.renamed,
         replaced=tuple(whole.replaced),
@@ -279,6 +294,40 @@ class _EditedFile:
     anchored: Sequence[tuple[Anchor, str]]
     pairs: Sequence[tuple[Anchor, Sequence[Span]]]
     doubts: tuple[str, ...] = ()
+
+
+IsKnown = Callable[[Sequence[PlacedEdit], ScopeMap, Sequence[Span]], bool]
+"""Whether clang is known to accept the edits of one file: the edits, the file after them, their places."""
+
+
+def _is_known(job: _Job, edited: _EditedFile, is_known: IsKnown | None) -> bool:
+    if is_known is None or not job.patch.is_plain or not is_cpp(edited.after.source.path):
+        return False
+    placed = [_placed(edited.before, *anchored, ()) for anchored in edited.anchored]
+    spans = [span for _, several in edited.pairs for span in several]
+    if not is_known(placed, edited.after, spans):
+        return False
+    return next(find_misspelt(edited.after, {token.text for token in edited.before.code}), None) is None
+
+
+def _confirmation(job: _Job, edited: Sequence[_EditedFile], added: Mapping[str, bytes]) -> Confirmation:
+    """The record that clang has accepted these edits: everything that the check by clang depends on."""
+    parts: list[str | bytes] = [_own_digest(), *job.archs[:1]]
+    for each in edited:
+        parts += [each.after.source.path, each.after.source.data]
+        parts += [f"{span.start} {span.end}" for _, spans in each.pairs for span in spans]
+    for path, data in sorted(added.items()):
+        parts += [path, data]
+    return job.files.confirmation(parts)
+
+
+@cache
+def _own_digest() -> bytes:
+    """Digest of the code that decides whether clang accepts edits."""
+    carry = resources.files("patchkit.carry")
+    names = ("cpp/doubt.py", "cpp/lexer.py", "cpp/scopes.py", "placing/confirm.py", "placing/place.py")
+    code = b"".join(hashlib.sha256(carry.joinpath(name).read_bytes()).digest() for name in names)
+    return parser_digest() + code
 
 
 def _edit_files(
@@ -357,7 +406,6 @@ def _confirm_by_clang(
     """
     before, after, pairs = edited.before, edited.after, edited.pairs
     alone = all(anchor.edit.verb == "add_include" for anchor, _ in pairs)
-    warnings += edited.doubts
     warnings += _misspelt(job, before, after, around)
     (new,) = _trees(job, after.source, around, alone=alone)
     old = new

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from patchkit.base.errors import CacheError
 from patchkit.base.source import SourceText
+from patchkit.base.store import Store
 from patchkit.base.upstreams import GPU_FOLDER, Upstream, recognise
 from patchkit.carry.cpp.ast import (
     Pass,
@@ -38,13 +43,33 @@ _PARSERS = 2
 _ANY_ARCH = "gfx1151"
 
 
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """A record in the cache that clang has accepted a change; without ``store``, it is never there."""
+
+    store: Store | None = None
+    name: str = ""
+
+    @property
+    def exists(self) -> bool:
+        """Whether an earlier run, or an earlier step of this one, has recorded it."""
+        return self.store is not None and self.store.read(self.name) is not None
+
+    def record(self) -> None:
+        """Record it; a full or read-only disk only means parsing again."""
+        if self.store is not None:
+            with suppress(CacheError):
+                self.store.write(self.name, b"")
+
+
 class UpstreamFiles:
     """Files of one tree. ``base`` maps paths to bytes and is never changed.
 
     ``others`` are further paths of the tree; ``read_more`` reads those of them that a parse includes.
     ``modes`` lists modes other than 100644. ``parses`` is a folder with cached parses. ``search`` finds
     texts in all files of the tree, like :meth:`patchkit.carry.upstream.repository.Repository.search`.
-    ``project`` is recognised from the paths if it is not given.
+    ``project`` is recognised from the paths if it is not given. ``origin`` identifies the content of all
+    these files, None if nothing does.
     """
 
     def __init__(
@@ -57,8 +82,10 @@ class UpstreamFiles:
         parses: Path | None = None,
         search: Search | None = None,
         project: Upstream | None = None,
+        origin: str | None = None,
     ) -> None:
         self._base = base
+        self._origin = origin
         self._search = search
         self._others = frozenset(others)
         self.project = project or recognise(self._others.union(base))
@@ -97,6 +124,7 @@ class UpstreamFiles:
             parses=self._parses,
             search=self._search,
             project=self.project,
+            origin=self._origin,
         )
         fresh._included = self._included  # upstream's own files, so they can be shared
         return fresh
@@ -129,6 +157,19 @@ class UpstreamFiles:
     def base(self) -> Mapping[str, bytes]:
         """The files as they are upstream."""
         return self._base
+
+    def confirmation(self, parts: Iterable[str | bytes]) -> Confirmation:
+        """The record that clang accepts a change of the files as they are; ``parts`` identify it."""
+        if self._origin is None or self._parses is None:
+            return Confirmation()
+        state = hashlib.sha256(self._origin.encode())
+        for path, data in sorted(self._overlay.items()):
+            state.update(f"{len(path)} {path} {len(data)} ".encode("utf-8", "surrogatepass"))
+            state.update(data)
+        for part in (*sorted(self._gone), b"", *parts):
+            text = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+            state.update(b"%d " % len(text) + text)
+        return Confirmation(Store(root=self._parses), state.hexdigest())
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -316,4 +357,5 @@ def read_upstream(
         parses=repository.parses,
         search=search,
         project=project,
+        origin="\n".join((commit, project.name, str(shown_as is not None), *sorted(wanted))),
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from patchkit.carry.cpp.ast import Preprocessing, Tree, _obtain, _own_digest, parse_tree
+from patchkit.carry.cpp.ast import Preprocessing, Tree, _obtain, parse_tree, parser_digest
 
 FILES: Mapping[str, bytes] = {
     "ggml/src/ggml-cuda/a.cu": b"""#include "b.cuh"
@@ -113,9 +113,9 @@ def test_another_library_or_machine_finds_nothing_of_this_one(
 ) -> None:
     ask(tmp_path)
     monkeypatch.setattr("platform.machine", lambda: "another")
-    _own_digest.cache_clear()
+    parser_digest.cache_clear()
     try:
         ask(tmp_path)
         assert len(entries(tmp_path)) == 2
     finally:
-        _own_digest.cache_clear()
+        parser_digest.cache_clear()
