@@ -105,7 +105,7 @@ _PATCHES = options(
         multiple=True,
         metavar="ID",
         shell_complete=patches,
-        help="Exclude a patch. May be repeated.",
+        help="Exclude a patch, or one optional edit of it (ID:EDIT). May be repeated.",
     ),
     WITH,
     TRUST,

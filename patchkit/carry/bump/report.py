@@ -157,8 +157,9 @@ def _accept_command(bump: Bump) -> str:
 
 
 def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
+    seen: set[str] = set()
     for verdict in successor.verdicts:
-        yield from (f"  {line}" for line in verdict.lines(bump.new.name))
+        yield from (f"  {line}" for line in verdict.lines(bump.new.name, seen))
     yield from (f"  known fault: {each.state()}" for each in successor.faults)
     yield f"  upstream's history: {successor.history}"
     if successor.blocked:

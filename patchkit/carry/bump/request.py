@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import PLAIN, SeriesDir, format_archs, is_plain
 from patchkit.base.upstreams import build_name
-from patchkit.carry.candidate.decision import Wish, decide
+from patchkit.carry.candidate.decision import Wish, decide, refuse_excluded_edits
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import Lock, Pin, Result
 from patchkit.carry.series.profile import ArchProfile, load_profiles
@@ -90,8 +90,9 @@ class BumpRequest:
 def check_series(request: BumpRequest, folder: SeriesDir, lock: Lock) -> None:
     """Read the whole series before anything is fetched, so that errors in it are reported at once.
 
-    Raises the errors of reading series and profiles, UNKNOWN_PATCH, and PATCH_PAIR_SPLIT.
+    Raises the errors of reading series and profiles, UNKNOWN_PATCH, PATCH_PAIR_SPLIT, UsageError.
     """
+    refuse_excluded_edits(request.without)
     series = load_series(folder.patches)
     sets = {request.archs} if request.archs else {*_recorded(lock, folder)}
     for archs in sorted(sets):

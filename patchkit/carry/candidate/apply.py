@@ -11,7 +11,7 @@ from patchkit.base.errors import InterruptNote, UsageError
 from patchkit.base.text import counted
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.decision import Decision, Request, load_decision
+from patchkit.carry.candidate.decision import Decision, Request, excluded_edits, load_decision
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.known import find_known, make_record
 from patchkit.carry.candidate.listing import Available, find_available
@@ -100,6 +100,8 @@ def run_apply(request: Request, workspace: Workspace, *, checkout: Path | None) 
             reporter=workspace.reporter,
         )
         recorded = lock.result(decision.pin.name, decision.archs, decision.ids)
+        if excluded_edits(decision.without):
+            recorded = None  # the lock has the result with all edits
         known = find_known(decision, recorded, base, repository, workspace, unlocked=request.unlocked)
         if known is not None:
             (candidate, result), state = known, "recorded"

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from patchkit.base.errors import UsageError, raise_all
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import PLAIN
+from patchkit.base.text import near_miss
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.inputs import dropped_on
@@ -280,6 +281,8 @@ def decide(
     offered it. A patch whose requirement is not applied is not applied either; requirements of a patch of
     ``wish.with_`` are added with it.
 
+    Names of ``wish.without`` may be ``ID:EDIT``, an optional edit.
+
     Raises UNKNOWN_PATCH, OPTIONS_CONTRADICT, NOTHING_SELECTED or PATCH_PAIR_SPLIT (an ErrorGroup if there
     are several).
     """
@@ -294,6 +297,8 @@ def decide(
     wish_with = (*wish.with_, *(name for names in brought.values() for name in names))
     added, distrusted = _by_trust(series, terms, pin.build, replace(wish, with_=wish_with))
     with_, without = (*wish_with, *added), (*wish.without, *distrusted)
+    excluded = _excluded_edits(series, pin.build, without)
+    without = tuple(name for name in without if ":" not in name)
     for name in (*wish.only, *without, *with_):
         series.require(name)
     _refuse_contradictions(only=wish.only, without=without, with_=with_)
@@ -308,7 +313,8 @@ def decide(
             targets, reason = _targets(series, patch, profiles, terms[patch.id], is_named=patch.id in with_)
         if patch.id in dropped and (targets or patch.switches is not None):
             targets, reason = (), dropped[patch.id]
-        chosen[patch.id] = Selected(patch=patch.for_build(pin.build), targets=targets, reason=reason)
+        mine = patch.for_build(pin.build).without_edits(excluded.get(patch.id, ()))
+        chosen[patch.id] = Selected(patch=mine, targets=targets, reason=reason)
     splits = list(_splits(series, chosen, [*wish.only, *without]))
     raise_all(splits, "the request excludes required patches")
     _drop_unmet(series, chosen)
@@ -331,10 +337,54 @@ def decide(
         terms=terms,
         selected=tuple(chosen.values()),
         with_=with_,
-        without=without,
+        without=(*without, *(f"{name}:{edit}" for name, edits in excluded.items() for edit in edits)),
         brought=brought,
         dropped=dropped,
     )
+
+
+def excluded_edits(names: Iterable[str]) -> tuple[str, ...]:
+    """The names of ``--without`` that are single edits: ``ID:EDIT``."""
+    return tuple(name for name in names if ":" in name)
+
+
+def refuse_excluded_edits(names: Iterable[str]) -> None:
+    """Raise UsageError for a result of the lock without single edits: it names patches only."""
+    found = excluded_edits(names)
+    if found:
+        raise UsageError(
+            f"the lock cannot record a result without the edit {found[0]}",
+            why="it records which patches are applied, and not which of their edits",
+            hint="end the edit with last_build, or exclude the whole patch; "
+            "an optional edit that does not fit is skipped anyway",
+        )
+
+
+def _excluded_edits(series: Series, build: int, names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """By patch, the optional edits that ``ID:EDIT`` names. Raises UNKNOWN_PATCH, UsageError."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in names:
+        name, colon, edit = each.partition(":")
+        if not colon:
+            continue
+        patch = series.require(name).for_build(build)
+        optional = [one.id for one in patch.edits if one.optional]
+        if edit not in [one.id for one in patch.edits]:
+            raise UsageError(
+                f"patch '{name}' has no edit '{edit}' for {build_name(build)}",
+                code="UNKNOWN_PATCH",
+                where=patch.where,
+                hint=near_miss(edit, optional) or f"optional edits: {', '.join(optional) or 'none'}",
+            )
+        if edit not in optional:
+            raise UsageError(
+                f"edit '{edit}' of patch '{name}' is not optional",
+                where=next(one.where for one in patch.edits if one.id == edit),
+                why="the other edits of the patch may depend on it",
+                hint=f"if none does, add optional = true to it; to exclude the whole patch: --without {name}",
+            )
+        found[name] = (*found.get(name, ()), *([edit] if edit not in found.get(name, ()) else []))
+    return found
 
 
 def _add_switches(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from patchkit.base.errors import GitError, Location, PatchkitError
 from patchkit.base.series_folder import arch_options
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.decision import Wish, load_decision
+from patchkit.carry.candidate.decision import Wish, excluded_edits, load_decision
 from patchkit.carry.candidate.inputs import digest_of, digest_today
 from patchkit.carry.candidate.record import (
     CANDIDATE_REF,
@@ -164,8 +164,10 @@ def check_candidate(workspace: Workspace, candidate: Candidate, pin: Pin, wish: 
             hint=again,
         )
     if not wish.is_empty:
-        wanted = load_decision(wish.request(candidate.archs, pin), workspace).ids
-        if wanted != candidate.ids:
+        decision = load_decision(wish.request(candidate.archs, pin), workspace)
+        wanted = decision.ids
+        edits = [{*excluded_edits(each.without)} for each in (decision, chosen)]
+        if wanted != candidate.ids or edits[0] != edits[1]:
             raise GitError(
                 f"{candidate.branch} was made with other patches",
                 code="CANDIDATE_STALE",

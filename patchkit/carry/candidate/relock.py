@@ -9,7 +9,7 @@ from typing import ClassVar
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError, raise_all
 from patchkit.base.series_folder import is_plain
 from patchkit.base.workspace import Workspace
-from patchkit.carry.candidate.decision import Request, load_decision
+from patchkit.carry.candidate.decision import Request, load_decision, refuse_excluded_edits
 from patchkit.carry.candidate.lock import write_result
 from patchkit.carry.candidate.plan import Plan, make_plan
 from patchkit.carry.series.catalogue import load_series
@@ -63,6 +63,7 @@ def relock(request: Request, workspace: Workspace) -> RecordedResult:
     """
     cache = open_cache(workspace.cache_root)
     with cache.hold(workspace.reporter) as repository:
+        refuse_excluded_edits(request.without)
         plan = make_plan(request, workspace, cache)
         result = _make(plan, workspace, repository)
     changed = record_result(workspace.series.lock, plan.pin, result)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
-from patchkit.base.text import shortened
+from patchkit.base.text import one_line, shortened
+from patchkit.carry.placing.resolve import AnchorNotFound
 
 PatchClass = Literal[
     "clean", "moved", "upstreamed", "superseded", "retired", "out of range", "conflict", "off"
@@ -125,12 +126,13 @@ class Classified:
     """One patch on one upstream. ``proof``: sentences on how the class was determined.
 
     ``next_step``: for a conflict, the command to continue with and what to expect from it. ``merged``: the
-    commits between the builds with a pull request that the patch names, or with its title.
+    commits between the builds with a pull request that the patch names, or with its title. ``skipped``:
+    optional edits that could not be placed.
     """
 
     json_keys: ClassVar = (
         "id title intent class=patch_class reason proof moves drift changed_declarations=declarations gone "
-        "agreement problems next_step upstream_commits=merged"
+        "agreement problems next_step upstream_commits=merged skipped"
     )
 
     id: str
@@ -147,37 +149,90 @@ class Classified:
     problems: tuple[PatchkitError, ...] = ()
     next_step: str = ""
     merged: tuple[UpstreamCommit, ...] = ()
+    skipped: tuple[str, ...] = ()
 
-    def lines(self, pin: str) -> Iterator[str]:
-        """All details as text: reason, proof, moves, both sides of each problem, drift, intent."""
+    def lines(self, pin: str, seen: set[str] | None = None) -> Iterator[str]:
+        """All details as text: reason, proof, moves, the places of each problem, drift, intent.
+
+        ``seen`` collects what the report has shown, so that a change of upstream that concerns several
+        patches is shown once.
+        """
+        seen = set() if seen is None else seen
         yield f"{pin} {self.id}: {self.patch_class}: {self.reason}"
-        yield from (f"  proof: {sentence}" for sentence in self.proof)
+        yield from (f"  proof: {sentence}" for sentence in self._shown_proof)
         yield from (f"  upstream merged a change that the patch names: {commit}" for commit in self.merged)
         for gone in self.gone:
             if gone.commit is not None:
                 yield f"  {gone} was removed by {gone.commit}"
         for move in self.moves:
             yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
-        for problem in self.problems:
-            yield from _problem_lines(problem)
+        yield from (f"  {line}" for line in _problem_lines(self.problems))
         for declaration in self.declarations:
-            yield from (f"  {line}" for line in declaration.lines())
+            first, *rest = declaration.lines()
+            yield f"  {first}"
+            yield from (f"  {line}" for line in _unless_seen(declaration.name, rest, seen, kept=1))
         for drift in self.drift:
+            changed = [
+                *(f"    by {commit}" for commit in drift.commits),
+                *(f"    - {text}" for text in drift.removed),
+                *(f"    + {text}" for text in drift.added),
+            ]
             yield f"  changed upstream: {drift.entity} in {drift.file}"
-            yield from (f"    by {commit}" for commit in drift.commits)
-            yield from (f"    - {text}" for text in drift.removed)
-            yield from (f"    + {text}" for text in drift.added)
+            yield from _unless_seen(f"{drift.file} {drift.before} {drift.after}", changed, seen)
         if self.patch_class == "conflict" and self.intent.strip():
             yield f"  intent: {' '.join(self.intent.split())}"
         if self.next_step:
             yield f"  next: {self.next_step}"
 
+    @property
+    def _shown_proof(self) -> tuple[str, ...]:
+        """The proof, without sentences that are the same for nearly every patch that fits."""
+        if self.patch_class not in GOOD:
+            return () if self.problems else self.proof
+        agrees = self.agreement is not None and self.agreement.verdict == "agree"
+        return () if agrees else self.proof[1:]
 
-def _problem_lines(problem: PatchkitError) -> Iterator[str]:
-    yield f"  {problem.code}: {problem.message}"
+
+def _unless_seen(key: str, lines: Sequence[str], seen: set[str], kept: int = 0) -> Iterator[str]:
+    """The lines, or only the first ``kept`` ones if the report has shown the key already."""
+    if key not in seen:
+        seen.add(key)
+        yield from lines
+        return
+    yield from lines[:kept]
+    if len(lines) > kept:
+        yield "    (shown above)"
+
+
+def _problem_lines(problems: Sequence[PatchkitError]) -> Iterator[str]:
+    """Every problem; edits that have no place in the same function have one line each."""
+    hints: dict[str, None] = {}
+    lost = [each for each in problems if isinstance(each, AnchorNotFound) and each.inside is not None]
+    by_place: dict[Location | None, list[AnchorNotFound]] = {}
+    for each in lost:
+        by_place.setdefault(each.inside, []).append(each)
+    for problem in problems:
+        if not isinstance(problem, AnchorNotFound) or problem.inside is None:
+            yield from _one_problem(problem)
+            continue
+        several = by_place.pop(problem.inside, ())
+        if several:
+            many = f"{len(several)} edits have" if len(several) > 1 else "an edit has"
+            place = problem.inside.with_label.removesuffix(" begins here")
+            yield f"{problem.code}: {many} no place in {place}"
+        for each in several:
+            own, *others = each.where
+            yield f"  {own}: edit '{each.edit}': {shortened(one_line(each.why or each.message))}"
+            yield from (f"    {other.with_label}" for other in others if other != each.inside)
+            hints[each.hint or ""] = None
+    yield from (f"  hint: {hint}" for hint in hints if hint)
+
+
+def _one_problem(problem: PatchkitError) -> Iterator[str]:
+    yield f"{problem.code}: {problem.message}"
     for place in problem.where:
-        yield f"    {place.with_label}"
+        yield f"  {place.with_label}"
     if problem.why:
-        yield from (f"    {line}" for line in problem.why.splitlines())
+        yield from (f"  {line}" for line in problem.why.splitlines())
     if problem.hint:
-        yield f"    hint: {problem.hint}"
+        yield f"  hint: {problem.hint}"

@@ -57,11 +57,19 @@ def _compare_rendering(
         drift = _find_drifts(last, rendering)
         moves = (*moves, *_moves(last, rendering))
         agreement = compare_derivations(
-            last.before, last.placed.changes, rendering.before, rendering.placed.changes, reporter
+            last.before,
+            last.placed.changes,
+            rendering.before,
+            rendering.placed.changes,
+            reporter,
+            incomplete={edit.file for edit in rendering.skipped},
         )
     problems: tuple[AnchorError, ...] = ()
     patch_class: PatchClass = "moved" if moves else "clean"
     reason = _reason(agreement, moves, drift)
+    if rendering.skipped:
+        names = ", ".join(edit.id for edit in rendering.skipped)
+        reason = f"without {counted(len(rendering.skipped), 'optional edit')} ({names}); {reason}"
     if agreement.verdict == "differ":
         patch_class, reason = "conflict", "placing by structure and merging as text give different code"
         problem = AnchorError(
@@ -80,6 +88,7 @@ def _compare_rendering(
         moves=moves,
         drift=drift,
         agreement=agreement,
+        skipped=tuple(edit.id for edit in rendering.skipped),
     )
 
 
@@ -100,7 +109,7 @@ def _reason(agreement: Agreement, moves: tuple[Move, ...], drift: tuple[Drift, .
 
 def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
     places = sum(len(edit.locations) for edit in rendering.placed.edits) if rendering.placed else 0
-    by_structure = f"placed by structure at {counted(places, 'place')}, confirmed by parsing the result"
+    by_structure = f"placed by structure at {counted(places, 'place')}"
     by_text = {
         "agree": "git's three-way merge of the patch gives the same tokens",
         "differ": "git's three-way merge of the patch gives other tokens",
@@ -405,6 +414,10 @@ def _classify(
         is_known = Unaffected(last.placed.edits, last.upstream, files)
     rendering = render_patch(selected, files, comparison.workspace.series, is_known)
     if rendering.placed is not None:
+        if last is not None and rendering.skipped:
+            followed = _placed_by_merge(comparison, files, (last, rendering), ())
+            if followed is not None:
+                return followed
         verdict = _compare_rendering(last, rendering, (), comparison.workspace.reporter)
         return verdict, rendering if verdict.patch_class in GOOD else None
     resemblances: tuple[Location, ...] = ()
@@ -493,7 +506,11 @@ def _conflict(
     for error in errors:
         if isinstance(error, EntityNotFound):
             error.where = (*error.where, *resemblances)
-    reason = f"{len(errors)} edits cannot be placed" if len(errors) > 1 else "an edit cannot be placed"
+    reason = "an edit cannot be placed"
+    if len(errors) > 1:
+        many = counted(len(errors), "edit")
+        edits = len(selected.patch.edits)
+        reason = f"{f'{len(errors)} of {edits} edits' if edits > len(errors) else many} cannot be placed"
     if existing:
         reason += f"; upstream may have the change already: {', '.join(map(str, existing))}"
     return _verdict(selected, "conflict", reason, gone=gone, problems=errors)

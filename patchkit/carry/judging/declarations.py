@@ -337,7 +337,7 @@ def _members(scopes: ScopeMap, record: Entity) -> Iterator[Declaration]:
                 name=name.decode("utf-8", "replace"),
                 owner=short,
                 value=f"{kind} {array}".strip(),
-                text=_joined(words),
+                text=_spelled(scopes, tokens),
                 where=scopes.source.locate(
                     tokens[words.index(name)].span.start if name in words else span.start
                 ),

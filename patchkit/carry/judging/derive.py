@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -64,6 +64,7 @@ def compare_derivations(
     current: Mapping[str, bytes],
     structural: Mapping[str, bytes],
     reporter: Reporter,
+    incomplete: Collection[str] = (),
 ) -> Agreement:
     """Compare the result of placing by structure with the text merge of the last rendering.
 
@@ -73,11 +74,16 @@ def compare_derivations(
         current: edited files of the new upstream without the patch.
         structural: the same files after placing by structure.
         reporter: logs the git commands.
+        incomplete: files without some of the edits that ``after`` has; the two results have to differ there.
     """
     lines: list[str] = []
     order: list[str] = []
     verdict = "agree"
     for path in sorted({*after, *structural}):
+        if path in incomplete:
+            verdict = "does not apply" if verdict == "agree" else verdict
+            lines.append(f"{path}: not compared, because an optional edit was skipped")
+            continue
         base, ours = before.get(path), current.get(path)
         if path not in after or path not in structural or (base is None) != (ours is None):
             verdict = "does not apply" if verdict == "agree" else verdict

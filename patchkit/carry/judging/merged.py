@@ -59,9 +59,11 @@ class _Merged:
 def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> MergedPatch | None:
     """The patch with new lines for each edit that does not fit; None if one of them is in doubt.
 
+    An optional edit that is in doubt stays as it is, so it is skipped.
+
     Args:
         last: the patch as placed on the old upstream.
-        failed: the patch on the new upstream, where it could not be placed.
+        failed: the patch on the new upstream, where it, or an optional edit of it, could not be placed.
         reporter: logs the git commands.
 
     Raises GitError and CacheError, as :func:`patchkit.carry.judging.derive.merge_file`.
@@ -78,6 +80,8 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
         before = last.before.get(was[edit.id].file) if edit.id in was else None
         upstream = failed.before.get(edit.file)
         if before is None or upstream is None or edit.id not in texts:
+            if edit.optional:
+                continue
             return None
         new = parse_scopes(SourceText(edit.file, upstream))
         text = None if edit.verb == "remove" else texts[edit.id]
@@ -86,6 +90,8 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
         old = parse_scopes(SourceText(was[edit.id].file, before))
         followed = follow_edit(was[edit.id], edit, text, (old, new), reporter)
         if followed is None:
+            if edit.optional:
+                continue
             return None
         again, detail = followed
         found[edit.id] = again

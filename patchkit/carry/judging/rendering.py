@@ -34,6 +34,12 @@ class Rendering:
         """The patch as it was placed."""
         return self.selected.patch
 
+    @property
+    def skipped(self) -> tuple[Edit, ...]:
+        """The optional edits that could not be placed."""
+        placed = {edit.id for edit in self.placed.edits} if self.placed is not None else set()
+        return tuple(edit for edit in self.patch.edits if edit.optional and edit.id not in placed)
+
     def write(self, files: UpstreamFiles) -> None:
         """Write the result of the patch to ``files``, if it could be placed."""
         if self.placed is not None:

@@ -66,7 +66,7 @@ def add_moved_lines(
 def _add_moved(error: PatchkitError, edit: Edit, row: str, places: Places) -> None:
     """Add the places of the line that an edit looks for."""
     if not places:
-        error.hint = f"no upstream file contains '{row}' any more; {error.hint}"
+        error.why = f"no upstream file has the line '{row}' any more"
     if not 0 < len(places) <= _MOST:
         return
     known = {(place.path, place.line) for place in error.where}

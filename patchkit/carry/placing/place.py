@@ -235,14 +235,15 @@ def place_patch(
         by_file.setdefault(edit.file, []).append(edit)
     changes, placed = {**added, **whole.replaced}, []
     new_paths = {old: new for new, old in whole.renamed.items()}
-    edited, faults = _edit_files(job, by_file)
+    missing: list[str] = []
+    edited, faults = _edit_files(job, by_file, missing)
     written = {each.after.source.path: each.after.source.data for each in edited}
     # A new file, and the edits of a plain patch, may use declarations that other files only have with the
     # patch. Guarded edits are next to upstream's code, which has to parse without them too.
     around = {**added, **written}
     # A blob may be binary, whatever its name.
     new = {path: data for path, data in added.items() if b"\0" not in data}
-    doubts = [doubt for each in edited for doubt in each.doubts] if by_clang else []
+    doubts = [*missing, *(doubt for each in edited for doubt in each.doubts)] if by_clang else []
     confirmation = _confirmation(job, edited, added) if by_clang and patch.is_plain else Confirmation()
     by_clang = by_clang and not confirmation.exists
     if by_clang:
@@ -331,12 +332,18 @@ def _own_digest() -> bytes:
 
 
 def _edit_files(
-    job: _Job, by_file: Mapping[str, Sequence[Edit]]
+    job: _Job, by_file: Mapping[str, Sequence[Edit]], skipped: list[str]
 ) -> tuple[list[_EditedFile], list[PatchkitError]]:
-    """Every file with its edits applied, and the errors of those that could not be edited."""
+    """Every file with its edits applied, and the errors of those that could not be edited.
+
+    ``skipped`` gets a line for each optional edit of a file that upstream does not have.
+    """
     found: list[_EditedFile] = []
     errors: list[PatchkitError] = []
     for path, edits in by_file.items():
+        if job.files.read(path) is None and all(edit.optional for edit in edits):
+            skipped += [_skipped(edit, _file_missing(job, path, edits)) for edit in edits]
+            continue
         try:
             found.append(_edit_file(job, path, edits))
         except ErrorGroup as group:
@@ -450,19 +457,13 @@ def _anchor_all(
 ) -> tuple[list[tuple[Anchor, str]], list[Placement], tuple[str, ...]]:
     """Anchor, render and expand all edits of one file; raises an ErrorGroup of all that failed.
 
-    An edit of a plain patch that only concerns empty lines cannot fail: it is skipped, with a warning.
+    An edit of a plain patch that only concerns empty lines, or is optional, cannot fail: it is skipped, with
+    a warning.
     """
     skipped: list[str] = []
     anchored: list[tuple[Anchor, str]] = []
-    placements: list[Placement] = []
     errors: list[PatchkitError] = []
-    for alias in job.patch.aliases:
-        if alias.file == scopes.source.path:
-            try:
-                device = job.renderer.text(alias.device, alias.where)
-                placements.append(expand_alias(scopes, alias, job.guard, device))
-            except PatchkitError as exc:
-                errors.append(exc)
+    placements = _expand_aliases(job, scopes, errors)
     for edit in edits:
         text = None
         try:
@@ -476,6 +477,8 @@ def _anchor_all(
         except PatchkitError as exc:
             if job.patch.is_plain and is_blank(edit, text):
                 skipped.append(f"{edit.file}: edit '{edit.id}' changes only empty lines and was skipped")
+            elif edit.optional:
+                skipped.append(_skipped(edit, exc))
             else:
                 errors.append(exc)
     if errors:
@@ -483,6 +486,23 @@ def _anchor_all(
     if job.header is not None and any(edit.verb != "add_include" for edit in edits):
         placements += expand_switch_include(scopes, job.header, job.guard, edits[0].where)
     return anchored, placements, tuple(skipped)
+
+
+def _expand_aliases(job: _Job, scopes: ScopeMap, errors: list[PatchkitError]) -> list[Placement]:
+    """The placements of the patch's aliases in one file; ``errors`` gets those of the others."""
+    placements: list[Placement] = []
+    for alias in job.patch.aliases:
+        if alias.file == scopes.source.path:
+            try:
+                device = job.renderer.text(alias.device, alias.where)
+                placements.append(expand_alias(scopes, alias, job.guard, device))
+            except PatchkitError as exc:
+                errors.append(exc)
+    return placements
+
+
+def _skipped(edit: Edit, error: PatchkitError) -> str:
+    return f"{edit.file}: optional edit '{edit.id}' was skipped: {error.message}"
 
 
 def _text(job: _Job, edit: Edit) -> str | None:

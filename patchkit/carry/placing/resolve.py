@@ -6,10 +6,13 @@ import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypedDict, Unpack
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
+from patchkit.base.text import counted
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
+from patchkit.carry.placing.lines import count_words, rows_of
 from patchkit.carry.placing.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.carry.placing.select import (
     covers_controlled,
@@ -96,6 +99,27 @@ class EntityAmbiguous(AnchorError):
 
 WHOLE_FILE = "(file)"
 """The name of the entity of an edit that is in no function."""
+
+
+class ErrorDetails(TypedDict, total=False):
+    """The parts of an error besides its message, as in :class:`PatchkitError`."""
+
+    code: str | None
+    where: Location | Sequence[Location] | None
+    why: str | None
+    hint: str | None
+
+
+class AnchorNotFound(AnchorError):
+    """The place of an edit is not in its function or file. ``inside``: where the function begins."""
+
+    code = "ANCHOR_NOT_FOUND"
+
+    def __init__(
+        self, message: str, *, edit: str = "", inside: Location | None = None, **details: Unpack[ErrorDetails]
+    ) -> None:
+        super().__init__(message, **details)
+        self.edit, self.inside = edit, inside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,27 +323,45 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
+    why = f"the tokens '{text}' do not occur there" if text else "the selector matches nothing"
+    if not text and selector.lines is not None:
+        why, candidates = _compare_lines(scopes, entity, selector)
     compare = "compare it with the places above"
     if not candidates:
         compare = f"nothing in {_where(scopes, entity)} is similar: read the code"
     path = f" of {source.path}" if entity is not None else ""
-    return AnchorError(
+    return AnchorNotFound(
         f"no match for edit '{edit.id}' in {_where(scopes, entity)}{path}",
-        code="ANCHOR_NOT_FOUND",
+        edit=edit.id,
+        inside=begins[0] if begins else None,
         where=[edit.where, *begins, *candidates][:9],
-        why=f"the tokens '{text}' do not occur there" if text else _nothing_of(selector),
+        why=why,
         hint=f"{compare}, then update the selector or limit the patch's build range",
     )
 
 
-def _nothing_of(selector: Selector) -> str:
-    rows = (selector.lines or "").split("\n")
-    longest = max(rows, key=lambda row: len(row.strip())).strip()
-    return (
-        f"the line '{longest}' does not occur there, or not with the lines around it"
-        if longest
-        else "the selector matches nothing"
-    )
+def _compare_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> tuple[str, list[Location]]:
+    """Which lines of a selector are not in the function or file, and the place of one that still is."""
+    source = scopes.source
+    span = entity.span if entity is not None else Span(0, len(source.data))
+    first = source.line_of(span.start)
+    here: dict[bytes, list[int]] = {}
+    for number, row in enumerate(
+        source.rows[first - 1 : source.line_of(max(span.start, span.end - 1))], first
+    ):
+        here.setdefault(row.strip(), []).append(number)
+    sides = (selector.lines, selector.above, selector.below)
+    rows = list(dict.fromkeys(row.strip() for side in sides for row in rows_of(side) if row.strip()))
+    gone = [row.decode("utf-8", "replace") for row in rows if row not in here]
+    left = [row for row in rows if len(here.get(row, ())) == 1]
+    places = [
+        source.locate(source.line_span(here[row][0]).start, f"still has '{row.decode('utf-8', 'replace')}'")
+        for row in sorted(left, key=lambda row: -count_words([row]))[:1]
+    ]
+    if not gone:
+        return "its lines are there, but not in this order or not next to each other", places
+    more = f", and {counted(len(gone) - 1, 'other line')}" if len(gone) > 1 else ""
+    return f"the line '{gone[0]}'{more} does not occur there", places
 
 
 def _pattern_text(selector: Selector) -> str:

@@ -337,9 +337,9 @@ class Edit(TomlTable):
     ``parameters`` selects one of several functions of the same name: a token pattern that its parameter list
     must contain. ``count`` is the exact number of places. ``text`` is template source, given inline or as a
     file. ``side`` is None in plain patches. ``digest`` pins the entity by the sha256 of its tokens: the edit
-    is placed in exactly this one, or not at all. ``first_build`` and ``last_build``: the builds that the edit
-    is for, both included; None: the limit is that of the patch. The same id may occur several times, for
-    consecutive ranges of builds.
+    is placed in exactly this one, or not at all. ``optional``: skip it where it does not fit.
+    ``first_build`` and ``last_build``: the builds that the edit is for, both included; None: the limit is
+    that of the patch. The same id may occur several times, for consecutive ranges of builds.
     """
 
     named_by: ClassVar[str] = "id"
@@ -354,6 +354,7 @@ class Edit(TomlTable):
     side: Side | None = None
     count: _Build = 1
     digest: _Digest | None = None
+    optional: bool = False
     text: Words | None = None
     template: _OwnFile | None = None
     alias: _Macro | None = None
@@ -538,6 +539,10 @@ class Patch(TomlTable):
                 raise ValueError(
                     f"edit '{edit.id}' must not have a side: guard = \"none\" is for every backend"
                 )
+            if edit.optional and not self.is_plain:
+                raise ValueError(
+                    f"edit '{edit.id}' must not be optional, because guarded edits depend on each other"
+                )
             if self.is_plain and edit.verb in ("add_include", "use_alias"):
                 raise ValueError(
                     f"verb '{edit.verb}' is for guarded patches only; write the lines themselves"
@@ -583,6 +588,12 @@ class Patch(TomlTable):
     def touched_files(self) -> frozenset[str]:
         """Every path that the patch changes, including files that it adds and the targets of renames."""
         return self.found_files.union((file.path for file in self.files), (file.to for file in self.renames))
+
+    def without_edits(self, ids: Collection[str]) -> Patch:
+        """The patch without some of its edits."""
+        if not ids:
+            return self
+        return self.only((*(edit for edit in self.edits if edit.id not in ids), *self.files))
 
     def for_build(self, build: int) -> Patch:
         """The patch with the edits and files that are for ``build``; unchanged if none of them is."""

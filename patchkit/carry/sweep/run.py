@@ -295,7 +295,8 @@ def _details(sweep: Sweep) -> Iterator[str]:
     for row, verdict in changed:
         yield f"  {row.pin.title} {verdict.id}: {verdict.patch_class}: {verdict.reason}"
     for row in sweep.rows:
+        seen: set[str] = set()
         for verdict in row.verdicts:
             if verdict.patch_class in {"conflict", "upstreamed", "superseded"}:
                 yield ""
-                yield from verdict.lines(row.pin.title)
+                yield from verdict.lines(row.pin.title, seen)

@@ -76,8 +76,8 @@ class Line:
         return json.loads(self.run(*words, "--upstream-url", str(self.desk.upstream), code=code).stdout)
 
     def onto(self, build: int, code: int = 0) -> dict[str, Any]:
-        words = ("apply", "--onto", f"b{build}", "--repo", str(self.desk.upstream), "--json")
-        return json.loads(self.run(*words, code=code).stdout)
+        words = ("apply", "--onto", f"b{build}", "--branch", f"on-b{build}", "--json")
+        return json.loads(self.run(*words, "--repo", str(self.desk.upstream), code=code).stdout)
 
     def text(self, document: dict[str, Any]) -> str:
         return git(self.desk.upstream, "show", f"{document['commits'][-1]['commit']}:{TOOL}") + "\n"
@@ -296,3 +296,71 @@ def test_moved_edits_of_the_same_lines_are_not_folded(line: Line) -> None:
     error = json.loads(line.run("series", "fold", "mine", "mine-2", "--json", code=2).stdout)["error"]
     assert error["code"] == "AMEND_REFUSED"
     assert "has another place at b4" in error["why"]
+
+
+def optional(line: Line) -> None:
+    """A patch of two edits; that of list.txt is optional."""
+    line.desk.change("list.txt", "name e\n", "name E\n")
+    line.patch((RETURN, MINE))
+    (path,) = (line.folder / "patches").glob("*-mine/patch.toml")
+    text = path.read_text()
+    named = 'file = "list.txt"\n'
+    assert text.count(named) == 1
+    path.write_text(text.replace(named, f"{named}optional = true\n"))
+
+
+def names(line: Line, document: dict[str, Any]) -> str:
+    return git(line.desk.upstream, "show", f"{document['commits'][-1]['commit']}:list.txt")
+
+
+def test_an_optional_edit_is_skipped_only_where_it_does_not_fit(line: Line) -> None:
+    optional(line)
+    line.build(4, ("    int sum = 0;\n", "    int sum = 1;\n"))
+    document = line.onto(4)
+    assert (document["classes"][0]["class"], document["classes"][0]["skipped"]) == ("clean", [])
+    assert "name E" in names(line, document)
+    line.build(5, ("name e\n", "nothing\n"), path="list.txt")
+    document = line.onto(5)
+    (verdict,) = document["classes"]
+    assert verdict["skipped"] == ["list-txt"]
+    assert verdict["reason"].startswith("without 1 optional edit (list-txt)")
+    assert "name E" not in names(line, document)
+    assert MINE in line.text(document)
+
+
+def test_an_optional_edit_is_followed_before_it_is_skipped(line: Line) -> None:
+    optional(line)
+    twin = "name c\nname d\nname e\nname f\nname g\n"
+    line.build(4, (NAMES, f"{twin}{NAMES}"), path="list.txt")
+    document = line.onto(4)
+    (verdict,) = document["classes"]
+    assert (verdict["skipped"], [move["how"] for move in verdict["moves"]]) == ([], ["merged"])
+    assert names(line, document).endswith(NAMES.replace("name e", "name E").strip())
+
+
+def test_an_optional_edit_of_a_file_that_is_gone_is_skipped(line: Line) -> None:
+    optional(line)
+    git(line.desk.upstream, "rm", "-q", "list.txt")
+    line.build(4, ("    int sum = 0;\n", "    int sum = 1;\n"))
+    document = line.onto(4)
+    assert document["classes"][0]["skipped"] == ["list-txt"]
+    assert MINE in line.text(document)
+
+
+def test_an_optional_edit_can_be_excluded_by_hand(line: Line) -> None:
+    optional(line)
+    document = json.loads(line.run("apply", "--json", code=0).stdout)
+    show = ["git", "--git-dir", str(line.desk.cache / "upstream.git"), "show"]
+
+    def listed(document: dict[str, Any]) -> str:
+        commit = document["commits"][-1]["commit"]
+        return subprocess.run(
+            [*show, f"{commit}:list.txt"], check=True, capture_output=True, text=True
+        ).stdout
+
+    assert "name E" in listed(document)
+    document = json.loads(line.run("apply", "--without", "mine:list-txt", "--json", code=0).stdout)
+    assert "name E" not in listed(document)
+    assert "is not optional" in line.run("apply", "--without", "mine:tool-table", code=2).stderr
+    assert "has no edit 'lst'" in line.run("apply", "--without", "mine:lst", code=2).stderr
+    assert "cannot record" in line.run("bump", "--to", "b3", "--without", "mine:list-txt", code=2).stderr
