@@ -327,6 +327,32 @@ def carry_table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def until_table(rows: Sequence[Row]) -> list[str]:
+    """The markdown table of how many targets, in order, each tool reaches before a patch is not applied.
+
+    A patch that upstream has already counts as applied. After the number: the first target at which a person
+    is needed, and how many patches are not applied there. With ``!``, an earlier target has a wrong result.
+    """
+    lines = _head(("set", "patches", "targets", *TOOLS))
+    for name in dict.fromkeys(row.set for row in rows if len(row.carried) > len(TOOLS)):
+        own = [row for row in rows if row.set == name and row.carried]
+        targets = list(dict.fromkeys(each.target for row in own for each in row.carried))
+        cells = [_until(own, targets, tool) for tool in TOOLS]
+        lines.append(f"| {name} | {len(own)} | {len(targets)} | {' | '.join(cells)} |")
+    return lines
+
+
+def _until(rows: Sequence[Row], targets: Sequence[str], tool: str) -> str:
+    wrong = ""
+    for at, target in enumerate(targets):
+        here = [each for row in rows for each in row.carried if (each.tool, each.target) == (tool, target)]
+        lost = sum(not each.placed and each.verdict != "there already" for each in here)
+        if lost:
+            return f"{at} ({target}: {lost}){wrong}"
+        wrong = "!" if any(each.verdict == "wrong" for each in here) else wrong
+    return f"all{wrong}"
+
+
 def _cell(own: Sequence[Placed]) -> str:
     found = Counter(each.verdict for each in own)
     notes = [f"{found[what]} {what}" for what in ("wrong", "disputed", "there already") if found[what]]
@@ -391,6 +417,7 @@ def report(rows: Sequence[Row], code: str) -> str:
     parts = [
         (f"Import (patchkit's code {code[:12]})", import_table(rows)),
         ("Carried", carry_table(rows)),
+        ("Targets until a person is needed", until_table(rows)),
         ("Rejected imports", refusal_lines(rows)),
         ("Applied wrongly", placing_lines(rows, "wrong")),
         ("Disputed", placing_lines(rows, "disputed")),
