@@ -127,12 +127,13 @@ class Classified:
 
     ``next_step``: for a conflict, the command to continue with and what to expect from it. ``merged``: the
     commits between the builds with a pull request that the patch names, or with its title. ``skipped``:
-    optional edits that could not be placed.
+    optional edits that could not be placed. ``waits_for``: the required patch in conflict that has to be
+    resolved before this one.
     """
 
     json_keys: ClassVar = (
         "id title intent class=patch_class reason proof moves drift changed_declarations=declarations gone "
-        "agreement problems next_step upstream_commits=merged skipped"
+        "agreement problems next_step upstream_commits=merged skipped waits_for"
     )
 
     id: str
@@ -150,6 +151,7 @@ class Classified:
     next_step: str = ""
     merged: tuple[UpstreamCommit, ...] = ()
     skipped: tuple[str, ...] = ()
+    waits_for: str | None = None
 
     def lines(self, pin: str, seen: set[str] | None = None) -> Iterator[str]:
         """All details as text: reason, proof, moves, the places of each problem, drift, intent.
@@ -166,19 +168,10 @@ class Classified:
                 yield f"  {gone} was removed by {gone.commit}"
         for move in self.moves:
             yield f"  {move.edit} ({move.how}): {move.before} -> {move.after}: {move.detail}"
-        yield from (f"  {line}" for line in _problem_lines(self.problems))
-        for declaration in self.declarations:
-            first, *rest = declaration.lines()
-            yield f"  {first}"
-            yield from (f"  {line}" for line in _unless_seen(declaration.name, rest, seen, kept=1))
-        for drift in self.drift:
-            changed = [
-                *(f"    by {commit}" for commit in drift.commits),
-                *(f"    - {text}" for text in drift.removed),
-                *(f"    + {text}" for text in drift.added),
-            ]
-            yield f"  changed upstream: {drift.entity} in {drift.file}"
-            yield from _unless_seen(f"{drift.file} {drift.before} {drift.after}", changed, seen)
+        if not self.waits_for:
+            yield from (f"  {line}" for line in _problem_lines(self.problems, with_hints=not self.next_step))
+            yield from (f"  {line}" for each in self.declarations for line in _once(each, seen))
+            yield from (f"  {line}" for each in self.drift for line in _drift_lines(each, seen))
         if self.patch_class == "conflict" and self.intent.strip():
             yield f"  intent: {' '.join(self.intent.split())}"
         if self.next_step:
@@ -193,39 +186,59 @@ class Classified:
         return () if agrees else self.proof[1:]
 
 
-def _unless_seen(key: str, lines: Sequence[str], seen: set[str], kept: int = 0) -> Iterator[str]:
-    """The lines, or only the first ``kept`` ones if the report has shown the key already."""
-    if key not in seen:
-        seen.add(key)
-        yield from lines
-        return
-    yield from lines[:kept]
-    if len(lines) > kept:
-        yield "    (shown above)"
+def _once(declaration: ChangedDeclaration, seen: set[str]) -> Iterator[str]:
+    """The lines of a declaration; both versions only if the report has not shown them yet."""
+    lines = list(declaration.lines())
+    if declaration.name in seen:
+        lines = [f"{lines[0]}, shown above", lines[1]]
+    seen.add(declaration.name)
+    yield from lines
 
 
-def _problem_lines(problems: Sequence[PatchkitError]) -> Iterator[str]:
-    """Every problem; edits that have no place in the same function have one line each."""
+def _drift_lines(drift: Drift, seen: set[str]) -> Iterator[str]:
+    """The lines of a drift, without the changes if the report has shown them already."""
+    key = f"{drift.file} {drift.before} {drift.after}"
+    shown = ", shown above" if key in seen else ""
+    yield f"changed upstream: {drift.entity} in {drift.file}{shown}"
+    if not shown:
+        yield from (f"  by {commit}" for commit in drift.commits)
+        yield from (f"  - {text}" for text in drift.removed)
+        yield from (f"  + {text}" for text in drift.added)
+    seen.add(key)
+
+
+def _problem_lines(problems: Sequence[PatchkitError], *, with_hints: bool) -> Iterator[str]:
+    """Every problem; edits that have no place in the same function have one line each.
+
+    ``with_hints``: also hints that are the same for every edit without a place.
+    """
     hints: dict[str, None] = {}
-    lost = [each for each in problems if isinstance(each, AnchorNotFound) and each.inside is not None]
     by_place: dict[Location | None, list[AnchorNotFound]] = {}
-    for each in lost:
-        by_place.setdefault(each.inside, []).append(each)
+    for each in problems:
+        if isinstance(each, AnchorNotFound):
+            by_place.setdefault(each.inside, []).append(each)
+    shown: set[str] = set()
     for problem in problems:
         if not isinstance(problem, AnchorNotFound) or problem.inside is None:
-            yield from _one_problem(problem)
+            if problem.message in shown and problem.where:
+                yield f"  the same: {problem.where[0]}"
+            else:
+                yield from _one_problem(problem)
+            shown.add(problem.message)
             continue
         several = by_place.pop(problem.inside, ())
         if several:
             many = f"{len(several)} edits have" if len(several) > 1 else "an edit has"
-            place = problem.inside.with_label.removesuffix(" begins here")
-            yield f"{problem.code}: {many} no place in {place}"
+            name = (problem.inside.label or "").removesuffix(" begins here")
+            yield f"{problem.code}: {many} no place in {name} ({problem.inside.path}:{problem.inside.line})"
         for each in several:
             own, *others = each.where
-            yield f"  {own}: edit '{each.edit}': {shortened(one_line(each.why or each.message))}"
+            file = own.path.rpartition("/")[2]
+            yield f"  {file}:{own.line}: edit '{each.edit}': {shortened(one_line(each.why or each.message))}"
             yield from (f"    {other.with_label}" for other in others if other != each.inside)
-            hints[each.hint or ""] = None
-    yield from (f"  hint: {hint}" for hint in hints if hint)
+            if each.hint and (with_hints or not each.has_usual_hint):
+                hints[each.hint] = None
+    yield from (f"  hint: {hint}" for hint in hints)
 
 
 def _one_problem(problem: PatchkitError) -> Iterator[str]:

@@ -15,6 +15,8 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.callees import with_declarations
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
+from patchkit.carry.judging.commute import are_complete
+from patchkit.carry.judging.conflict_markers import interleave, list_conflicts
 from patchkit.carry.judging.derive import (
     RevertedTree,
     Step,
@@ -27,7 +29,7 @@ from patchkit.carry.judging.derive import (
 from patchkit.carry.judging.drift import find_drift, find_moves
 from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
-from patchkit.carry.judging.merge import merge_rendering, unmergeable_files
+from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.judging.merged import follow_by_merge
 from patchkit.carry.judging.preconditions import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
@@ -39,6 +41,9 @@ from patchkit.carry.placing.resolve import Anchor, EntityAmbiguous, EntityNotFou
 from patchkit.carry.placing.tree import UpstreamFiles, header_folders
 from patchkit.carry.series.patch import Edit, Patch
 from patchkit.carry.series.selection import UNMET, Selected
+
+_LABELS = ("patch", "old", "new")
+"""Names of the three versions in conflict markers that are only counted, not shown."""
 
 
 def _compare_rendering(
@@ -261,7 +266,7 @@ def _with_next_step(
         return verdict
     if last is None or last.placed is None or unmergeable_files(last):
         return verdict
-    merged = merge_rendering(last, files, ("patch", "old", "new"), comparison.workspace.reporter)
+    merged = merge_rendering(last, files, _LABELS, comparison.workspace.reporter)
     open_ones = [each for each in merged if each.doubt]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
     differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
@@ -270,7 +275,23 @@ def _with_next_step(
         places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
         outcome = f"needs your decision in {places}"
     command = f"patchkit resolve {selected.patch.id} --to {build_name(comparison.build)}"
+    if open_ones and not differs and all(map(_has_two_insertions, open_ones)):
+        places = ", ".join(each.path for each in open_ones)
+        command += " --after"
+        outcome = (
+            f"puts the lines of the patch after those that upstream inserts at the same place in {places}, "
+            "--before puts them first; no rule of patchkit shows that both orders are right"
+        )
     return replace(verdict, next_step=f"{command}: {outcome}")
+
+
+def _has_two_insertions(file: MergedFile) -> bool:
+    """Whether every conflict of a merge is of two complete insertions at the same place."""
+    conflicts = list(list_conflicts(file.merged.split(b"\n"), _LABELS))
+    return bool(conflicts) and all(
+        interleave(each, "after") is not None and are_complete(file.path, each.upstream, each.patch)
+        for each in conflicts
+    )
 
 
 def _unmet(
@@ -336,7 +357,8 @@ def _with_requirements(
         step = (
             f"patchkit resolve {first} --to {build_name(comparison.build)}: this patch must be resolved first"
         )
-        return replace(verdict, reason=reason, next_step=step if is_named else "")
+        waits_for = first if is_named else None
+        return replace(verdict, reason=reason, next_step=step if is_named else "", waits_for=waits_for)
 
     return tuple(map(with_requirement, verdicts))
 

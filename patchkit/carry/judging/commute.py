@@ -7,7 +7,7 @@ includes, two test cases, two functions. Everything that is not known to be such
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import find_unbalanced
@@ -16,9 +16,22 @@ from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 
 _LIST_ITEM = re.compile(rb"\s*[\w./${}+-]+\s*")
 _CASE = re.compile(rb"case [\w:]+\s*:")
+_LABELS = re.compile(rb"(?:case [\w:]+\s*:\s*)+")
+_MAPS = frozenset({b"map", b"unordered_map"})
+_LONGEST_HEAD = 60  # tokens of a declaration before its initializer
 _LEAVES = re.compile(rb"(?:break|continue|return\b.*|goto \w+)\s*;\s*}?")
-_APPEND = re.compile(rb"(\w+(?:\.\w+)?)\.(?:emplace_back|push_back|insert|emplace)\s*\(")
+_APPEND = re.compile(
+    rb"(\w+(?:\.\w+)?)\.(?:emplace_back|push_back|insert|emplace)\s*\(|(add_(?:opt|option|arg|argument|test)|register_\w+)\s*\("
+)
 _CONSTANT = re.compile(rb"(?:static |inline )*(?:constexpr|const)\b[^=;{}]*=[^=].*;", re.DOTALL)
+
+
+def are_complete(path: str, theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
+    """Whether the rows of both sides are complete: no bracket and no ``#if`` lacks its partner."""
+    if not is_code(path):
+        return True
+    both = [parse_scopes(SourceText(path, b"\n".join(rows) + b"\n")) for rows in (theirs, ours)]
+    return not any(scopes.unpaired or find_unbalanced(scopes.directives) is not None for scopes in both)
 
 
 def can_follow(upstream: SourceText, row: int, theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
@@ -40,9 +53,11 @@ def can_follow(upstream: SourceText, row: int, theirs: Sequence[bytes], ours: Se
     around = [each for each in parse_scopes(upstream).definitions if each.span.start < start < each.span.end]
     holder = max(around, key=lambda each: each.span.start, default=None)
     if holder is None:
-        return all(map(_is_definitions, both)) and not _names_shared(both)
+        is_code_of_file = all(map(_is_definitions, both)) and not _names_shared(both)
+        return is_code_of_file or _are_rows_of_map(parse_scopes(upstream), start, both)
     is_plain = holder.kind == "function" and not any(scopes.directives for scopes in both)
-    return is_plain and (_are_cases(theirs, ours) or _are_appends(both) or _are_constants(both))
+    known = (_are_cases(theirs, ours), _are_labels(theirs, ours), _are_appends(both), _are_constants(both))
+    return is_plain and any(known)
 
 
 def _has_loose_directives(scopes: ScopeMap) -> bool:
@@ -98,6 +113,41 @@ def _are_cases(theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
     return True
 
 
+def _are_labels(theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
+    """Whether both are only labels of a switch, which then share what follows them."""
+    return all(_LABELS.fullmatch(row) for row in (*_rows(theirs), *_rows(ours)))
+
+
+def _are_rows_of_map(upstream: ScopeMap, start: int, both: Sequence[ScopeMap]) -> bool:
+    """Whether both are rows ``{ key, value },`` with different keys in the initializer of a map or set."""
+    at = upstream.first_from(start)
+    around = upstream.parents[at] if at < len(upstream.code) else None
+    if around is None or upstream.code[around].text != b"{" or any(scopes.directives for scopes in both):
+        return False
+    head: list[bytes] = []
+    for token in reversed(upstream.code[max(0, around - _LONGEST_HEAD) : around]):
+        if token.text in (b";", b"}", b"{"):
+            break
+        head.append(token.text)
+    if head[:1] != [b"="] or not _MAPS & {*head}:
+        return False
+    keys = [key for scopes in both for key in _keys(scopes)]
+    return None not in keys and len(keys) == len({*keys})
+
+
+def _keys(scopes: ScopeMap) -> Iterator[bytes | None]:
+    """The keys of rows ``{ key, value },``; None for anything else."""
+    code, position = scopes.code, 0
+    while position < len(code):
+        closing = scopes.match.get(position) if code[position].text == b"{" else None
+        if closing is None or [token.text for token in code[closing + 1 : closing + 2]] != [b","]:
+            yield None
+            return
+        texts = [token.text for token in code[position + 1 : closing]]
+        yield b" ".join(texts[: texts.index(b",")]) if b"," in texts else None
+        position = closing + 2
+
+
 def _statements(scopes: ScopeMap) -> list[bytes]:
     """The texts of simple statements at the top of a text; empty if there is anything else."""
     found: list[bytes] = []
@@ -114,14 +164,14 @@ def _statements(scopes: ScopeMap) -> list[bytes]:
 
 
 def _are_appends(both: Sequence[ScopeMap]) -> bool:
-    """Whether both only append to the same list, as the lists of tests do."""
+    """Whether both only append to the same list, as the lists of tests and of program options do."""
     lists: set[bytes] = set()
     for scopes in both:
         statements = _statements(scopes)
         found = [_APPEND.match(each) for each in statements]
         if not statements or not all(found):
             return False
-        lists |= {match[1] for match in found if match is not None}
+        lists |= {match[1] or match[2] for match in found if match is not None}
     return len(lists) == 1
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from patchkit.carry.judging.line_diff import Block, compare_lines
 
@@ -59,6 +60,25 @@ def list_conflicts(rows: Sequence[bytes], labels: Labels) -> Iterator[Conflict]:
             found = None
         elif found is not None and side is not None:
             side.append(row)
+
+
+Order = Literal["before", "after"]
+"""Where the lines that a patch inserts go: before or after those that upstream inserts at the same place."""
+
+
+def interleave(conflict: Conflict, order: Order) -> list[bytes] | None:
+    """The old lines with the insertions of both sides; None if one of them changes old lines."""
+    inserted: list[dict[int, list[bytes]]] = []
+    for side in (conflict.patch, conflict.upstream):
+        blocks = compare_lines(conflict.base, side)
+        if any(block.old != block.old_end for block in blocks):
+            return None
+        inserted.append({block.old: side[block.new : block.new_end] for block in blocks})
+    first, second = inserted if order == "before" else reversed(inserted)
+    found: list[bytes] = []
+    for at in range(len(conflict.base) + 1):
+        found += [*first.get(at, ()), *second.get(at, ()), *conflict.base[at : at + 1]]
+    return found
 
 
 def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, PatchkitError, UsageError, members_of
@@ -19,9 +19,8 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.conflict_markers import Conflict, list_conflicts
+from patchkit.carry.judging.conflict_markers import Order, interleave, list_conflicts
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
@@ -135,10 +134,6 @@ class Resolved:
     warnings: tuple[str, ...] = ()
 
 
-Order = Literal["before", "after"]
-"""Where the lines that a patch inserts go: before or after those that upstream inserts at the same place."""
-
-
 def with_order(case: Case, order: Order) -> Case:
     """The case with every conflict of two insertions merged in this order.
 
@@ -164,7 +159,7 @@ def _ordered(file: MergedFile, labels: tuple[str, str, str], order: Order) -> Me
     result: list[bytes] = []
     at = left = 0
     for each in list_conflicts(rows, labels):
-        both = _interleaved(each, order)
+        both = interleave(each, order)
         result += [*rows[at : each.first], *(both if both is not None else rows[each.first : each.stop])]
         at, left = each.stop, left + (both is None)
     data = b"\n".join([*result, *rows[at:]])
@@ -177,21 +172,6 @@ def _ordered(file: MergedFile, labels: tuple[str, str, str], order: Order) -> Me
             SourceText(file.path, data),
         )
     return replace(file, merged=data, conflicts=left, doubt=doubt)
-
-
-def _interleaved(conflict: Conflict, order: Order) -> list[bytes] | None:
-    """The old lines with the insertions of both sides; None if one of them changes old lines."""
-    inserted: list[dict[int, list[bytes]]] = []
-    for side in (conflict.patch, conflict.upstream):
-        blocks = compare_lines(conflict.base, side)
-        if any(block.old != block.old_end for block in blocks):
-            return None
-        inserted.append({block.old: side[block.new : block.new_end] for block in blocks})
-    first, second = inserted if order == "before" else reversed(inserted)
-    found: list[bytes] = []
-    for at in range(len(conflict.base) + 1):
-        found += [*first.get(at, ()), *second.get(at, ()), *conflict.base[at : at + 1]]
-    return found
 
 
 def find_variant(request: BumpRequest, lock: Lock, pin: Pin, workspace: Workspace, patch: str) -> Variant:

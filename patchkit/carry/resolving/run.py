@@ -22,12 +22,12 @@ from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant
 from patchkit.carry.candidate.target import find_target_pin, known_pins, own_pin
 from patchkit.carry.judging.classes import Classified
+from patchkit.carry.judging.conflict_markers import Order
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.write import read_text
 from patchkit.carry.resolving.case import (
     Case,
     Destination,
-    Order,
     Resolved,
     find_case,
     find_variant,

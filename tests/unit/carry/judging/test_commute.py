@@ -12,6 +12,9 @@ CALLS = "void tests(list & all) {\n    all.push_back(first());\n%s}\n"
 SWITCH = "int kind(int n) {\n    switch (n) {\n        case 1: return 1;\n%s    }\n}\n"
 TYPES = "enum kind {\n    ONE,\n%s    COUNT,\n};\n"
 FILE = "int one() { return 1; }\n%s"
+ROWS = 'static const std::map<kind, const char *> NAMES = {\n    { ONE, "one" },\n%s};\n'
+LABELS = "int kind(int n) {\n    switch (n) {\n        case 1:\n%s            return 1;\n    }\n}\n"
+OPTIONS = "void options(list & all) {\n    add_opt(first(), all);\n%s}\n"
 INCLUDES = '#include "a.h"\n%s#include "z.h"\n'
 
 
@@ -32,6 +35,9 @@ def follows(around: str, theirs: str, ours: str, path: str = "a.cpp") -> bool:
         (INCLUDES, '#include "b.h"\n', "#include <c>\n"),
         (CALLS, "    const int n = 2;\n", "    const bool b = is(all);\n"),
         (CALLS, "    // theirs\n", "    all.clear();\n"),
+        (ROWS, '    { TWO, "two" },\n', '    { THREE, "three" },  // mine\n'),
+        (LABELS, "        case 2:\n", "        case 3: case 4:\n"),
+        (OPTIONS, '    add_opt(second(\n        "-b"), all);\n', '    add_opt(third("-c"), all);\n'),
     ],
 )
 def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
@@ -52,6 +58,14 @@ def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
         (FILE, "int two() { return 2; }\n", "int three() { return two() + 1; }\n"),
         (FILE, "int two() { return 2; }\n", "static int count = 0;\n"),
         (INCLUDES, "#define B 1\n", '#include "c.h"\n'),
+        (ROWS, '    { TWO, "two" },\n', '    { TWO, "three" },\n'),  # the first one of the two counts
+        (
+            ROWS.replace("std::map<kind, const char *> NAMES", "pair NAMES[]"),
+            "    { 2, 2 },\n",
+            "    { 3, 3 },\n",
+        ),
+        (LABELS, "        case 2:\n", "        case 3:\n            n++;\n"),
+        (OPTIONS, '    add_opt(second("-b"), all);\n', '    add_arg(third("-c"), all);\n'),
         (FILE, "#if X\nint two() { return 2; }\n#endif\n", "int three() { return 3; }\n"),
         (CALLS, "#if X\n    all.pop();\n#endif\n", "    all.push_back(third());\n"),
         (CALLS, "    if (all.empty()) {\n", "    all.push_back(third());\n"),
