@@ -164,7 +164,7 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
     yield f"  upstream's history: {successor.history}"
     if successor.blocked:
         yield "  fix first, then bump again:"
-        yield from (f"    {line}" for line in successor.blocked)
+        yield from (f"    {line}" for line in _blocked_lines(successor))
     yield from (f"  {line}" for line in _loss_lines(successor))
     if successor.candidate is None:
         return
@@ -196,6 +196,21 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
         return
     for result in successor.report.gates:
         yield f"  {result.verdict:<8} {result.gate}: {result.summary}"
+
+
+def _blocked_lines(successor: Successor) -> Iterator[str]:
+    """What to fix, in order; patches that wait for another one are listed with that one."""
+    waiting: dict[str, list[str]] = {}
+    for verdict in successor.verdicts:
+        if verdict.waits_for is not None:
+            waiting.setdefault(verdict.waits_for, []).append(verdict.id)
+    hidden = {name for names in waiting.values() for name in names}
+    for line in successor.blocked:
+        name = line.partition(":")[0]
+        if name not in hidden:
+            yield line
+        if name in waiting:
+            yield f"  then {', '.join(waiting[name])}"
 
 
 _LOSS_TEXTS = {

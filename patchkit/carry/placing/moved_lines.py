@@ -66,7 +66,8 @@ def add_moved_lines(
 def _add_moved(error: PatchkitError, edit: Edit, row: str, places: Places) -> None:
     """Add the places of the line that an edit looks for."""
     if not places:
-        error.why = f"no upstream file has the line '{row}' any more"
+        text = f"upstream no longer has '{row}'"
+        error.why = text if error.code == "ANCHOR_NOT_FOUND" or not error.why else f"{error.why}\n{text}"
     if not 0 < len(places) <= _MOST:
         return
     known = {(place.path, place.line) for place in error.where}

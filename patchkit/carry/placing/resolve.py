@@ -120,6 +120,12 @@ class AnchorNotFound(AnchorError):
     ) -> None:
         super().__init__(message, **details)
         self.edit, self.inside = edit, inside
+        self._usual_hint = self.hint
+
+    @property
+    def has_usual_hint(self) -> bool:
+        """Whether the hint is the one that every error of this kind has."""
+        return self.hint == self._usual_hint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -360,8 +366,9 @@ def _compare_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) 
     ]
     if not gone:
         return "its lines are there, but not in this order or not next to each other", places
-    more = f", and {counted(len(gone) - 1, 'other line')}" if len(gone) > 1 else ""
-    return f"the line '{gone[0]}'{more} does not occur there", places
+    if len(gone) > 1:
+        return f"'{gone[0]}' and {counted(len(gone) - 1, 'other line')} do not occur there", places
+    return f"the line '{gone[0]}' does not occur there", places
 
 
 def _pattern_text(selector: Selector) -> str:
