@@ -219,7 +219,7 @@ def place_patch(
 
     ``by_clang``: whether to parse the result with clang too. Without it, the places and the new content are
     the same, and only tokens confirm them. A plain patch is not parsed if clang has accepted the same change
-    of the same files before, or if ``is_known`` returns True for the edits of a file.
+    of the same files before, or if ``is_known`` returns True for the edits of each file.
 
     Raises one ErrorGroup with every AnchorError and RenderError of the patch.
     """
@@ -245,13 +245,14 @@ def place_patch(
     new = {path: data for path, data in added.items() if b"\0" not in data}
     doubts = [*missing, *(doubt for each in edited for doubt in each.doubts)] if by_clang else []
     confirmation = _confirmation(job, edited, added) if by_clang and patch.is_plain else Confirmation()
-    by_clang = by_clang and not confirmation.exists
+    parses = by_clang and not confirmation.exists
+    by_clang = parses and not _are_known(job, edited, added, is_known)
     if by_clang:
         errors.extend(check_new_files(job, new, around, warnings))
     errors.extend(faults)
     for each in edited:
         try:
-            if by_clang and not _is_known(job, each, is_known):
+            if by_clang:
                 placed += _confirm_file(job, each, added, around if patch.is_plain else added, warnings)
             else:
                 placed += [_placed(each.before, *anchored, ()) for anchored in each.anchored]
@@ -265,7 +266,7 @@ def place_patch(
             changes[path] = data
     if errors:
         raise ErrorGroup(f"patch '{patch.id}' cannot be placed", errors)
-    if by_clang and not warnings:
+    if parses and not warnings:
         confirmation.record()
     order = {edit.id: rank for rank, edit in enumerate(patch.edits)}
     placed.sort(key=lambda edit: order[edit.id])
@@ -301,9 +302,17 @@ IsKnown = Callable[[Sequence[PlacedEdit], ScopeMap, Sequence[Span]], bool]
 """Whether clang is known to accept the edits of one file: the edits, the file after them, their places."""
 
 
-def _is_known(job: _Job, edited: _EditedFile, is_known: IsKnown | None) -> bool:
-    if is_known is None or not job.patch.is_plain or not is_cpp(edited.after.source.path):
+def _are_known(
+    job: _Job, edited: Sequence[_EditedFile], added: Mapping[str, bytes], is_known: IsKnown | None
+) -> bool:
+    """Whether clang is known to accept all edits: a macro of one file may be used in another one."""
+    if is_known is None or not job.patch.is_plain or added:
         return False
+    files = [each for each in edited if is_code(each.after.source.path)]
+    return all(is_cpp(each.after.source.path) and _is_known(each, is_known) for each in files)
+
+
+def _is_known(edited: _EditedFile, is_known: IsKnown) -> bool:
     placed = [_placed(edited.before, *anchored, ()) for anchored in edited.anchored]
     spans = [span for _, several in edited.pairs for span in several]
     if not is_known(placed, edited.after, spans):
