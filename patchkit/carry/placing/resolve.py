@@ -359,7 +359,7 @@ def _compare_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) 
     sides = (selector.lines, selector.above, selector.below)
     rows = list(dict.fromkeys(row.strip() for side in sides for row in rows_of(side) if row.strip()))
     gone = [row.decode("utf-8", "replace") for row in rows if row not in here]
-    left = [row for row in rows if len(here.get(row, ())) == 1]
+    left = [row for row in rows if len(here.get(row, ())) == 1 and count_words([row]) > 1]
     places = [
         source.locate(source.line_span(here[row][0]).start, f"still has '{row.decode('utf-8', 'replace')}'")
         for row in sorted(left, key=lambda row: -count_words([row]))[:1]
