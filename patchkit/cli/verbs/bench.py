@@ -33,7 +33,7 @@ from patchkit.cli.request import CandidateChoice, backend_for, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, packed, verb, verb_group
 from patchkit.cli.terminal import wants_color
 from patchkit.gpu.hardware.bench.compare import CompareRequest, run_bench_compare
-from patchkit.gpu.hardware.bench.options import BenchPlan
+from patchkit.gpu.hardware.bench.options import SWEEP_DEPTHS, BenchPlan
 from patchkit.gpu.hardware.bench.tables import (
     SURE,
     Section,
@@ -206,14 +206,14 @@ def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options
         settings.reporter().info(f"wrote the chart: {plot}")
 
 
-# The lengths of the published sweeps on gfx1151, and llama-bench's default batch sizes.
+# llama-bench's default batch sizes.
 _plan_options = packed(
     "plan",
     make_plan,
     click.option(
         "--depths",
         type=_LENGTHS,
-        default="0,1024,4096,16384,65536",
+        default=",".join(map(str, SWEEP_DEPTHS)),
         show_default=True,
         help="Tokens already in the KV cache (llama-bench -d).",
     ),

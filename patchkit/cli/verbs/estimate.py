@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
 
 from patchkit.base.errors import UsageError
+from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import find_series_dir
+from patchkit.base.text import counted
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
+from patchkit.gpu.gguf import tensor_kinds_by_name
+from patchkit.gpu.hardware.bench.pace import format_duration
 from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, EstimateRow, make_estimate
+from patchkit.prove.durations import Duration, durations_of, seconds_from
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
 _TOKENS = click.IntRange(min=0, max=2**16)
@@ -27,6 +32,7 @@ _MAX_DEPTHS = 64
         "patchkit estimate --arch gfx1151 --model model.gguf",
         "patchkit estimate --arch gfx1151 --model model.gguf --depth 0,65536 --kv-type q8_0 --json",
         "patchkit estimate --arch gfx1151 --shape arch_profiles/models/gpt-oss-20b-f16.toml --bench r.jsonl",
+        "patchkit estimate --arch gfx1151 --model model.gguf --drafts 3 --durations",
     ),
 )
 @click.option("--arch", required=True, metavar="GFX", shell_complete=gpus, help="GPU, for example gfx1151.")
@@ -88,7 +94,19 @@ _MAX_DEPTHS = 64
     metavar="FILE.jsonl",
     help="Compare with results of llama-bench -o jsonl (or -o json).",
 )
-def command(settings: Settings, depth: str, **options: Any) -> None:
+@click.option(
+    "--drafts",
+    type=click.IntRange(min=0, max=64),
+    default=0,
+    metavar="N",
+    help="Also the cost of a step of speculative decoding that verifies N drafted tokens.",
+)
+@click.option(
+    "--durations",
+    is_flag=True,
+    help="Also how long bench run, verify and pick measure with this model, at least.",
+)
+def command(settings: Settings, depth: str, *, durations: bool, **options: Any) -> None:
     """Compute the roofline of a model on a GPU: its maximum speed, and the share of attention.
 
     Divides the bytes that must be read and the operations that must be done, computed from the sizes in the
@@ -108,7 +126,24 @@ def command(settings: Settings, depth: str, **options: Any) -> None:
             hint="--pp 512 --tg 128",
         )
     found = make_estimate(find_series_dir(settings.series_dir), request)
-    settings.show(found, _lines(found))
+    if not durations:
+        settings.show(found, _lines(found))
+        return
+    kind = tensor_kinds_by_name()[found.kv.upper()]
+    measuring = durations_of(seconds_from(found.model, found.peaks, kind, found.measured))
+    document = {**fields_of(found), "durations": measuring}
+    settings.show(document, (*_lines(found), *_durations(measuring, has_measured=bool(found.measured))))
+
+
+def _durations(measuring: Sequence[Duration], *, has_measured: bool) -> Iterator[str]:
+    yield ""
+    whence = "computed from your measurement" if has_measured else "at least, computed from the bound"
+    yield f"How long measuring takes with the default options, {whence}"
+    for each in measuring:
+        yield f"  {each.command:<19} {format_duration(each.seconds):>10}  {each.what}"
+    yield "Not counted: building, loading the model, and other gates of verify. pick ends after --minutes."
+    if not has_measured:
+        yield "A GPU takes several times as long for prompts. With --bench FILE the times are your GPU's."
 
 
 def _depths(text: str) -> tuple[int, ...]:
@@ -148,10 +183,24 @@ def _lines(found: Estimate) -> Iterator[str]:
     yield "attention: its share of the time. gain: the speed-up if attention took no time (Amdahl's law)."
     yield "This is an upper bound, not a forecast. It excludes activations, softmax, launch overhead and"
     yield "the inefficiency of real kernels."
+    yield from _drafts(found)
     if has_measured:
         yield (
             "The columns after 'measured' are from your measurement, counting the cost of depth as attention."
         )
+
+
+def _drafts(found: Estimate) -> Iterator[str]:
+    if not found.drafts:
+        return
+    drafts = found.drafts[0].drafts
+    yield ""
+    yield f"Speculative decoding: a step verifies {counted(drafts, 'draft')} and makes one token more"
+    yield f"{'depth':<16} {'max t/s':>11}  pays from"
+    for row in found.drafts:
+        yield f"{row.step.test.depth:<16} {row.rate:>11.2f}  {row.pays_from:.2f} tokens per step"
+    yield "max t/s: if all drafts are accepted. pays from: the tokens per step (1 and the accepted drafts)"
+    yield "that make it faster than without drafts. Drafting takes time, too, which is not counted."
 
 
 def _row(row: EstimateRow) -> str:

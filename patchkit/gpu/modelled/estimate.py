@@ -11,7 +11,7 @@ from typing import ClassVar
 from patchkit.base.arch import load_gpu
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.series_folder import SeriesDir
-from patchkit.gpu.gguf import load_gguf_parts, tensor_kinds_by_name
+from patchkit.gpu.gguf import Kind, load_gguf_parts, tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.compare import load_rows
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of
@@ -89,7 +89,8 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
 class EstimateRequest:
     """What to estimate: either ``model`` (GGUF) or ``shape`` (TOML); other names as in llama-bench.
 
-    ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures.
+    ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures. ``drafts``: tokens that
+    speculative decoding drafts per step; 0: none.
     """
 
     arch: str
@@ -103,6 +104,31 @@ class EstimateRequest:
     bandwidth: float | None = None
     compute: float | None = None
     bench: Path | None = None
+    drafts: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftRow:
+    """A step of speculative decoding, which verifies ``drafts`` tokens and makes one more.
+
+    ``step`` and ``token`` are the bounds of that step and of a token without drafts. Drafting is not counted.
+    """
+
+    json_keys: ClassVar = "depth=step.test.depth drafts pays_from tokens_per_second_if_all_are_accepted=rate"
+
+    drafts: int
+    step: Bound
+    token: Bound
+
+    @property
+    def pays_from(self) -> float:
+        """Tokens per step from which it is faster than without drafts; 1: no draft is accepted."""
+        return self.step.seconds / self.token.seconds
+
+    @property
+    def rate(self) -> float:
+        """Upper bound of tokens per second, if all drafts are accepted."""
+        return (1 + self.drafts) / self.step.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,13 +155,20 @@ class EstimateRow:
 class Estimate:
     """All tests of one model on one GPU."""
 
-    json_keys: ClassVar = "arch model kv_type=kv bandwidth=peaks.bandwidth compute=peaks.compute rows"
+    json_keys: ClassVar = "arch model kv_type=kv bandwidth=peaks.bandwidth compute=peaks.compute rows drafts"
 
     arch: str
     model: ModelShape
     kv: str
     peaks: Peaks
     rows: tuple[EstimateRow, ...]
+    drafts: tuple[DraftRow, ...] = ()
+
+    @property
+    def measured(self) -> dict[tuple[int, int, int], MeasuredSpeed]:
+        """The measured tests, by prompt, generated tokens and depth."""
+        found = [row.measured for row in self.rows if row.measured is not None]
+        return {(each.prompt, each.generated, each.depth): each for each in found}
 
 
 def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
@@ -166,4 +199,20 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         for depth in request.depths if tokens else ():
             bound = bound_of(model, Test(tokens=tokens, depth=depth, batch=batch), peaks, kv)
             rows.append(EstimateRow(bound=bound, measured=measured.get((prompt, generated, depth))))
-    return Estimate(arch=request.arch, model=model, kv=request.kv, peaks=peaks, rows=tuple(rows))
+    drafts = [_drafted(model, request.drafts, depth, peaks, kv) for depth in request.depths]
+    return Estimate(
+        arch=request.arch,
+        model=model,
+        kv=request.kv,
+        peaks=peaks,
+        rows=tuple(rows),
+        drafts=tuple(drafts) if request.drafts else (),
+    )
+
+
+def _drafted(model: ModelShape, drafts: int, depth: int, peaks: Peaks, kv: Kind) -> DraftRow:
+    step = Test(tokens=1 + drafts, depth=depth, batch=1 + drafts, has_all_logits=True)
+    token = Test(tokens=1, depth=depth, batch=1)
+    return DraftRow(
+        drafts=drafts, step=bound_of(model, step, peaks, kv), token=bound_of(model, token, peaks, kv)
+    )

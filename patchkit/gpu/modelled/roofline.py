@@ -95,11 +95,15 @@ def _figure(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Test:
-    """A llama-bench test: ``tokens`` of a prompt in batches of ``batch``, or generated one by one (1)."""
+    """A llama-bench test: ``tokens`` of a prompt in batches of ``batch``, or generated one by one (1).
+
+    ``has_all_logits``: of every token of a prompt, as when drafts are verified, instead of the last one.
+    """
 
     tokens: int
     depth: int
     batch: int
+    has_all_logits: bool = False
 
     @property
     def is_generation(self) -> bool:
@@ -195,6 +199,8 @@ def bound_of(model: ModelShape, test: Test, peaks: Peaks, kv: Kind) -> Bound:
     for before, tokens in test.batches():
         # For a prompt, only the logits of its last token are computed (llama_batch_get_one).
         outputs = 1 if test.is_generation or before + tokens == last else 0
+        if test.has_all_logits:
+            outputs = tokens
         if (tokens, outputs) not in seen:
             parts = (_Sum.of(weight_work(each, tokens, outputs, model), peaks) for each in model.weights)
             seen[tokens, outputs] = sum(parts, _NOTHING)

@@ -43,16 +43,19 @@ IDLE_KEEP = 0.05
 """The probability that a run keeps any patch that makes no test faster."""
 _WRONG_DROP = 0.001  # error of a bound at look 1, as nothing is kept because of it; at look 2 a quarter of it
 _IDLE_DROP = 0.01  # error of the bounds that show that no test gains, at each look; a mistake costs ``least``
-_FIRST_LOOK = fewest_rounds(_WRONG_DROP)
+FIRST_LOOK = fewest_rounds(_WRONG_DROP)
+"""Rounds before the first bound of a patch is computed."""
 _WIDENING = 1.25  # factor between two looks
 # The looks share the allowed error of a bound: this share at the first look that can keep a patch, the rest
 # over all later ones. They see nearly the same rounds: of 8 million walks with 13 looks, 25 % apart, at most
 # 8.8 a passed a bound that is wrong with probability a (1e-4) at one look, so 13 full shares are not needed.
 _FIRST_SHARE = 0.3
 _LATER_LOOKS = 9.0
-_WHOLE_ROUNDS = 5
+WHOLE_ROUNDS = 5
+"""Rounds of all patches against none."""
 _MOST_PAIRS = 300  # per patch; its bound is then a fifth of the noise of single pairs
-_CHECK_ROUNDS = 8
+CHECK_ROUNDS = 8
+"""Rounds of the picked patches against none."""
 # In eight rounds of four tests one in ten looks slower by chance, while each patch was kept by much surer
 # bounds. So a loss must persist: on a busy CPU one of 11 right sets had been withdrawn (2026-11-27).
 _CHECK_MOST = 24
@@ -201,7 +204,7 @@ class _Evaluation:
     values: dict[Key, list[float]] = field(default_factory=dict)
     looks: int = 0  # all looks; keep_looks are those at which it could be kept
     keep_looks: int = 0
-    next_look: int = _FIRST_LOOK
+    next_look: int = FIRST_LOOK
 
     @property
     def pairs(self) -> int:
@@ -283,7 +286,7 @@ class _Pick:
         if not arm:
             return (), noise
         self.meter.prepare([(), arm])
-        for number in range(1 if self.plan.is_exact else _WHOLE_ROUNDS):
+        for number in range(1 if self.plan.is_exact else WHOLE_ROUNDS):
             try:
                 times = self._round("whole", number, [(), arm], again=True)
             except _OutOfTime:
@@ -332,7 +335,7 @@ class _Pick:
             self._only_noise(noise)
             return (), False
         self.meter.prepare([(), picked])
-        least = 1 if self.plan.is_exact else _CHECK_ROUNDS
+        least = 1 if self.plan.is_exact else CHECK_ROUNDS
         most = 1 if self.plan.is_exact else _CHECK_MOST
         effects: tuple[EffectOnTest, ...] = ()
         for number in range(most):
@@ -350,7 +353,7 @@ class _Pick:
     def _only_noise(self, noise: dict[Key, list[float]]) -> None:
         if not noise or self.plan.is_exact:
             return
-        for number in range(_CHECK_ROUNDS):
+        for number in range(CHECK_ROUNDS):
             try:
                 _add_again(noise, self._round("check", number, [()], again=True))
             except _OutOfTime:
@@ -479,7 +482,7 @@ class _Pick:
         return WRONG_KEEP * share, IDLE_KEEP * share / tests
 
     def _first_keep(self, number: int) -> int:
-        return max(_FIRST_LOOK, fewest_rounds(min(self._chances(number, 1))))
+        return max(FIRST_LOOK, fewest_rounds(min(self._chances(number, 1))))
 
     def _still_open(self, one: _Evaluation) -> None:
         effects = self._shown(one.values)

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 
 from patchkit.base.errors import ToolchainError
 
+SWEEP_DEPTHS = (0, 1024, 4096, 16384, 65536)
+"""The depths of ``bench run``: those of the published sweeps on gfx1151."""
+
 _FLAG = re.compile(r"^\s+(-{1,2}[A-Za-z][\w-]*)(?:, (-{1,2}[A-Za-z][\w-]*))*", re.MULTILINE)
 _FLASH = re.compile(r"--flash-attn\s+<([^>]*)>")
 
