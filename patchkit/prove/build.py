@@ -117,7 +117,7 @@ def build_tree(
     """
     commit = subject.label or subject.base[:9] or subject.baseline_tree[:9]
     return build_side(
-        Source(root=root, tree=tree, build=subject.build, commit=commit),
+        Source(root=root, tree=tree, build=subject.build, commit=commit, has_note=bool(subject.label)),
         backend,
         archs=subject.archs,
         toolchain=subject.toolchain,

@@ -22,12 +22,16 @@ _ROCM_LIBRARIES = Path("/opt/rocm/lib")  # in AMD's packages /opt/rocm links to 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """An exported tree. ``tree`` is its hash; its programs print ``build`` and ``commit``."""
+    """An exported tree. ``tree`` is its hash; its programs print ``build`` and ``commit``.
+
+    ``has_note``: llama-server prints them when it starts.
+    """
 
     root: Path
     tree: str
     build: int
     commit: str
+    has_note: bool = False
 
 
 def build_side(
@@ -60,6 +64,7 @@ def build_side(
                 compiler=compiler,
                 is_timed=is_timed,
                 wanted=programs,
+                has_note=source.has_note,
             ),
             programs,
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.digests import key_of, sha256
-from patchkit.base.upstreams import Upstream, llama_cpp, upstream_of
+from patchkit.base.upstreams import Upstream, build_name, llama_cpp, upstream_of
 
 BackendName = Literal["cpu", "hip", "cuda"]
 PartName = Literal["programs", "cpu", "gpu"]
@@ -55,6 +55,11 @@ LEAN = Path(__file__).with_name("lean.cmake")
 LEAN_ENTRY = "PATCHKIT_LEAN"
 """Cache entry of parts that are built with it; its value is ``programs`` or ``backend``."""
 _LEAN_DIGEST = "PATCHKIT_LEAN_DIGEST"
+NOTE = Path(__file__).with_name("note.cmake")
+"""CMake code that makes llama-server print :data:`NOTE_ENTRY` when it starts."""
+NOTE_ENTRY = "PATCHKIT_NOTE"
+"""Cache entry of programs that are built with it: the build, the commit and its patches."""
+_NOTE_DIGEST = "PATCHKIT_NOTE_DIGEST"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,13 +109,15 @@ def programs_part(
     is_timed: bool = True,
     wanted: Sequence[str] = (),
     has_cpu: bool = False,
+    has_note: bool = False,
 ) -> Part:
     """llama.cpp's programs and the libraries that they link; they print ``build`` and ``commit``.
 
     If their speed does not matter (``is_timed`` is false), they are built with less optimization, and if
     only :data:`GATE_PROGRAMS` are ``wanted``, without code that those never call. The CPU backend is a
     separate part, always built as upstream builds it. With ``has_cpu`` it can also be built here, for
-    upstream's own tests, which CTest runs in the build folder.
+    upstream's own tests, which CTest runs in the build folder. With ``has_note`` llama-server prints both
+    when it starts.
     """
     upstream = upstream_of(tree)
     entries = {
@@ -126,6 +133,9 @@ def programs_part(
         )
         if option is not None
     }
+    if has_note:
+        labels[NOTE_ENTRY] = f"{build_name(build)}, commit {commit}"
+        entries[_NOTE_DIGEST] = sha256(NOTE.read_bytes())[:16]
     entries |= labels
     if not is_timed:
         entries |= _UNTIMED

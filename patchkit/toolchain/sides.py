@@ -20,7 +20,15 @@ from patchkit.base.reporter import Reporter
 from patchkit.base.store import shared_key
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
 from patchkit.toolchain.compiler import open_store
-from patchkit.toolchain.parts import BACKEND_LIBRARIES, LEAN, LEAN_ENTRY, BackendName, Part
+from patchkit.toolchain.parts import (
+    BACKEND_LIBRARIES,
+    LEAN,
+    LEAN_ENTRY,
+    NOTE,
+    NOTE_ENTRY,
+    BackendName,
+    Part,
+)
 from patchkit.toolchain.tree import follow_tree
 
 BUILDS = "builds"
@@ -138,7 +146,7 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
         project = Project(
             source=folder / "source",
             folder=folder,
-            entries={**part.entries, **_launcher(part, ccache), **_lean(part)},
+            entries={**part.entries, **_launcher(part, ccache), **_included(part)},
             environment={**part.environment, **_ccache_environment(workshop)},
         )
         if workshop.in_turns:
@@ -173,7 +181,9 @@ def _build(project: Project, targets: Sequence[str], workshop: Workshop) -> floa
         if not project.entries.get(_INCLUDED):
             raise
         # Upstream's programs now call excluded code, or the tree does not build at all.
-        workshop.reporter.info(f"the reduced build of llama.cpp failed, trying the full one: {error.message}")
+        workshop.reporter.info(
+            f"building with patchkit's CMake code failed, trying without it: {error.message}"
+        )
         return build(replace(project, entries={**project.entries, _INCLUDED: ""}))
 
 
@@ -323,9 +333,12 @@ def _launcher(part: Part, ccache: str | None) -> dict[str, str]:
 _INCLUDED = "CMAKE_PROJECT_INCLUDE"
 
 
-def _lean(part: Part) -> dict[str, str]:
+def _included(part: Part) -> dict[str, str]:
     """The path depends on the machine, so it is added here and is not part of the key."""
-    return {_INCLUDED: str(LEAN)} if LEAN_ENTRY in part.entries else {}
+    for entry, path in ((LEAN_ENTRY, LEAN), (NOTE_ENTRY, NOTE)):
+        if entry in part.entries:
+            return {_INCLUDED: str(path)}
+    return {}
 
 
 def _ccache_environment(workshop: Workshop) -> dict[str, str]:

@@ -243,6 +243,11 @@ def test_a_service_starts_the_current_build_with_the_model(tmp_path: Path, capsy
         str(tmp_path / "tiny.gguf"),
     ]
     assert f"ExecStart={' '.join(told['server'])}\n" in unit.read_text()
+    # The first line of its log names the build and its patches.
+    started = subprocess.run([told["server"][0], "--version"], capture_output=True, text=True, check=True)
+    label = f"{told['installation']['commit'][:9]}+same"
+    assert started.stderr == f"llama-server of patchkit: b112, commit {label}\n"
+    assert started.stdout == f"{label}\n"
     assert asked(capsys, *where)["server"][2] == "MODEL.gguf"
 
 
