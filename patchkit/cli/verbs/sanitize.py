@@ -232,17 +232,27 @@ def _refusals(ran: EmulatedRun) -> str | None:
     return f"launches were rejected: {'; '.join(map(str, refused))}" if refused else None
 
 
+def _on_cpu(ran: EmulatedRun) -> str | None:
+    """The calls of hipBLAS instead of launches, for the reason of an error; None without any."""
+    calls = sorted({one.call for one in ran.report.on_cpu}) if ran.report is not None else []
+    return f"it called only {', '.join(calls)}, which no kernel computes here" if calls else None
+
+
 def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
     """Raise if the program did not run its kernels to the end: "no findings" would then mean nothing."""
     ran = seen.ran
     if ran.broken is not None:
         raise ran.broken
     if ran.report is None or seen.cut_short:
+        why = f"the program did not use the GPU, or did not exit normally (status {ran.status})"
+        hint = "see its output above; a HIP function that it names as missing is not supported yet"
+        if ran.status == 0 and not seen.cut_short:
+            why = "the program exited with status 0 and made no HIP call"
+            hint = (
+                "it uses the GPU only if it loads HIP's runtime (libamdhip64.so) and selects no other device"
+            )
         raise ToolchainError(
-            f"the emulated GPU wrote no report of {program}",
-            code="EMULATION_UNREPORTED",
-            why=f"the program did not use the GPU, or did not exit normally (status {ran.status})",
-            hint="see its output above; a HIP function that it names as missing is not supported yet",
+            f"the emulated GPU wrote no report of {program}", code="EMULATION_UNREPORTED", why=why, hint=hint
         )
     # A sample computes wrong results, so the program may report an error; a signal is still unexpected.
     follows = ran.report.left_out > 0 and ran.status < _SIGNALLED
@@ -259,8 +269,11 @@ def _check_whole(seen: Sanitized, program: str, *, has_any: bool) -> None:
         raise ToolchainError(
             f"{program} launched no kernel, so nothing was checked",
             code="NOTHING_LAUNCHED",
-            why=_refusals(ran) or "it ended before its first launch, or has no code for this GPU",
-            hint="pass the arguments that make it use the GPU, or the --arch that it was compiled for",
+            why=_refusals(ran)
+            or _on_cpu(ran)
+            or "it made HIP calls, and exited with status 0 without a launch",
+            hint="check its arguments: test-backend-ops, for example, needs -b ROCm0, and with -o the name "
+            "of an operation",
         )
 
 

@@ -157,6 +157,14 @@ def test_a_process_that_told_nothing_is_no_clean_one(sanitize, program):
         assert "EMULATION_UNREPORTED" in done.stdout + done.stderr
 
 
+def test_a_program_without_a_launch_learns_what_it_did(sanitize, program):
+    unused = sanitize("--", "/bin/true").stderr
+    assert "the program exited with status 0 and made no HIP call" in unused
+    assert "only if it loads HIP's runtime" in unused
+    nothing = sanitize("--", program).stderr
+    assert "it made HIP calls, and exited with status 0 without a launch" in nothing
+
+
 def test_a_fault_is_survived_whatever_is_looked_for(sanitize, program):
     for case in ("write past lds", "read null", "write freed"):
         done = sanitize("--check", "races", "--", program, case)
