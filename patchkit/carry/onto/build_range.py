@@ -23,6 +23,9 @@ _MOST_BYTES = (
     8 << 20
 )  # of a file that is searched: upstream's largest has about 1 MiB; lexing 30 MiB takes minutes
 
+# In common.cuh of every build since 3236, the first with a folder of GPU code.
+BACKEND_FUNCTION = "warp_reduce_sum"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BuildRange:
@@ -47,11 +50,13 @@ class BuildRange:
 class CodeFound:
     """What the code of a commit shows. ``build_range`` None: too little of the code is known.
 
-    ``faults``: ids of the known faults that have signs, and whose signs are all there.
+    ``faults``: ids of the known faults that have signs, and whose signs are all there. ``is_backend``:
+    whether it is GPU code of ggml at all, and not other files under the same names.
     """
 
     build_range: BuildRange | None
     faults: tuple[str, ...]
+    is_backend: bool = True
 
 
 def read_code(found: ProjectCommit, faults: Sequence[Fault]) -> CodeFound | None:
@@ -61,7 +66,8 @@ def read_code(found: ProjectCommit, faults: Sequence[Fault]) -> CodeFound | None
     name.
     """
     marks = llama_cpp().marks
-    wanted = [*(mark.sign for mark in marks), *(sign for fault in faults for sign in fault.code)]
+    backend = CodeSign(file=llama_cpp().gpu_file("common.cuh"), function=BACKEND_FUNCTION)
+    wanted = [*(mark.sign for mark in marks), backend, *(sign for fault in faults for sign in fault.code)]
     if found.project.gpu_file("common.cuh") not in found.names:
         return None
     try:
@@ -70,7 +76,7 @@ def read_code(found: ProjectCommit, faults: Sequence[Fault]) -> CodeFound | None
         return None  # a partial clone lacks files, or a path is a link; copying the commit reports damage
     build_range = find_build_range(marks, {mark for mark in marks if mark.sign in there})
     ids = (fault.id for fault in faults if fault.code and there.issuperset(fault.code))
-    return CodeFound(build_range=build_range, faults=tuple(ids))
+    return CodeFound(build_range=build_range, faults=tuple(ids), is_backend=backend in there)
 
 
 def _find_signs(found: ProjectCommit, wanted: Sequence[CodeSign]) -> frozenset[CodeSign]:

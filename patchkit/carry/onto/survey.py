@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from patchkit.base.errors import Location, UsageError
 from patchkit.base.upstreams import Upstream
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.renames import faulted_series
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.build_range import read_code
+from patchkit.carry.onto.build_range import BACKEND_FUNCTION, read_code
 from patchkit.carry.onto.pin import BuildFound, Onto, as_build_number, ggml_version, likely_build
 from patchkit.carry.onto.project import find_project
 from patchkit.carry.series.catalogue import load_series
@@ -70,14 +71,23 @@ class CopyStatus:
 def survey(onto: Onto, workspace: Workspace) -> CopyStatus:
     """Look at the copy of ggml in a commit; nothing is copied, fetched or written.
 
-    Raises as :func:`patchkit.carry.onto.project.find_project`, ONTO_BUILD_UNKNOWN if --as-build names an
-    unknown release, and the errors of lock and series.
+    Raises as :func:`patchkit.carry.onto.project.find_project`, ONTO_NOT_LLAMA_CPP also if the files of the
+    GPU code have other contents, ONTO_BUILD_UNKNOWN if --as-build names an unknown release, and the errors of
+    lock and series.
     """
     series = load_series(workspace.series.patches)
     clone = open_clone(onto.directory, workspace.reporter)
     there = find_project(onto.directory, onto.revision, clone, ())
     pins = known_pins(load_lock(workspace.series.lock), workspace.series.catalogue)
     code = read_code(there, series.faults)
+    if code is not None and not code.is_backend:
+        raise UsageError(
+            f"{there.commit.sha[:12]} of {there.clone.top} has no GPU code of ggml",
+            code="ONTO_NOT_LLAMA_CPP",
+            where=Location(path=there.project.gpu_folder),
+            why=f"no file in that folder defines the function {BACKEND_FUNCTION}",
+            hint="name your clone with --repo DIR, and the commit in it with --onto REV",
+        )
     named = as_build_number(onto.as_build, there.clone, pins)
     build = (
         likely_build(there, code.build_range if code is not None else None, pins)

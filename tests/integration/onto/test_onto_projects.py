@@ -11,7 +11,8 @@ OPTIONS = 'cmake_minimum_required(VERSION 3.14)\noption(GGML_HIP "ggml: use HIP"
 KERNELS = FOLDER.removeprefix("ggml/")  # in ggml's own repository
 GGML = {
     f"{KERNELS}/demo.cu": SOURCE,
-    f"{KERNELS}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n",
+    f"{KERNELS}/common.cuh": "#pragma once\n#ifdef GGML_USE_HIP\n#endif\n"
+    "static float warp_reduce_sum(float x) { return x; }\n",
     "CMakeLists.txt": OPTIONS,
     "include/ggml.h": "#pragma once\n",
 }
