@@ -15,7 +15,7 @@ from patchkit.base.text import counted
 from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
 from patchkit.gpu.gguf import tensor_kinds_by_name
-from patchkit.gpu.hardware.bench.pace import format_duration
+from patchkit.gpu.hardware.bench.remaining_time import format_duration
 from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, EstimateRow, make_estimate
 from patchkit.prove.durations import Duration, durations_of, seconds_from
 

@@ -30,6 +30,11 @@ _STATES: dict[str, tuple[str, str]] = {
     "on a clone": ("in a clone", ""),
 }
 _OUTDATED = ("differs", "series changed")
+_ORIGINS = {
+    "named": "from --series-dir or PATCHKIT_SERIES",
+    "checkout": "of this checkout of patchkit",
+    "installed": "installed with patchkit",
+}
 
 
 @verb(
@@ -140,7 +145,7 @@ def _draw(screen: Screen, status: Status, now: dt.datetime, *, shows_patches: bo
     screen.blank()
     screen.table(
         [
-            ("series", f"{status.series.root} ({status.series.origin})"),
+            ("series", f"{status.series.root} ({_ORIGINS[status.series.origin]})"),
             ("cache", str(status.repository.parent)),
         ],
         indent=0,
@@ -217,12 +222,18 @@ def _is_recorded(one: MadeCandidate, status: Status) -> bool:
 def _draw_queue(screen: Screen, queue: Queue, pin: str) -> None:
     if not queue.patches:
         return
-    screen.heading(f"Carried patches on {pin}: {len(queue.patches)}, with {queue.edits} edits")
+    screen.heading(f"Carried patches on {pin}: {len(queue.patches)}, with {counted(queue.edits, 'edit')}")
     rows: list[tuple[Cell, ...]] = []
     for patch in queue.patches:
         age = f"{counted(patch.age_days, 'day')} old" if patch.age_days is not None else "age unknown"
         rows.append(
-            (patch.id, counted(patch.edits, "edit"), age, f"for {patch.builds} builds", patch.upstream)
+            (
+                patch.id,
+                counted(patch.edits, "edit"),
+                age,
+                f"carried for {counted(patch.builds, 'build')}",
+                patch.upstream,
+            )
         )
     screen.table(rows)
     if queue.bumps:
