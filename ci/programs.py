@@ -1,8 +1,8 @@
-"""The programs that the README asks for: the only list of them.
+"""The programs that the README requires: the only list of them.
 
-CI runs the README's commands with a PATH of these alone, and tests/conftest.py gives every test such a
-PATH, so that no test can call what a newcomer need not have. A group of programs is called what the README
-calls it, or the Debian package.
+CI runs the README's commands with only these on PATH, and tests/conftest.py gives every test such a PATH, so
+that no test can call a program that a new user may not have. A group of programs has the name that the README
+uses, or that of the Debian package.
 """
 
 from __future__ import annotations

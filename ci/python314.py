@@ -1,10 +1,11 @@
-"""Makes a Python 3.14 in a folder of its own, and prints the path of the interpreter.
+"""Installs Python 3.14 into a folder of its own, and prints the path of the interpreter.
 
-Its packages are those of a newer Debian suite, unpacked beside their own C library, so that nothing of this
-machine is replaced. A small program, compiled here, starts the interpreter with the loader of that library.
+Its packages are those of a newer Debian suite, unpacked together with their C library, so that nothing on
+this machine is replaced. A small program, compiled here, starts the interpreter with the loader of that library.
 The folder must not be moved; delete it to get the newest 3.14.
 
-Exit code 3: the packages cannot be had (no apt, no mirror, no such package); the last line says why.
+Exit code 3: the packages are not available (no apt, no mirror, no such package); the last line gives the
+reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Prints one command of the README, so that CI runs what the README shows.
+"""Prints one command of the README, so that CI runs exactly that command.
 
 A command is the ``sh`` block that follows the comment ``<!-- NAME -->``.
 """

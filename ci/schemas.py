@@ -1,4 +1,4 @@
-"""Checks that the committed JSON schemas are what the models say."""
+"""Checks that the committed JSON schemas match the models."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
 #
 #   ci/shell/canary.sh PATCHKIT REPORT [OPTION...]
 #
-# Prints "code=N", the exit code of the last try: 3 you have to change a patch, 1 a gate failed, 9 a patch would be lost.
+# Prints "code=N", the exit code of the last try: 3 a patch needs a change, 1 a gate failed, 9 a patch would be lost.
 # It tries again only if that can help: after a source that did not answer (7) or a disk error (8), three times in all, CANARY_PAUSE seconds apart (default 300).
 set -uo pipefail
 patchkit=${1:?the command} report=${2:?the file to write}

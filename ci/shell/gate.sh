@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Judges one pull request: installs patchkit from TOOL and runs its gate on the repository SUBJECT.
+# Checks one pull request: installs patchkit from TOOL and runs its gate on the repository SUBJECT.
 #
 #   ci/shell/gate.sh TOOL SUBJECT
 #
-# GATE_BASE and GATE_HEAD are what is judged, as git names. Optional: GATE_GPU=yes runs what needs a GPU, too, on the GPU
-# or where there is none on the emulated one, GATE_GPU=emulated on the emulated one in any case;
-# EXPLAIN=true only says what would run; OWN_TESTS=passed; OWN_FILES, patterns, one a line; GATE_OUT, a folder for
-# reports; PATCHKIT, a command to use in place of installing one. The exit code is that of patchkit gate.
-# GitHub Actions and GitLab call this, too: what is true of one is true of all.
+# Required: GATE_BASE and GATE_HEAD, git revisions. Optional:
+#   GATE_GPU   yes: also run the gates for a GPU, on the GPU if there is one, else emulated; emulated: always emulated
+#   EXPLAIN    true: only list what would run
+#   OWN_TESTS  passed: patchkit's own tests passed on the head
+#   OWN_FILES  patterns of the fork's own files, one per line
+#   GATE_OUT   a folder for reports
+#   PATCHKIT   a patchkit command to use instead of installing TOOL
+# The exit code is that of patchkit gate. GitHub Actions and GitLab call this script, too.
 set -uo pipefail
 tool=${1:?the folder of the patchkit that judges} subject=${2:?the folder of the repository}
 tool=$(cd -- "$tool" && pwd) || exit 2 # a bare name would be one of a package registry to pip
@@ -30,7 +33,7 @@ if [[ -n ${GATE_OUT:-} ]]; then
     mkdir -p "$GATE_OUT" || exit 8
 fi
 
-# What would run costs seconds, and says whether there is anything to compile at all.
+# Listing what would run takes seconds, and shows whether anything has to be compiled.
 plan=$("$PATCHKIT" gate --json --explain "${args[@]}")
 code=$?
 needs() { printf '%s' "$plan" | python3 -c 'import json, sys
@@ -40,12 +43,12 @@ own=$(needs own-tests) gates=$(needs gates)
 [[ -n ${GITHUB_OUTPUT:-} ]] && printf 'own-tests=%s\n' "$own" >>"$GITHUB_OUTPUT"
 if [[ ${EXPLAIN:-false} == true ]]; then
     "$PATCHKIT" gate --explain "${args[@]}"
-    # That its own tests are needed is no failure of a plan: the caller runs them now.
+    # It is not a failure if only patchkit's own tests are missing: the caller runs them now.
     [[ $own == needed && $code == 1 ]] && exit 0
     exit "$code"
 fi
 
-# A machine with the GPU has its own ROCm; any other one gets the private SDK.
+# A machine with the GPU has its own ROCm; any other installs the private SDK.
 [[ ${GATE_GPU:-no} == yes ]] && gates=
 case " $gates " in
 *" isolation "* | *" compile "* | *" resources "* | *" launch "*) "$PATCHKIT" sdk install || exit ;;

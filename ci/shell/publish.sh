@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Publishes the candidate that was verified and pushes it: ARCH, UPSTREAM, REMOTE and DEPLOY_KEY (an ssh key's text).
-# The key lies in memory, for the time of the push only; the host keys are those that the machine knows.
+# The key is kept in memory, only during the push. Only host keys that the machine knows are accepted.
 set -euo pipefail
 patchkit=${1:?the command}
 : "${ARCH:?}" "${UPSTREAM:?}" "${REMOTE:?the repository that people pull from}" "${DEPLOY_KEY:?}"

@@ -4,7 +4,7 @@
 #   ci/shell/week.sh TOOL SERIES
 #
 # TOOL is a checkout of patchkit, SERIES the git repository of the series, a folder or an address. It is cloned and
-# gets nothing back but, with WEEK_KEEP=yes, the branch bump/bNUMBER with the new lock. Also optional:
+# not changed, except that WEEK_KEEP=yes pushes the branch bump/bNUMBER with the new lock to it. Also optional:
 #   WEEK_OUT       the folder for everything that is written (default: week); week.md there is the issue or mail
 #   WEEK_TO        the build to move to (default: latest)
 #   WEEK_UPSTREAM  the git remote of llama.cpp (default: upstream's own)
@@ -62,7 +62,7 @@ main() { # a function is read completely before it runs: the job takes hours, an
     git -C "$PATCHKIT_SERIES" checkout --quiet "$branch" || finish 5
 
     while read -r -u 3 name words; do
-        # shellcheck disable=SC2086  # options, each a word
+        # shellcheck disable=SC2086  # options, one word each
         if [[ $gates != none ]]; then
             verify=(verify $words --publish --html "$out/report-$name.html")
             if [[ $gates == no-gpu ]]; then verify+=(--no-gpu --accept-not-run); else verify+=(--emulated); fi
