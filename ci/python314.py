@@ -1,7 +1,7 @@
 """Installs Python 3.14 into a folder of its own, and prints the path of the interpreter.
 
 Its packages are those of a newer Debian suite, unpacked together with their C library, so that nothing on
-this machine is replaced. A small program, compiled here, starts the interpreter with the loader of that library.
+this machine is replaced. A small program, compiled here, starts the interpreter with that library's loader.
 The folder must not be moved; delete it to get the newest 3.14.
 
 Exit code 3: the packages are not available (no apt, no mirror, no such package); the last line gives the
