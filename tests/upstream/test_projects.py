@@ -21,7 +21,7 @@ from thorough import ordinary
 from patchkit.base.reporter import NullReporter
 from patchkit.base.upstreams import llama_cpp
 from patchkit.carry.judging.preconditions import has_sign
-from patchkit.carry.onto.build_range import find_build_range
+from patchkit.carry.onto.builds_by_code import find_builds_by_code
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.catalogue import load_series
 from patchkit.carry.upstream.cache import open_cache
@@ -69,7 +69,7 @@ def test_the_code_of_every_known_tree_shows_its_build_and_faults(corpus, fetch, 
     marks = llama_cpp().marks
     there = {mark for mark in marks if has_sign(mark.sign, files)}
     assert there == {mark for mark in marks if mark.covers(build)}
-    build_range = find_build_range(marks, there)
+    build_range = find_builds_by_code(marks, there)
     assert build_range.low <= build <= (build_range.high or build)
     coded = [fault for fault in SERIES.faults if fault.code]
     shown = {fault.id for fault in coded if all(has_sign(sign, files) for sign in fault.code)}

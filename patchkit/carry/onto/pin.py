@@ -13,7 +13,7 @@ from patchkit.base.upstreams import Upstream, build_name, llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.record import candidate_ref, read_record
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.build_range import BuildRange, CodeFound, read_code
+from patchkit.carry.onto.builds_by_code import BuildsByCode, CodeFound, read_code
 from patchkit.carry.onto.project import ProjectCommit, find_project, project_of
 from patchkit.carry.onto.releases import build_tags, is_llama_cpp, newest_below, releases_at
 from patchkit.carry.series.fault import FaultHere
@@ -90,7 +90,7 @@ def find_build(clone: Clone, commit: Commit, version: str | None, pins: Sequence
     return BuildFound(low=build, high=high, known_by=known_by)
 
 
-def _with_code(found: BuildFound | None, build_range: BuildRange | None) -> BuildFound | None:
+def _with_code(found: BuildFound | None, build_range: BuildsByCode | None) -> BuildFound | None:
     """The builds that both the history or version and the code allow; the code decides if they differ."""
     if build_range is None:
         return found
@@ -382,7 +382,7 @@ def build_of(
 
 
 def likely_build(
-    there: ProjectCommit, build_range: BuildRange | None, pins: Sequence[Pin]
+    there: ProjectCommit, build_range: BuildsByCode | None, pins: Sequence[Pin]
 ) -> BuildFound | None:
     """The builds that a commit may be based on, by its history, the version of ggml, and its code."""
     version = ggml_version(there.clone, there.commit, there.project)

@@ -25,7 +25,7 @@ from patchkit.carry.candidate.target import known_pins
 from patchkit.carry.judging.classes import GOOD, Classified
 from patchkit.carry.judging.judge import JudgedSeries, SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
-from patchkit.carry.onto.build_range import read_code
+from patchkit.carry.onto.builds_by_code import read_code
 from patchkit.carry.onto.own import OwnCommit, find_own, revert_own
 from patchkit.carry.onto.pin import BuildFound, Onto, build_of, pin_of
 from patchkit.carry.onto.project import find_project

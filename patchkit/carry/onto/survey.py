@@ -10,7 +10,7 @@ from patchkit.base.upstreams import Upstream
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.renames import faulted_series
 from patchkit.carry.candidate.target import known_pins
-from patchkit.carry.onto.build_range import BACKEND_FUNCTION, read_code
+from patchkit.carry.onto.builds_by_code import BACKEND_FUNCTION, read_code
 from patchkit.carry.onto.pin import BuildFound, Onto, as_build_number, ggml_version, likely_build
 from patchkit.carry.onto.project import find_project
 from patchkit.carry.series.catalogue import load_series

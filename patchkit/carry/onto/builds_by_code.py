@@ -28,7 +28,7 @@ BACKEND_FUNCTION = "warp_reduce_sum"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BuildRange:
+class BuildsByCode:
     """The builds whose code a copy of ggml has, both included; ``high`` None: up to the newest one.
 
     ``low`` 0: older than every mark. ``unlike``: marks that differ from these builds, because the copy has
@@ -54,7 +54,7 @@ class CodeFound:
     whether it is GPU code of ggml at all, and not other files under the same names.
     """
 
-    build_range: BuildRange | None
+    build_range: BuildsByCode | None
     faults: tuple[str, ...]
     is_backend: bool = True
 
@@ -74,7 +74,7 @@ def read_code(found: ProjectCommit, faults: Sequence[Fault]) -> CodeFound | None
         there = _find_signs(found, wanted)
     except (GitError, CacheError):
         return None  # a partial clone lacks files, or a path is a link; copying the commit reports damage
-    build_range = find_build_range(marks, {mark for mark in marks if mark.sign in there})
+    build_range = find_builds_by_code(marks, {mark for mark in marks if mark.sign in there})
     ids = (fault.id for fault in faults if fault.code and there.issuperset(fault.code))
     return CodeFound(build_range=build_range, faults=tuple(ids), is_backend=backend in there)
 
@@ -109,7 +109,7 @@ def _read(found: ProjectCommit, paths: Iterable[str]) -> UpstreamFiles:
     return UpstreamFiles(base, found.names, project=found.project)
 
 
-def find_build_range(marks: Sequence[Mark], there: set[Mark]) -> BuildRange | None:
+def find_builds_by_code(marks: Sequence[Mark], there: set[Mark]) -> BuildsByCode | None:
     """The span of builds whose marks are most like those that are ``there``; None without any mark.
 
     Of several equally similar spans, the result has the oldest one and those directly after it.
@@ -125,7 +125,7 @@ def find_build_range(marks: Sequence[Mark], there: set[Mark]) -> BuildRange | No
         if len(differing[each]) > least:
             high = each - 1
             break
-    return BuildRange(low=low, high=high, unlike=differing[low])
+    return BuildsByCode(low=low, high=high, unlike=differing[low])
 
 
 def _limits(marks: Iterable[Mark]) -> Iterable[int]:

@@ -6,7 +6,7 @@ import pytest
 
 from patchkit.base.upstreams import CodeSign, Mark, llama_cpp
 from patchkit.carry.judging.preconditions import has_sign
-from patchkit.carry.onto.build_range import BuildRange, find_build_range
+from patchkit.carry.onto.builds_by_code import BuildsByCode, find_builds_by_code
 from patchkit.carry.onto.pin import BuildFound, _with_code
 from patchkit.carry.placing.tree import UpstreamFiles
 
@@ -21,7 +21,7 @@ MARKS = (OLD, MIDDLE, SHORT, LATE, LATEST)
 
 @pytest.mark.parametrize("build", [5, 20, 29, 30, 49, 50, 54, 55, 59, 60, 99])
 def test_a_plain_copy_of_a_build_is_of_the_one_span_that_has_it(build: int) -> None:
-    build_range = find_build_range(MARKS, {each for each in MARKS if each.covers(build)})
+    build_range = find_builds_by_code(MARKS, {each for each in MARKS if each.covers(build)})
     assert build_range is not None
     assert build_range.unlike == ()
     assert build_range.low <= build <= (build_range.high or 99)
@@ -30,17 +30,17 @@ def test_a_plain_copy_of_a_build_is_of_the_one_span_that_has_it(build: int) -> N
 
 
 def test_the_newest_span_has_no_end() -> None:
-    assert find_build_range(MARKS, {MIDDLE, LATE, LATEST}) == BuildRange(low=60, high=None)
+    assert find_builds_by_code(MARKS, {MIDDLE, LATE, LATEST}) == BuildsByCode(low=60, high=None)
 
 
 def test_a_later_change_in_an_older_copy_is_reported_and_does_not_move_it() -> None:
-    assert find_build_range(MARKS, {OLD, MIDDLE, SHORT, LATEST}) == BuildRange(
+    assert find_builds_by_code(MARKS, {OLD, MIDDLE, SHORT, LATEST}) == BuildsByCode(
         low=30, high=49, unlike=(LATEST,)
     )
 
 
 def test_code_without_any_mark_says_nothing() -> None:
-    assert find_build_range(MARKS, set()) is None
+    assert find_builds_by_code(MARKS, set()) is None
 
 
 def test_the_marks_of_llama_cpp_tell_every_two_spans_apart() -> None:
@@ -67,7 +67,7 @@ def history(low: int, high: int | None) -> BuildFound:
 def test_history_and_code_are_combined_and_the_code_decides(
     before: BuildFound | None, expected: tuple[int, int]
 ) -> None:
-    found = _with_code(before, BuildRange(low=30, high=39))
+    found = _with_code(before, BuildsByCode(low=30, high=39))
     assert found is not None
     assert (found.low, found.high) == expected
 
