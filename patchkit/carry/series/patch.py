@@ -132,8 +132,8 @@ _Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class BuildRange(TomlTable):
     """``[builds]``: the upstream builds a patch is for, both ends included; ``last`` None: open-ended.
 
-    ``by_code``: whether one tree belongs to the range according to its code, which then decides, for the
-    reason ``by_code_why``.
+    ``by_code``: if set, the code of one tree decides whether it belongs to the range, for the reason
+    ``by_code_why``.
     """
 
     first: _Build

@@ -173,10 +173,10 @@ NOTHING_WORSE = ResourceRules(why="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultRules(TomlTable):
-    """``[results]``: a claim that the patch's results are upstream's to the bit.
+    """``[results]``: a claim that the patch's results are bit-identical to upstream's.
 
-    ``differ`` are kernels without that claim, as shell patterns of names without template arguments: graphs
-    that launch one of them may have other bits, within a bound. Without the table a patch claims nothing.
+    ``differ`` are kernels without that claim, as shell patterns of names without template arguments: results
+    of graphs that launch one of them may differ within a bound. Without the table a patch claims nothing.
     """
 
     differ: Several[str] = ()

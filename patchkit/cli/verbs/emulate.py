@@ -213,7 +213,7 @@ def _lines(report: EmulationReport, *, with_counts: bool) -> Iterator[str]:
         return
     is_open = report.with_tolerance
     yield (
-        f"{report.instructions - is_open} of them have results defined to the bit; {is_open} "
+        f"{report.instructions - is_open} of them have exactly defined results; {is_open} "
         f"({is_open / max(report.instructions, 1):.2%}) have a tolerance (exp, rcp, the order of sums in dot "
         "products and WMMA)"
     )

@@ -33,7 +33,7 @@ _ELSEWHERE = 0.03
 class Claims:
     """What the patches of a candidate claim about results.
 
-    Results are upstream's to the bit unless a kernel of ``differ`` ran (shell patterns of names without
+    Results are bit-identical to upstream's unless a kernel of ``differ`` ran (shell patterns of names without
     template arguments). ``without`` are patches without a claim; if there are any, bits prove nothing.
     """
 
