@@ -65,6 +65,10 @@ class SourceText:
         """The line number, from 1, of a byte offset."""
         return bisect.bisect_right(self._starts, offset)
 
+    def lines_of(self, span: Span) -> range:
+        """The lines that a span covers, as positions in ``rows``; at least one."""
+        return range(self.line_of(span.start) - 1, self.line_of(max(span.start, span.end - 1)))
+
     def line_span(self, line: int) -> Span:
         """The span of a line, its newline included."""
         start = self._starts[line - 1]

@@ -205,11 +205,9 @@ def _code_blocks(source: SourceText) -> Iterator[Block]:
     if not is_code(source.path):
         return
     for each in parse_scopes(source).definitions:
-        first, last = (
-            source.line_of(at) - 1 for at in (each.span.start, max(each.span.start, each.span.end - 1))
-        )
+        lines = source.lines_of(each.span)
         body = source.line_of(each.body.start) - 1
-        yield Block(each.name, first, max(body, first + 1), last + 1, each.kind == "macro")
+        yield Block(each.name, lines.start, max(body, lines.start + 1), lines.stop, each.kind == "macro")
 
 
 def _python_blocks(rows: Sequence[bytes]) -> Iterator[Block]:

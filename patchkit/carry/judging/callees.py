@@ -64,10 +64,9 @@ def with_declarations(
 
 def _uses(rendering: Rendering) -> list[Use]:
     """The names that the code of a placed patch uses, without the code around it."""
-    changes = rendering.placed.changes if rendering.placed is not None else {}
     renamed = rendering.placed.renamed if rendering.placed is not None else {}
     found: list[Use] = []
-    for path, data in changes.items():
+    for path, data in rendering.changes.items():
         found += list_uses(path, rendering.before.get(renamed.get(path, path)), data)
     return found
 

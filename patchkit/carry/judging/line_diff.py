@@ -20,6 +20,12 @@ class Block:
     new: int
     new_end: int
 
+    def is_in(self, lines: range) -> bool:
+        """Whether the lines of the first list, or the place of an insertion, are inside of ``lines``."""
+        if self.old == self.old_end:
+            return lines.start < self.old < lines.stop
+        return lines.start <= self.old and self.old_end <= lines.stop
+
 
 def compare_lines(old: Sequence[bytes], new: Sequence[bytes]) -> list[Block]:
     """The blocks in which two lists of lines differ, in order.

@@ -79,10 +79,9 @@ def merge_rendering(
 
     Raises GitError and CacheError, as :func:`patchkit.carry.judging.derive.merge_file`.
     """
-    changes = last.placed.changes if last.placed is not None else {}
     return tuple(
         _merge(was, find(was), (last.before.get(was), after), files, labels, reporter)
-        for was, after in sorted(changes.items())
+        for was, after in sorted(last.changes.items())
     )
 
 
@@ -223,22 +222,15 @@ def _holder(scopes: ScopeMap, block: Block) -> _Holder:
     inside: Entity | None = None
     above, below = "", ""
     for entity in entities:
-        first, last = lines_of(scopes.source, entity)
-        inserts = block.old == block.old_end
-        if first < block.old <= last if inserts else first <= block.old and block.old_end <= last + 1:
+        lines = scopes.source.lines_of(entity.span)
+        if block.is_in(lines):
             inside = entity
-        elif last < block.old:
+        elif lines.stop <= block.old:
             above = entity.name
-        elif first >= block.old_end and not below:
+        elif lines.start >= block.old_end and not below:
             below = entity.name
     if inside is None:
         return _Holder(above=above, below=below)
     same = [each for each in entities if each.name == inside.name]
     rank = f" ({same.index(inside) + 1} of {len(same)})" if len(same) > 1 else ""
     return _Holder(inside=f"{inside.name}{rank}")
-
-
-def lines_of(source: SourceText, entity: Entity) -> tuple[int, int]:
-    """First and last line of a definition, from 0."""
-    last = max(entity.span.start, entity.span.end - 1)
-    return source.line_of(entity.span.start) - 1, source.line_of(last) - 1

@@ -210,13 +210,13 @@ def _selectors(
 ) -> Iterator[Selector]:
     """Selectors of whole lines at a place, with few lines around them first."""
     rows, (first, size) = scopes.source.rows, place
-    low, high = _domain(edit, scopes, inside)
-    if not low <= first <= first + size <= high:
+    domain = _domain(edit, scopes, inside)
+    if not domain.start <= first <= first + size <= domain.stop:
         return
     enough = ENOUGH_WORDS if edit.function is None and inside is None else ENOUGH_WORDS_IN_FUNCTION
     # An insertion names the lines on both sides of it.
     least = {"insert_after": (0, 1), "insert_before": (1, 0)}.get(edit.verb, (0, 0))
-    most = min(_NEAR, first - low), min(_NEAR, high - first - size)
+    most = min(_NEAR, first - domain.start), min(_NEAR, domain.stop - first - size)
     for above, below in _sides(least, most):
         near = rows[first - above : first], rows[first + size : first + size + below]
         if (above > 1 and not near[0][0].strip()) or (below > 1 and not near[1][-1].strip()):
@@ -236,8 +236,8 @@ def _selectors(
             continue
 
 
-def _domain(edit: Edit, scopes: ScopeMap, inside: Selector | None) -> tuple[int, int]:
-    """The first row of the code in which an edit is searched for, and the row after its end."""
+def _domain(edit: Edit, scopes: ScopeMap, inside: Selector | None) -> range:
+    """The rows of the code in which an edit is searched for."""
     source = scopes.source
     span = Span(0, len(source.data))
     if inside is not None:
@@ -246,8 +246,8 @@ def _domain(edit: Edit, scopes: ScopeMap, inside: Selector | None) -> tuple[int,
         try:
             span = find_entity(scopes, edit.function, edit.parameters, edit.where).span
         except PatchkitError:
-            return 0, 0
-    return source.line_of(span.start) - 1, source.line_of(max(span.start, span.end - 1))
+            return range(0)
+    return source.lines_of(span)
 
 
 def _sides(least: tuple[int, int], most: tuple[int, int]) -> list[tuple[int, int]]:

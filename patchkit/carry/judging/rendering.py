@@ -40,6 +40,11 @@ class Rendering:
         placed = {edit.id for edit in self.placed.edits} if self.placed is not None else set()
         return tuple(edit for edit in self.patch.edits if edit.optional and edit.id not in placed)
 
+    @property
+    def changes(self) -> Mapping[str, bytes]:
+        """The new content of the files that it changes or adds; none if it could not be placed."""
+        return self.placed.changes if self.placed is not None else {}
+
     def write(self, files: UpstreamFiles) -> None:
         """Write the result of the patch to ``files``, if it could be placed."""
         if self.placed is not None:

@@ -8,7 +8,7 @@ placed there, but git's merge gives other code, the earlier patch is required as
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import PatchkitError, members_of
@@ -273,7 +273,7 @@ def _paths(rendering: Rendering) -> set[str]:
     placed = rendering.placed
     return {
         *rendering.before,
-        *(placed.changes if placed is not None else ()),
+        *rendering.changes,
         *(placed.gone if placed else ()),
     }
 
@@ -294,9 +294,7 @@ def _format_misfit(errors: Sequence[PatchkitError], patch: Patch, paths: Collect
 
 def _added(rendering: Rendering) -> Iterator[tuple[ScopeMap, Span]]:
     """The lines that a patch adds to files of code, as spans of the files after it."""
-    placed = rendering.placed
-    changes: Mapping[str, bytes] = placed.changes if placed is not None else {}
-    for path, after in changes.items():
+    for path, after in rendering.changes.items():
         if not is_code(path) or b"\0" in after:
             continue
         scopes = parse_scopes(SourceText(path, after))

@@ -29,8 +29,8 @@ class Draft:
     """
 
     file: str
-    function: str | None
-    parameters: str | None
+    function: str | None = None
+    parameters: str | None = None
     selector: Selector
     span: Span
     text: bytes

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.source import SourceText, Span
@@ -50,7 +50,7 @@ def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
     Raises NotLifted if they cannot give ``new`` byte for byte.
     """
     if not old:
-        return (_whole_file(path, new),)
+        return (_at_the_end(path, old, new),)
     last: list[Draft] = []
     wanted = new
     if old.endswith(b"\n") != new.endswith(b"\n"):
@@ -68,35 +68,23 @@ def lift_lines(path: str, old: bytes, new: bytes) -> tuple[Draft, ...]:
     return tuple(drafts)
 
 
-def _whole_file(path: str, new: bytes) -> Draft:
-    """The edit that fills an empty file."""
+def _at_the_end(path: str, old: bytes, text: bytes) -> Draft:
+    """The edit that adds a text at the end of a file."""
     return Draft(
         file=path,
-        function=None,
-        parameters=None,
         selector=Selector(end=True),
-        span=Span(0, 0),
-        text=new,
-        line=1,
+        span=Span(len(old), len(old)),
+        text=text,
+        line=old.count(b"\n") + 1,
         verb="insert_after",
-        rows=new,
+        rows=text,
     )
 
 
 def _last_break(path: str, old: bytes, new: bytes) -> tuple[list[Draft], bytes]:
     """The edit that adds or removes the last line break, and the new version without that difference."""
     end = len(old)
-    draft = Draft(
-        file=path,
-        function=None,
-        parameters=None,
-        selector=Selector(end=True),
-        span=Span(end, end),
-        text=b"\n",
-        line=old.count(b"\n") + 1,
-        verb="insert_after",
-        rows=b"\n",
-    )
+    draft = _at_the_end(path, old, b"\n")
     if new.endswith(b"\n"):
         return [draft], new.removesuffix(b"\n")
     size = 2 if old.endswith(b"\r\n") else 1
@@ -240,10 +228,10 @@ class LineLifter:
         is_recognisable = count_words(self.rows[min(slides) : max(slides)]) >= MIN_WORDS
         if found.verb != "insert_after" or is_between or not (up and is_recognisable):
             return found
-        high = self._lines_of(holder)[1] if holder is not None else self.stop - 1
+        stop = self._lines(holder).stop
         enough = ENOUGH_WORDS if holder is None else ENOUGH_WORDS_IN_FUNCTION
         region = holder.span if holder is not None and inside is None else Span(0, len(self.before.data))
-        for below in range(down + 1, min(down + _NEAR, high + 1 - block.old) + 1):
+        for below in range(down + 1, min(down + _NEAR, stop - block.old) + 1):
             near = self.rows[block.old - up : block.old + below]
             if not (near[0].strip() and near[-1].strip()) or count_words(near) < enough:
                 continue
@@ -283,8 +271,8 @@ class LineLifter:
         named thing after it; last the line after it alone.
         """
         rows = self.new_rows[block.new : block.new_end]
-        text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
-        holder = self._inside(block)
+        text = _unix(rows) + b"\n"
+        holder = self._innermost(block, self.scopes.definitions)
         outside = holder is None or holder.kind in ("record", "enum")
         if not is_code(self.before.path) or not outside or not _is_whole(self.before.path, text):
             return None
@@ -315,7 +303,7 @@ class LineLifter:
         if row >= self.stop or not fits:
             return
         start = self.before.line_span(row + 1).start
-        begins = [e for e in (*self.scopes.enums, *self.scopes.entities) if self._lines_of(e)[0] == row]
+        begins = [e for e in (*self.scopes.enums, *self.scopes.entities) if self._lines(e)[0] == row]
         found = [Selector(definition=e.name) for e in begins if holder is None]
         if holder is not None:
             for names, place in list_members(self.scopes, holder):
@@ -329,19 +317,10 @@ class LineLifter:
             if alone and self._can_anchor(each, text):
                 yield Selector(before=each)
 
-    def _inside(self, block: Block) -> Entity | None:
-        """The innermost definition around an insertion, even if its name is not unique."""
-        around = []
-        for entity in self.scopes.definitions:
-            first, last = self._lines_of(entity)
-            if first < block.old <= last:
-                around.append(entity)
-        return max(around, key=lambda entity: entity.span.start, default=None)
-
     def _in_front_of_a_definition(self, block: Block) -> Draft | None:
         """An insertion that ends where a definition of the file begins."""
         place, rows = block.old, self.new_rows[block.new : block.new_end]
-        starts = {self._lines_of(e)[0]: e for e in (*self.scopes.enums, *reversed(self.scopes.entities))}
+        starts = {self._lines(e)[0]: e for e in (*self.scopes.enums, *reversed(self.scopes.entities))}
         while place not in starts and place < self.stop and self.rows[place] == rows[0]:
             place, rows = place + 1, [*rows[1:], rows[0]]
         entity = starts.get(place)
@@ -349,7 +328,7 @@ class LineLifter:
             return None  # the line directly above may be the definition's own comment
         start = self.before.line_span(place + 1).start
         around = (e for e in self.scopes.definitions if e is not entity)
-        text = b"\n".join(row.removesuffix(b"\r") for row in rows) + b"\n"
+        text = _unix(rows) + b"\n"
         selector = Selector(definition=entity.name)
         if any(e.span.start < start < e.span.end for e in around) or not self._can_anchor(selector, text):
             return None
@@ -391,21 +370,16 @@ class LineLifter:
 
     def _holder(self, block: Block) -> Entity | None:
         """The innermost function, struct, enum or macro around a change that can be selected by name."""
-        found: list[Entity] = []
-        for entity in self.scopes.definitions:
-            first, last = self._lines_of(entity)
-            inserts = block.old == block.old_end
-            inside = (
-                first < block.old <= last if inserts else first <= block.old and block.old_end <= last + 1
-            )
-            if inside and self._named(entity) is not None:
-                found.append(entity)
-        return max(found, key=lambda entity: entity.span.start, default=None)
+        return self._innermost(block, filter(self._named, self.scopes.definitions))
 
-    def _lines_of(self, entity: Entity) -> tuple[int, int]:
-        """First and last line of a definition, from 0."""
-        last = max(entity.span.start, entity.span.end - 1)
-        return self.before.line_of(entity.span.start) - 1, self.before.line_of(last) - 1
+    def _innermost(self, block: Block, entities: Iterable[Entity]) -> Entity | None:
+        """The innermost of some definitions that are around a change."""
+        around = (each for each in entities if block.is_in(self._lines(each)))
+        return max(around, key=lambda entity: entity.span.start, default=None)
+
+    def _lines(self, entity: Entity | None) -> range:
+        """The lines of a definition, or of the file."""
+        return self.before.lines_of(entity.span) if entity is not None else range(self.stop)
 
     def _named(self, entity: Entity) -> tuple[str | None, str | None, Selector | None] | None:
         """Function, parameters and ``inside`` by which an edit finds a definition; None if ambiguous."""
@@ -417,11 +391,11 @@ class LineLifter:
 
     def _windows(self, block: Block, holder: Entity | None) -> Iterator[tuple[_Window, Selector | None]]:
         """Windows from few lines to many, each with the selector to search inside of."""
-        low, high = self._lines_of(holder) if holder is not None else (0, self.stop - 1)
+        lines = self._lines(holder)
         named = self._named(holder) if holder is not None else None
         inside = named[2] if named is not None else None
         enough = ENOUGH_WORDS if holder is None else ENOUGH_WORDS_IN_FUNCTION
-        most = (block.old - low, high + 1 - block.old_end)
+        most = (block.old - lines.start, lines.stop - block.old_end)
         for above, below in _sides(most):
             if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
                 continue  # an insertion names a line on each side
@@ -433,7 +407,7 @@ class LineLifter:
                 continue
             if count_words(near) >= (enough if above or below else ENOUGH_WORDS):
                 yield window, inside
-        between = self._between(block, (low, high), inside)
+        between = self._between(block, lines, inside)
         if between is not None:
             yield _Window(block.old, block.old_end, min(1, most[0]), min(1, most[1])), between
         for around in range(_NEAR, _MANY):
@@ -442,15 +416,13 @@ class LineLifter:
             if (above, below) == most:
                 return
 
-    def _between(self, block: Block, domain: tuple[int, int], inside: Selector | None) -> Selector | None:
+    def _between(self, block: Block, lines: range, inside: Selector | None) -> Selector | None:
         """A ``between`` selector of the nearest unique lines on both sides."""
-        rows = [row.strip() for row in self.rows[domain[0] : domain[1] + 1]]
+        rows = [row.strip() for row in self.rows[lines.start : lines.stop]]
         once = {row for row, count in Counter(rows).items() if count == 1 and count_words([row]) > 1}
-        above = next(
-            (at for at in range(block.old - 2, domain[0], -1) if self.rows[at].strip() in once), None
-        )
-        below = next(
-            (at for at in range(block.old_end + 1, domain[1]) if self.rows[at].strip() in once), None
+        ups, downs = range(block.old - 2, lines.start, -1), range(block.old_end + 1, lines.stop - 1)
+        above, below = (
+            next((at for at in way if self.rows[at].strip() in once), None) for way in (ups, downs)
         )
         if above is None or below is None:
             return None
@@ -488,7 +460,7 @@ class LineLifter:
         start = self.before.line_span(first + 1).start
         end = self.before.line_end(self.before.line_span(last).start)
         newline = self.before.newline
-        rows = b"\n".join(row.removesuffix(b"\r") for row in new)
+        rows = _unix(new)
         text = rows.replace(b"\n", newline)
         span = Span(start, end)
         match verb:
@@ -507,7 +479,7 @@ class LineLifter:
             # replace the lines next to it by these and the new ones.
             both = (*lines, *new) if verb == "insert_after" else (*new, *lines)
             verb, span = "change_to", Span(start, end)
-            rows = b"\n".join(row.removesuffix(b"\r") for row in both)
+            rows = _unix(both)
             text = rows.replace(b"\n", newline)
         draft = self._make_draft(block, selector, span, rows + b"\n" if new else None, verb=verb)
         named = self._named(holder) if holder is not None else None
@@ -533,8 +505,6 @@ class LineLifter:
     ) -> Draft:
         return Draft(
             file=self.before.path,
-            function=None,
-            parameters=None,
             selector=selector,
             span=span,
             text=rows or b"",
@@ -549,6 +519,11 @@ class LineLifter:
         if len(found) != 1 or not found[0].start <= draft.span.start <= found[0].end:
             return False
         return not selected_spans(self.new_scopes, draft)
+
+
+def _unix(rows: Iterable[bytes]) -> bytes:
+    """Lines as a text with LF line endings, without the last one."""
+    return b"\n".join(row.removesuffix(b"\r") for row in rows)
 
 
 def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -199,9 +199,9 @@ def find_repeated_lines(scopes: ScopeMap, region: Span, text: bytes, place: int 
     With ``place``, the offset where it is added, labels of other switches do not count.
     """
     source = scopes.source
-    first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
+    lines = source.lines_of(region)
     wanted = _numbered_rows(text.split(b"\n"), 1)
-    rows = _numbered_rows(source.rows[first - 1 : last], first)
+    rows = _numbered_rows(source.rows[lines.start : lines.stop], lines.start + 1)
     if place is not None and is_code(source.path) and wanted and _LABEL.fullmatch(wanted[0][1]):
         switch = _block_at(scopes, place)
         rows = [
@@ -250,8 +250,9 @@ def find_half(scopes: ScopeMap, region: Span, at: Selector, text: bytes) -> int 
     source = scopes.source
     adjacent = {row.strip() for lines in (at.above, at.lines, at.below) for row in rows_of(lines)}
     own = [row for row in text.split(b"\n") if row.strip() not in adjacent and _is_distinctive([(0, row)])]
-    first, last = source.line_of(region.start), source.line_of(max(region.start, region.end - 1))
-    existing = {row: number for number, row in reversed(_numbered_rows(source.rows[first - 1 : last], first))}
+    lines = source.lines_of(region)
+    numbered = _numbered_rows(source.rows[lines.start : lines.stop], lines.start + 1)
+    existing = {row: number for number, row in reversed(numbered)}
     found = [row.strip() for row in own if row.strip() in existing]
     head = min(own, key=lambda row: len(row) - len(row.lstrip()), default=b"").strip()
     if head in found:

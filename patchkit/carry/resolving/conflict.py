@@ -24,7 +24,7 @@ from patchkit.base.upstreams import build_name
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
 from patchkit.carry.judging.conflict_markers import conflict_markers, list_conflicts
 from patchkit.carry.judging.line_diff import compare_lines
-from patchkit.carry.judging.merge import MergedFile, lines_of
+from patchkit.carry.judging.merge import MergedFile
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.pipeline import Pipeline
 from patchkit.carry.lifting.write import Body, body_files, read_text
@@ -148,16 +148,13 @@ def _around(text: SourceText, at: int) -> tuple[int, int, str]:
     stop = max(0, len(text.rows) - 1 - text.data.endswith(b"\n"))
     if is_code(text.path):
         scopes = parse_scopes(text)
-        inside = None
-        for entity in sorted(scopes.definitions, key=lambda each: each.span):
-            first, last = lines_of(text, entity)
-            if first <= at <= last:
-                inside = (first, last, entity.name)
-        if inside is not None:
-            first, last, name = inside
-            if last - first <= _WHOLE:
-                return first, last, name
-            return max(first, at - _AROUND), min(last, at + _AROUND), name
+        around = [each for each in scopes.definitions if at in text.lines_of(each.span)]
+        if around:
+            inside = max(around, key=lambda each: each.span)
+            lines = text.lines_of(inside.span)
+            if len(lines) <= _WHOLE + 1:
+                return lines[0], lines[-1], inside.name
+            return max(lines[0], at - _AROUND), min(lines[-1], at + _AROUND), inside.name
     return max(0, at - _OUTSIDE), min(stop, at + _OUTSIDE), ""
 
 
