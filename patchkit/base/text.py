@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import chain, count
 
 # C0 and C1 except tab and newline, and characters that are invisible or change the text direction.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
@@ -84,6 +85,12 @@ def align_columns(rows: Sequence[Sequence[str]], right: Sequence[bool]) -> list[
         ).rstrip()
         for row in rows
     ]
+
+
+def free_name(name: str, used: Container[str]) -> str:
+    """The name, or else the name with the lowest number from 2 that is unused: ``fast-copy-2``."""
+    more = (f"{name}-{number}" for number in count(2))
+    return next(each for each in chain((name,), more) if each not in used)
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:

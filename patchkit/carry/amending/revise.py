@@ -15,6 +15,7 @@ import tomlkit
 
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import EVIDENCE, SeriesDir
+from patchkit.base.text import free_name
 from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.draft import Draft
@@ -309,10 +310,7 @@ def name_edits(old: OldPatch, lifted: Lifted, left: Remainder) -> Iterator[NewEd
         if number in matched:
             yield replace(edit, id=matched[number])
             continue
-        name, count = edit.id, 1
-        while name in used:
-            count += 1
-            name = f"{edit.id}-{count}"
+        name = free_name(edit.id, used)
         used.add(name)
         yield replace(edit, id=name)
 

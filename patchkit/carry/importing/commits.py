@@ -28,6 +28,23 @@ _NOTHING = "000000"
 _MOST_BEFORE = 64 * 1024 * 1024  # bytes of a removed file, of which only the digest is kept
 
 
+def ends_of_range(clone: Clone, revisions: str) -> tuple[Commit, Commit]:
+    """The merge base of FIRST and LAST in ``FIRST..LAST``, and LAST; or a single commit and its parent.
+
+    Raises IMPORT_NOTHING, ONTO_NO_COMMIT.
+    """
+    first, dots, last = revisions.partition("..")
+    if dots and (not first or last.startswith(".")):
+        raise UsageError(
+            f"'{visible(revisions)}' is not a range of commits",
+            code="IMPORT_NOTHING",
+            hint="use FIRST..LAST, for example master..my-branch, or a single commit",
+        )
+    tip = read_commit(clone, (last or "HEAD") if dots else first)
+    fork = clone.ask("merge-base", read_commit(clone, first).sha, tip.sha) if dots else ()
+    return read_commit(clone, fork[0] if fork else first if dots else f"{tip.sha}^"), tip
+
+
 def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit, Commit, Authorship]:
     """The commits at both ends of ``FIRST..LAST`` (or of a single commit), copied into the cache.
 
@@ -35,16 +52,7 @@ def read_range(clone: Clone, revisions: str, cache: Repository) -> tuple[Commit,
 
     Raises IMPORT_NOTHING, ONTO_NO_COMMIT, CLONE_UNUSABLE, GitError.
     """
-    first, dots, last = revisions.partition("..")
-    if dots and (not first or last.startswith(".")):
-        raise UsageError(
-            f"'{revisions}' is not a range of commits",
-            code="IMPORT_NOTHING",
-            hint="use FIRST..LAST, for example master..my-branch, or a single commit",
-        )
-    tip = read_commit(clone, (last or "HEAD") if dots else first)
-    fork = clone.ask("merge-base", read_commit(clone, first).sha, tip.sha) if dots else ()
-    base = read_commit(clone, fork[0] if fork else first if dots else f"{tip.sha}^")
+    base, tip = ends_of_range(clone, revisions)
     shas = clone.ask("rev-list", "--reverse", f"--max-count={_MOST_COMMITS}", f"{base.sha}..{tip.sha}", "--")
     for commit in (base, tip):
         copy_commit(clone, commit.sha, commit.tree, cache)

@@ -11,7 +11,6 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -26,6 +25,7 @@ from patchkit.base.errors import (
 )
 from patchkit.base.files import temporary_folder, write_whole
 from patchkit.base.series_folder import PLAIN, refuse_installed
+from patchkit.base.text import free_name
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.staging import name_series
 from patchkit.carry.importing.commits import check_changes, own_repository
@@ -509,9 +509,7 @@ class _QueueImport:
         name = patch_id(wanted, change.words, self.series)
         if guard is not None:
             name = patch_id(f"{name}-{re.sub('[^a-z0-9]+', '-', guard.casefold())}", name, self.series)
-        used = {each.patch.id for each in self.new}
-        more = (f"{name}-{number}" for number in count(2))
-        return next(each for each in chain((name,), more) if each not in used)
+        return free_name(name, {each.patch.id for each in self.new})
 
     def _needed(self, change: QueuedChange) -> list[str]:
         """The refused changes that it may need: it applies with all earlier ones, and they share a file."""
@@ -537,7 +535,7 @@ class _QueueImport:
         after = self.trees.carry_over(self.tree, *ends, self.workspace.reporter)
         if after is None:
             return None
-        return replace(change, data=self.trees.diff(self.tree, after), strip=1), after
+        return replace(change, data=self.trees.git.diff(self.tree, after), strip=1), after
 
     def _refusal(self, error: PatchkitError, change: QueuedChange) -> PatchkitError:
         """The error for a change that cannot be placed, with as much explanation as is available."""

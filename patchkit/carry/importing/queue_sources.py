@@ -10,7 +10,7 @@ from pathlib import Path
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import disk_errors
 from patchkit.base.text import visible
-from patchkit.carry.importing.commits import commit_authorship
+from patchkit.carry.importing.commits import commit_authorship, ends_of_range
 from patchkit.carry.importing.diffs import (
     MAX_BYTES,
     MOST_CHANGES,
@@ -24,7 +24,7 @@ from patchkit.carry.importing.diffs import (
 )
 from patchkit.carry.importing.hunks import keep_below
 from patchkit.carry.lifting.change import Authorship
-from patchkit.carry.upstream.clone import Clone, Commit, copy_commit, read_commit
+from patchkit.carry.upstream.clone import Clone, Commit, copy_commit
 from patchkit.carry.upstream.git import Git
 from patchkit.carry.upstream.repository import Repository
 
@@ -217,17 +217,7 @@ def read_commits(clone: Clone, revisions: str, cache: Repository) -> QueueConten
 
     Raises IMPORT_NOTHING, ONTO_NO_COMMIT, CLONE_UNUSABLE, IMPORT_TOO_LARGE, IMPORT_NOTHING, GitError.
     """
-    first, _, last = revisions.partition("..")
-    if not first or last.startswith("."):
-        raise UsageError(
-            f"'{visible(revisions)}' is not a range of commits",
-            code="IMPORT_NOTHING",
-            hint="use FIRST..LAST, for example master..my-branch, or a single commit",
-        )
-    tip = read_commit(clone, last or "HEAD")
-    start = read_commit(clone, first)
-    fork = clone.ask("merge-base", start.sha, tip.sha)
-    base = read_commit(clone, fork[0]) if fork else start
+    base, tip = ends_of_range(clone, revisions)
     lines = clone.ask(
         "rev-list", "--reverse", "--topo-order", "--parents", f"--max-count={MOST_CHANGES + 1}",
         f"{base.sha}..{tip.sha}", "--",
@@ -246,8 +236,7 @@ def read_commits(clone: Clone, revisions: str, cache: Repository) -> QueueConten
         if len(parents) != 1:
             skipped.append((name, "a merge" if parents else "a root commit, without a parent"))
             continue
-        args = ("-r", "-p", "--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv")
-        data = git.run("diff-tree", *args, parents[0], sha)
+        data = git.diff(parents[0], sha)
         if not data:
             skipped.append((name, "it changes nothing"))
         elif len(data) > MAX_BYTES:

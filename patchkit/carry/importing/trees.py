@@ -25,8 +25,6 @@ from patchkit.carry.lifting.change import MovedHunk
 from patchkit.carry.series.treepath import fault_of_path
 from patchkit.carry.upstream.git import Git
 
-_PLAIN_DIFF = ("--no-renames", "--no-ext-diff", "--no-textconv")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedChange:
@@ -175,7 +173,3 @@ class Trees:
                 return None
             files[each.path] = merged
         return self.write(tree, files)
-
-    def diff(self, before: str, after: str) -> bytes:
-        """The diff between two trees, for git apply."""
-        return self.git.run("diff-tree", "-r", "-p", "--binary", "--full-index", *_PLAIN_DIFF, before, after)

@@ -7,7 +7,6 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from itertools import chain, count
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -16,6 +15,7 @@ import tomlkit
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
+from patchkit.base.text import free_name
 from patchkit.carry.lifting.whole import NO_FILES, Blob, WholeFiles, named_blobs, sibling_name
 from patchkit.carry.placing.templates import written_text
 from patchkit.carry.series.body import BODY_TABLES, NOTE, body_digest, named_files, named_templates
@@ -112,9 +112,7 @@ class Writing(Protocol):
 
 def free_id(title: str, series: Series) -> str:
     """An id made from the title that no patch of the series has, with a number if needed."""
-    name = _id_of(title)
-    more = (f"{name}-{number}" for number in count(2))
-    return next(each for each in chain((name,), more) if series.patch(each) is None)
+    return free_name(_id_of(title), {patch.id for patch in series.patches})
 
 
 def _id_of(title: str) -> str:

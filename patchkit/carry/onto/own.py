@@ -212,8 +212,7 @@ def _without(
 ) -> dict[str, _File | None] | None:
     """The files of the commit with the change reverted, if it is there; None if it is there only in part."""
     before, after = change
-    args = ("diff-tree", "-r", "--no-renames", "--name-only", "-z", before, after)
-    paths = [path.decode("utf-8", "surrogateescape") for path in cache.git.run(*args).split(b"\0") if path]
+    paths = [each.path for each in cache.git.changes(before, after)]
     old, new, ours = (_files(cache, tree, paths) for tree in (before, after, sha))
     found: dict[str, _File | None] = {}
     for path in paths:

@@ -111,10 +111,9 @@ def _below(clone: Clone, commit: Commit, pins: Iterable[Pin]) -> tuple[int, str]
     """The newest upstream build in the history of the commit, and git's name for it."""
     known: dict[int, str] = {}
     for pin in pins:
-        if pin.commit is not None and pin.commit_object is not None:
-            ancestor = clone.git.attempt("merge-base", "--is-ancestor", pin.commit, commit.sha)
-            if ancestor.status == 0:
-                known[pin.build] = pin.commit
+        sha = pin.commit if pin.commit_object is not None else None
+        if sha is not None and clone.git.is_ancestor(sha, commit.sha):
+            known[pin.build] = sha
     listed = clone.ask(
         "for-each-ref",
         f"--merged={commit.sha}",

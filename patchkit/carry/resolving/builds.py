@@ -11,10 +11,11 @@ from typing import Any
 
 from patchkit.base.errors import ConfigError, Location, UsageError
 from patchkit.base.series_folder import SeriesDir
+from patchkit.base.text import free_name
 from patchkit.base.toml import find_places, parse_toml
 from patchkit.base.upstreams import build_name
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, replace_text
-from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for
+from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for, path_of
 
 _LIMITS = ("first_build", "last_build")
 
@@ -53,10 +54,13 @@ def succeed(
     before it.
     """
     touched = set(paths)
-    ended: list[Edit | NewFile] = [
-        e for e in patch.edits if e.file in touched and is_for(e, build) and e.id not in kept
+    ended = [
+        each
+        for each in patch.parts
+        if path_of(each) in touched
+        and is_for(each, build)
+        and not (isinstance(each, Edit) and each.id in kept)
     ]
-    ended += [file for file in patch.files if file.path in touched and is_for(file, build)]
     starting = [each for each in ended if each.first_build is not None and each.first_build >= build]
     lasts = {each.last_build for each in ended}
     if starting or len(lasts) > 1:
@@ -82,10 +86,7 @@ def _named(edits: Sequence[NewEdit], patch: Patch, ended: Sequence[Edit | NewFil
     used = {each.id for each in patch.edits} - (over - later)
     used |= {alias.name for alias in patch.aliases} | {file.path for file in patch.files}
     for edit in edits:
-        name, number = edit.id, 1
-        while name in used:
-            number += 1
-            name = f"{edit.id}-{number}"
+        name = free_name(edit.id, used)
         used.add(name)
         yield replace(edit, id=name)
 

@@ -62,7 +62,6 @@ class Case:
     patch: Patch
     selected: Selected
     old: Pin
-    old_base: str
     new: Destination
     last: Rendering
     old_files: UpstreamFiles
@@ -262,14 +261,16 @@ def find_case(
     before = below.tree([each for each in below.entries if each not in pending])
     mine = last[name]
     labels = case_labels(name, old, target.pin)
-    renamed = _renamed(old_base, target.base, repository) if _lost(mine, files) else {}
+    renamed: dict[str, str] = {}
+    if any(files.read(path) is None for path in mine.before):
+        moves = repository.git.renames(f"{old_base}^{{tree}}", f"{target.base}^{{tree}}")
+        renamed = {each.source: each.path for each in moves if each.source is not None}
     files = _with_files(files, renamed.values(), target, series, repository)
     merged = merge_rendering(mine, files, labels, reporter, lambda path: renamed.get(path, path))
     return Case(
         patch=patch,
         selected=selected,
         old=old,
-        old_base=old_base,
         new=target,
         last=mine,
         old_files=before,
@@ -278,10 +279,6 @@ def find_case(
         merged=merged,
         pending=pending,
     )
-
-
-def _lost(last: Rendering, files: UpstreamFiles) -> list[str]:
-    return [path for path in last.before if files.read(path) is None]
 
 
 def _with_files(
@@ -294,22 +291,6 @@ def _with_files(
     wider = read_upstream(repository, target.base, (*series.read, *more))
     wider.write({path: data for path in files.paths if (data := files.read(path)) is not None})
     return wider
-
-
-def _renamed(old: str, new: str, repository: Repository) -> dict[str, str]:
-    """The files that were renamed between the two upstreams, according to git."""
-    fields = repository.git.run(
-        "diff-tree",
-        "-r",
-        "-z",
-        "-M",
-        "--diff-filter=R",
-        "--name-status",
-        f"{old}^{{tree}}",
-        f"{new}^{{tree}}",
-    ).split(b"\0")
-    rows = zip(fields[1::3], fields[2::3], strict=False)
-    return {was.decode("utf-8", "replace"): now.decode("utf-8", "replace") for was, now in rows}
 
 
 def _last(
@@ -361,14 +342,14 @@ def _pending(
 
     Raises RESOLVE_EARLIER_FIRST if the patch requires one of them, or cannot be placed without it.
     """
-    patch, own = mine.patch, _paths(mine)
+    patch, own = mine.patch, mine.changes.keys()
     required = below.closure(each.patch for each in patch.requires)
     found: list[str] = []
     for other in verdicts[:-1]:
         is_open = other.patch_class == "conflict" or other.id in wanted
         if not is_open or other.id not in below.entries:
             continue
-        touches = bool(own & _paths(below.entries[other.id].rendering))
+        touches = bool(own & below.entries[other.id].rendering.changes.keys())
         why = f"'{patch.id}' requires it" if other.id in required else ""
         if not why and touches:
             why = below.reason(mine, other.id)
@@ -390,10 +371,6 @@ def _without(mine: Rendering, pending: Collection[str], below: PatchStack) -> Re
         return mine
     files = below.tree([each for each in below.entries if each not in pending])
     return render_patch(mine.selected, files, below.series)
-
-
-def _paths(rendering: Rendering) -> set[str]:
-    return set(rendering.placed.changes) if rendering.placed is not None else set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -468,7 +445,6 @@ def _prove(
     lifted = pipeline.lift(case.changeset(rest), is_guarded=False)
     paths = (each.was for each in changed)
     succession = succeed(case.patch, text, pin.build, paths, lifted.body, left.kept)
-    was = case.last.placed.changes if case.last.placed is not None else {}
     with pipeline.open_stage() as stage:
         stage.put(succession)
         series = load_series(stage.series.patches)
@@ -477,7 +453,7 @@ def _prove(
         before = replace(case.last.selected, patch=_at(series, case.patch.id, case.old))
         again = stage.place(before, case.old_files)
     require_same(placed.changes, wanted, f"the merge at {pin.title}")
-    require_same(again.changes, was, f"the patch before at {case.old.title}")
+    require_same(again.changes, case.last.changes, f"the patch before at {case.old.title}")
     edits = zip(succession.body.edits, lifted.texts, strict=True)
     places = {edit.id: each.draft.place for edit, each in edits}
     kept = tuple(edit.id for edit in there.patch.edits if edit.id not in places)

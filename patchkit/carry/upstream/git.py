@@ -263,6 +263,15 @@ class Git:
             )
         return tuple(sorted(found, key=lambda change: change.path))
 
+    def diff(self, before: str, after: str) -> bytes:
+        """The diff between two trees, for git apply. Raises the errors of :meth:`run`."""
+        options = ("--binary", "--full-index", "--no-renames", "--no-ext-diff", "--no-textconv")
+        return self.run("diff-tree", "-r", "-p", *options, before, after)
+
+    def is_ancestor(self, one: str, other: str) -> bool:
+        """Whether the history of ``other`` contains ``one``."""
+        return self.attempt("merge-base", "--is-ancestor", one, other).status == 0
+
     def sizes(self, ids: Sequence[str]) -> dict[str, int]:
         """The size of each existing object, without reading it."""
         asked = "".join(f"{sha}\n" for sha in ids).encode()

@@ -108,7 +108,7 @@ def open_history(root: Path, url: str, old: Pin, new: Pin, reporter: Reporter) -
     with temporary_history(root, "history-", url, reporter) as git:
         reporter.step(f"fetching the commits {old.name} to {new.name} from {redacted(url)}")
         _fetch(git, url, "--filter=blob:none", f"--depth={depth}", "upstream", new.commit)
-        if git.attempt("merge-base", "--is-ancestor", old.commit, new.commit).status != 0:
+        if not git.is_ancestor(old.commit, new.commit):
             raise SourceError(
                 f"the history of {redacted(url)} does not connect {old.name} and {new.name}",
                 code="HISTORY_UNAVAILABLE",

@@ -233,7 +233,7 @@ def _off_main_line(git: Git, tags: Tags, commit: str, found: _Counted) -> str | 
         return f"and {build_name(above)} is a different commit"
     if above - found.number <= _MOST:
         _fetch(git, tags, build_name(above), tags.builds[above], f"--depth={above - found.number + 1}")
-        if git.attempt("merge-base", "--is-ancestor", commit, tags.builds[above]).status == 0:
+        if git.is_ancestor(commit, tags.builds[above]):
             return None
     return f"and {build_name(above)}, the next build, does not seem to contain it"
 
