@@ -364,7 +364,7 @@ class ScopeMap:
 
     @cached_property
     def _declared(self) -> tuple[Entity, ...]:
-        return tuple(_walk(self, 0, len(self.code), ""))
+        return tuple(_entities(self, 0, len(self.code), ""))
 
     def code_in(self, span: Span) -> range:
         """Positions of the code tokens that are completely inside ``span``."""
@@ -436,38 +436,47 @@ def _macros(scopes: ScopeMap) -> Iterator[Entity]:
         )
 
 
-def _walk(scopes: ScopeMap, first: int, last: int, prefix: str) -> Iterator[Entity]:
-    """Entities among the declarations of one scope: positions ``[first, last)`` of the code."""
+def walk(scopes: ScopeMap, first: int, last: int) -> Iterator[tuple[int, int, Declared | None]]:
+    """The declarations of one scope, positions ``[first, last)`` of the code: where each begins and ends.
+
+    One with a body ends at its ``{``, and has what it declares; any other ends at its ``;``.
+    """
     start = position = first
     while position < last:
         text = scopes.code[position].text
         closing = scopes.match.get(position, position)
         if text == b"{" and position < closing < last:
             declared = classify_header(scopes.code, scopes.match, start, position)
-            if declared.kind in ("function", "record", "enum"):
-                yield _entity(scopes, start, position, closing, declared, prefix)
-            if declared.kind in ("namespace", "record"):
-                inner = prefix + declared.name + "::" if declared.name else prefix
-                yield from _walk(scopes, position + 1, closing, inner)
+            yield start, position, declared
             position = closing + 1
             if declared.kind != "initializer":
                 start = position
         elif text in (b"(", b"[") and closing > position:
             position = closing + 1
         else:
+            if text == b";":
+                yield start, position, None
             position += 1
             if text in (b";", b"}", b"{") or (text == b":" and _is_access(scopes.code, position - 2)):
                 start = position
+
+
+def _entities(scopes: ScopeMap, first: int, last: int, prefix: str) -> Iterator[Entity]:
+    """Entities among the declarations of one scope, and in it."""
+    for start, brace, declared in walk(scopes, first, last):
+        if declared is not None and declared.kind in ("function", "record", "enum"):
+            yield _entity(scopes, start, brace, declared, prefix)
+        if declared is not None and declared.kind in ("namespace", "record"):
+            inner = prefix + declared.name + "::" if declared.name else prefix
+            yield from _entities(scopes, brace + 1, scopes.match[brace], inner)
 
 
 def _is_access(code: tuple[Token, ...], position: int) -> bool:
     return position >= 0 and code[position].text in (b"public", b"private", b"protected")
 
 
-def _entity(
-    scopes: ScopeMap, start: int, brace: int, closing: int, declared: Declared, prefix: str
-) -> Entity:
-    code = scopes.code
+def _entity(scopes: ScopeMap, start: int, brace: int, declared: Declared, prefix: str) -> Entity:
+    code, closing = scopes.code, scopes.match[brace]
     span = Span(code[start].span.start, code[closing].span.end)
     opening = declared.parameters
     parameters = (

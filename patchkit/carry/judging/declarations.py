@@ -15,7 +15,7 @@ from patchkit.base.errors import Location
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import Directive
 from patchkit.carry.cpp.lexer import Token, TokenKind
-from patchkit.carry.cpp.scopes import Entity, ScopeMap, classify_header, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import Entity, ScopeMap, classify_header, is_code, parse_scopes, walk
 from patchkit.carry.placing.names import list_members
 
 Kind = Literal["function", "macro", "member", "enum value", "constant"]
@@ -98,45 +98,30 @@ def _all(scopes: ScopeMap) -> Iterator[Declaration]:
 
 def _outside(scopes: ScopeMap, first: int, last: int) -> Iterator[Declaration]:
     """Prototypes and constants outside of functions and records: positions ``[first, last)`` of the code."""
-    code = scopes.code
-    start = position = first
-    while position < last:
-        text = code[position].text
-        closing = scopes.match.get(position, position)
-        if text == b"{" and position < closing < last:
-            declared = classify_header(code, scopes.match, start, position)
-            if declared.kind == "namespace":
-                yield from _outside(scopes, position + 1, closing)
-            position = closing + 1
-            if declared.kind != "initializer":
-                start = position
-        elif text in (b"(", b"[") and closing > position:
-            position = closing + 1
-        else:
-            position += 1
-            if text in (b";", b"}"):
-                if text == b";":
-                    span = Span(code[start].span.start, code[position - 1].span.start)
-                    yield from _statement(scopes, start, position - 1, span)
-                start = position
+    for start, end, declared in walk(scopes, first, last):
+        if declared is None:
+            yield from _statement(scopes, start, end)
+        elif declared.kind == "namespace":
+            yield from _outside(scopes, end + 1, scopes.match[end])
 
 
-def _statement(scopes: ScopeMap, first: int, last: int, span: Span) -> Iterator[Declaration]:
+def _statement(scopes: ScopeMap, first: int, last: int) -> Iterator[Declaration]:
     """The prototype or constant in ``[first, last)``, if it is one."""
     words = [token.text for token in scopes.code[first:last]]
     if not words or words[0] in (b"typedef", b"using", b"friend", b"static_assert", b"return"):
         return
     if classify_header(scopes.code, scopes.match, first, last).kind != "initializer":
-        yield from _function(scopes, span.start, span.end, owner="")
+        start, end = (scopes.code[at].span.start for at in (first, last))
+        yield from _function(scopes, start, end, owner="")
         return
-    end = words.index(b"=")
-    fixed = b"constexpr" in words[:end] or (b"const" in words[:end] and b"*" not in words[:end])
-    name = _name_at(scopes.code, first + end - 1, first, scopes.match)
-    if fixed and name is not None and b"(" not in words[:end]:
+    value = words.index(b"=")
+    fixed = b"constexpr" in words[:value] or (b"const" in words[:value] and b"*" not in words[:value])
+    name = _name_at(scopes.code, first + value - 1, first, scopes.match)
+    if fixed and name is not None and b"(" not in words[:value]:
         yield Declaration(
             kind="constant",
             name=name,
-            value=_joined(words[end:]),
+            value=_joined(words[value:]),
             text=_spelled(scopes, scopes.code[first:last]),
             where=scopes.source.locate(scopes.code[first].span.start),
         )

@@ -109,7 +109,7 @@ class FollowedRemotes:
 
     def is_ancestor(self, one: str, other: str) -> bool:
         """Whether the history of ``other`` contains ``one``."""
-        return self.git.attempt("merge-base", "--is-ancestor", one, other).status == 0
+        return self.git.is_ancestor(one, other)
 
     def log(self, *revisions: str, most: int, paths: Sequence[str] = ()) -> tuple[Logged, ...]:
         """Commits, newest first, at most ``most``; with ``paths`` only those that change one of them.

@@ -173,7 +173,7 @@ def _read(repository: Repository, url: str, names: Sequence[str], settings: Sequ
 def _contains(repository: Repository, new: str, old: str) -> bool:
     if not repository.has_object(old):
         return False
-    return repository.git.attempt("merge-base", "--is-ancestor", old, new).status == 0
+    return repository.git.is_ancestor(old, new)
 
 
 def _lost(repository: Repository, old: str, new: str) -> tuple[str, ...]:

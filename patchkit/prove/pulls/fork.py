@@ -114,7 +114,7 @@ def _find_carried(pull: Pull, workspace: Workspace) -> Request:
         base = known or pin.commit
         if base is None or not pull.repository.has_object(base):
             continue
-        if pull.repository.git.attempt("merge-base", "--is-ancestor", base, pull.head).status == 0:
+        if pull.repository.git.is_ancestor(base, pull.head):
             out = pull.repository.git.run("log", "--reverse", _FORMAT, f"{base}..{pull.head}", "--")
             rows = [line.split("\0") for line in out.decode("utf-8", "replace").splitlines() if "\0" in line]
             patches = tuple(dict.fromkeys(row[0].strip() for row in rows if row[0].strip()))
