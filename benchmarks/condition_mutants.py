@@ -43,11 +43,12 @@ from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from device_mutations import operands
 from emulated_candidate import emulated_candidate
 
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.lexer import Token
-from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.gpu.hardware.graphs.description import Compared, Graph, read_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
@@ -125,8 +126,8 @@ def conditions(path: str, data: bytes) -> Iterator[_Condition]:
             continue
         if token.text in (b"&&", b"||"):
             becomes: tuple[str, ...] = ("true",) if token.text == b"&&" else ("false",)
-            for span in _operands(scopes, position):
-                found[span] = becomes
+            for first, end in operands(scopes, position, _ENDS):
+                found[_span(scopes.code, first, end)] = becomes
         elif token.text == b"if" and scopes.code[position + 1].text == b"(":
             closing = scopes.match.get(position + 1)
             if closing is not None and closing > position + 2:
@@ -137,25 +138,6 @@ def conditions(path: str, data: bytes) -> Iterator[_Condition]:
         is_declaration = re.match(rb"\s*(const|auto)\b.*[^=!<>]=[^=]", text) is not None
         if b"#" not in text and not is_declaration:
             yield _Condition(start=start, end=end, becomes=becomes)
-
-
-def _operands(scopes: ScopeMap, position: int) -> Iterator[tuple[int, int]]:
-    """The operands left and right of ``&&`` or ``||``."""
-    code, parents = scopes.code, scopes.parents
-    around = parents[position]
-    first = position
-    while first - 1 != (around if around is not None else -1) and not (
-        parents[first - 1] == around and code[first - 1].text in _ENDS
-    ):
-        first -= 1
-    last = position + 1
-    end = scopes.match[around] if around is not None else len(code)
-    while last < end and not (parents[last] == around and code[last].text in _ENDS):
-        last += 1
-    if first < position:
-        yield _span(code, first, position)
-    if position + 1 < last:
-        yield _span(code, position + 1, last)
 
 
 def _span(code: Sequence[Token], first: int, end: int) -> tuple[int, int]:

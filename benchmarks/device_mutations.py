@@ -84,6 +84,38 @@ class _Wrap:
     after: str
 
 
+def operands(scopes: ScopeMap, position: int, ends: frozenset[bytes]) -> Iterator[tuple[int, int]]:
+    """The operands left and right of ``&&`` or ``||``, as spans of tokens; ``ends`` limit them."""
+    first, last = back(scopes, position, ends), forward(scopes, position + 1, ends)
+    if first < position:
+        yield first, position
+    if position + 1 < last:
+        yield position + 1, last
+
+
+def back(scopes: ScopeMap, position: int, ends: frozenset[bytes]) -> int:
+    """The first token of what ends before a token."""
+    code, parents = scopes.code, scopes.parents
+    around = parents[position]
+    first = position
+    while first - 1 != (around if around is not None else -1) and not (
+        parents[first - 1] == around and code[first - 1].text in ends
+    ):
+        first -= 1
+    return first
+
+
+def forward(scopes: ScopeMap, position: int, ends: frozenset[bytes]) -> int:
+    """The end of what begins with a token."""
+    code, parents = scopes.code, scopes.parents
+    around = parents[position]
+    last = position
+    end = scopes.match[around] if around is not None else len(code)
+    while last < end and not (parents[last] == around and code[last].text in ends):
+        last += 1
+    return last
+
+
 @dataclass(slots=True)
 class _Finder:
     scopes: ScopeMap
@@ -189,45 +221,19 @@ class _Finder:
     def _conditions(self, position: int, function: Entity) -> None:
         text = self._text(position)
         if text in {b"&&", b"||"}:
-            for first, end in self._operands(position):
+            for first, end in operands(self.scopes, position, _OPERAND_ENDS):
                 self._condition(first, end, function, ("true" if text == b"&&" else "false",))
         elif text == b"?":
-            self._condition(self._back(position, _ENDS), position, function, ("true", "false"))
+            self._condition(back(self.scopes, position, _ENDS), position, function, ("true", "false"))
         elif text == b"bool":
             if self._text(position + 2) == b"=":
-                end = self._forward(position + 3, frozenset({b";"}))
+                end = forward(self.scopes, position + 3, frozenset({b";"}))
                 self._condition(position + 3, end, function, ("true", "false"))
         else:
             closing = self.scopes.match.get(position + 1, 0)
             if closing > position + 2:
                 both = ("true", "false") if text == b"if" else ("false",)
                 self._condition(position + 2, closing, function, both)
-
-    def _operands(self, position: int) -> Iterator[tuple[int, int]]:
-        first, last = self._back(position, _OPERAND_ENDS), self._forward(position + 1, _OPERAND_ENDS)
-        if first < position:
-            yield first, position
-        if position + 1 < last:
-            yield position + 1, last
-
-    def _back(self, position: int, ends: frozenset[bytes]) -> int:
-        code, parents = self.scopes.code, self.scopes.parents
-        around = parents[position]
-        first = position
-        while first - 1 != (around if around is not None else -1) and not (
-            parents[first - 1] == around and code[first - 1].text in ends
-        ):
-            first -= 1
-        return first
-
-    def _forward(self, position: int, ends: frozenset[bytes]) -> int:
-        code, parents = self.scopes.code, self.scopes.parents
-        around = parents[position]
-        last = position
-        end = self.scopes.match[around] if around is not None else len(code)
-        while last < end and not (parents[last] == around and code[last].text in ends):
-            last += 1
-        return last
 
     def _condition(self, first: int, end: int, function: Entity, both: Sequence[str]) -> None:
         if b"#" in self.data[self.scopes.code[first].span.start : self.scopes.code[end - 1].span.end]:
@@ -266,8 +272,8 @@ class _Finder:
 
     def _loop(self, position: int, function: Entity) -> None:
         closing = self.scopes.match[position + 1]
-        begin = self._forward(position + 2, frozenset({b";"}))
-        middle = self._forward(begin + 1, frozenset({b";"}))
+        begin = forward(self.scopes, position + 2, frozenset({b";"}))
+        middle = forward(self.scopes, begin + 1, frozenset({b";"}))
         step = [self._text(n) for n in range(middle + 1, closing)]
         if middle >= closing or self._text(closing + 1) != b"{":
             return
@@ -279,7 +285,7 @@ class _Finder:
             return
         later = re.sub(rf"\b{re.escape(name)}\b", f"({name} + ({size}))", self._source(begin + 1, middle))
         self._without(position, closing, function, "without its last iteration", f"!({later})")
-        equals = self._forward(position + 2, frozenset({b"="}))
+        equals = forward(self.scopes, position + 2, frozenset({b"="}))
         if equals < begin:
             first = f"{name} == ({self._source(equals + 1, begin)})"
             self._without(position, closing, function, "without its first iteration", first)
@@ -313,7 +319,7 @@ class _Finder:
 
     def _limit(self, position: int, function: Entity) -> None:
         end = self.scopes.match[position + 1] + 1
-        comma = self._forward(position + 2, frozenset({b","}))
+        comma = forward(self.scopes, position + 2, frozenset({b","}))
         if comma >= end - 1:
             return
         for first, last in ((position + 2, comma), (comma + 1, end - 1)):
