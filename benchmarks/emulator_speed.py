@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -27,6 +26,8 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from records import cpu_name
 
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import find_series_dir
@@ -40,14 +41,9 @@ from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.cases import Case, case_line
 from patchkit.gpu.emulated.checks import native_checks
 from patchkit.gpu.emulated.device import device_of
-from patchkit.gpu.emulated.emulator import (
-    DeviceUnits,
-    EmulatedGpu,
-    EmulationOptions,
-    emulated_gpu,
-    load_report,
-)
-from patchkit.gpu.emulated.runtime import build_host_library, cxx_of
+from patchkit.gpu.emulated.emulated_sides import emulated_side
+from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, emulated_gpu, load_report
+from patchkit.gpu.emulated.runtime import cxx_of
 from patchkit.gpu.hardware.driver_build import build_driver
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain
@@ -108,60 +104,30 @@ class Result:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Runs a case: the driver, the backend's host code, and the environment for the rest.
+    """An unpatched build on the emulated GPU, which ``environment`` makes time each launch.
 
-    ``watched`` is the library that wraps the emulator and times it.
+    ``seconds`` gets a line for each launch: CPU seconds and kernel.
     """
 
-    driver: Path
-    module: Path
-    watched: Path
+    built: BuiltSide
+    tree: SourceTree
     gpu: EmulatedGpu
     compiler: Compiler
-    units: Mapping[str, str]
+    environment: Mapping[str, str]
     scratch: Path
-
-    def run(self, case: Case, options: EmulationOptions, more: Mapping[str, str]) -> tuple[str, float]:
-        """The driver's output, and its peak memory in megabytes (10**6 bytes)."""
-        file = self.scratch / "cases"
-        file.write_text(case_line(case), "ascii")
-        argv = [str(self.driver), str(self.module), "ROCm0", str(file)]
-        env = {**os.environ, "GGML_CUDA_DISABLE_GRAPHS": "1", **self.gpu.environment(self.scratch, options)}
-        env.update(self.units)
-        env.update(more)
-        env["PATCHKIT_EMULATOR"] = str(self.watched)
-        output = self.scratch / "output"
-        with output.open("wb") as stdout, (self.scratch / "stderr").open("wb") as stderr:
-            process = subprocess.Popen(argv, env=env, stdout=stdout, stderr=stderr)
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            sys.stderr.write((self.scratch / "stderr").read_text("utf-8", "replace")[-2000:])
-            raise subprocess.CalledProcessError(process.returncode, argv)
-        return output.read_text("utf-8", "replace"), usage.ru_maxrss * 1024 / 1e6
+    seconds: Path
 
 
 def main() -> int:
     """Measure; return 1 if the best run on one core is below the limit."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--arch", default="gfx1151")
-    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser = make_parser(__doc__)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, os.cpu_count() or 1])
     parser.add_argument(
-        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
-    )
-    parser.add_argument(
         "--tinygrad", type=Path, metavar="FOLDER", help="checkout of tinygrad, to compare with its emulator"
     )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
-        prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
-    ):
+    with prepared(options) as bench:
         speeds = list(measure(bench, options.runs, list(dict.fromkeys(options.threads))))
         others = list(compare(bench, options.tinygrad)) if options.tinygrad else []
         level = bench.gpu.level
@@ -175,9 +141,7 @@ def main() -> int:
         cpu=cpu_name(),
         cores=os.cpu_count() or 0,
     )
-    print(table(result))
-    if options.json is not None:
-        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+    show(table(result), asdict(result), options)
     return int(any(one.best_per_core * 1e6 < LIMIT_PER_SECOND for one in speeds if _is_limited(one)))
 
 
@@ -220,22 +184,48 @@ def unpatched(arch: str, build: int, cache_root: Path) -> Unpatched:
     )
 
 
+def make_parser(about: str | None) -> argparse.ArgumentParser:
+    """The options that benchmarks on the emulated GPU share."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", default="gfx1151")
+    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser.add_argument(
+        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    return parser
+
+
+def show(text: str, figures: Mapping[str, object], options: argparse.Namespace) -> None:
+    """Print the figures, and write them to the file of ``--json``."""
+    print(text)
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+
+
 @contextlib.contextmanager
-def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
-    """The pin, unpatched, built for the emulated GPU."""
-    pin = unpatched(arch, build, cache_root)
-    tree, side, gpu, compiler = pin.tree, pin.side, pin.gpu, pin.compiler
-    library = build_host_library(tree, compiler, arch=arch, stub=gpu.runtime, libraries=side.folder)
-    driver = build_driver("attention_check", side, tree.root, cache_root, NullReporter())
-    with DeviceUnits(tree, arch, compiler, scratch / "units").served() as units:
+def prepared(options: argparse.Namespace) -> Iterator[Bench]:
+    """The pin, unpatched, on the emulated GPU."""
+    pin = unpatched(options.arch, options.build, options.cache_dir)
+    with (
+        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as folder,
+        emulated_side(pin.side, pin.tree, pin.gpu, pin.compiler, EmulationOptions()) as ready,
+    ):
+        scratch = Path(folder)
+        environment = {
+            "PATH": os.environ["PATH"],
+            **ready.built.environment,
+            "PATCHKIT_EMULATOR": str(watched(pin.gpu, pin.compiler, scratch)),
+            "PATCHKIT_WATCH_SECONDS": str(scratch / "seconds"),
+        }
         yield Bench(
-            driver=driver,
-            module=library.path,
-            watched=watched(gpu, compiler, scratch),
-            gpu=gpu,
-            compiler=compiler,
-            units=units,
+            built=ready.built,
+            tree=pin.tree,
+            gpu=pin.gpu,
+            compiler=pin.compiler,
+            environment=environment,
             scratch=scratch,
+            seconds=scratch / "seconds",
         )
 
 
@@ -289,15 +279,14 @@ class _Once:
 
 
 def _run_once(bench: Bench, family: str, case: Case, threads: int) -> _Once:
-    place, watched = bench.scratch / "report.json", bench.scratch / "seconds"
-    watched.unlink(missing_ok=True)
-    options = EmulationOptions(report=place, threads=threads)
-    printed, peak = bench.run(case, options, {"PATCHKIT_WATCH_SECONDS": str(watched)})
+    place = bench.scratch / "report.json"
+    bench.seconds.unlink(missing_ok=True)
+    printed, peak = _run(bench, case, EmulationOptions(report=place, threads=threads), {})
     nmse = float(printed.partition("nmse=")[2].split()[0])
     if not nmse <= _LARGEST_NMSE:
         raise SystemExit(f"{case} is wrong on the emulated GPU: {printed}")
     kernels = [one for one in load_report(place).kernels if family in one.name]
-    lines = [line.partition(" ") for line in watched.read_text("utf-8").splitlines()]
+    lines = [line.partition(" ") for line in bench.seconds.read_text("utf-8").splitlines()]
     return _Once(
         instructions=sum(one.instructions for one in kernels),
         wall_s=sum(one.seconds for one in kernels),
@@ -306,12 +295,30 @@ def _run_once(bench: Bench, family: str, case: Case, threads: int) -> _Once:
     )
 
 
+def _run(bench: Bench, case: Case, options: EmulationOptions, more: Mapping[str, str]) -> tuple[str, float]:
+    """The driver's output, and its peak memory in megabytes (10**6 bytes)."""
+    cache_root = bench.compiler.cache_root
+    driver = build_driver("attention_check", bench.built, bench.tree.root, cache_root, NullReporter())
+    file, output, errors = (bench.scratch / name for name in ("cases", "output", "stderr"))
+    file.write_text(case_line(case), "ascii")
+    argv = [str(driver), str(bench.built.module), "ROCm0", str(file)]
+    with output.open("wb") as stdout, errors.open("wb") as stderr:
+        env = {**bench.environment, **options.variables(), **more}
+        process = subprocess.Popen(argv, env=env, stdout=stdout, stderr=stderr)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        sys.stderr.write(errors.read_text("utf-8", "replace")[-2000:])
+        raise subprocess.CalledProcessError(process.returncode, argv)
+    return output.read_text("utf-8", "replace"), usage.ru_maxrss * 1024 / 1e6
+
+
 def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
     """TILE's first block on tinygrad's emulator, which lacks the swizzles of the other kernel."""
     family, (kernel, case) = next(iter(_CASES.items()))
     folder = bench.scratch / "launch"
     folder.mkdir()
-    bench.run(case, EmulationOptions(), {"PATCHKIT_WATCH_LAUNCH": f"{family} {folder}"})
+    _run(bench, case, EmulationOptions(), {"PATCHKIT_WATCH_LAUNCH": f"{family} {folder}"})
     # It compiles with a program named clang.
     path = f"{bench.compiler.toolchain.clang.parent}:{os.environ['PATH']}"
     done = subprocess.run(
@@ -327,15 +334,6 @@ def compare(bench: Bench, checkout: Path) -> Iterator[Other]:
         best=round(max(rates), 2),
         median=round(statistics.median(rates), 2),
     )
-
-
-def cpu_name() -> str:
-    """The CPU's name in /proc/cpuinfo, or else its architecture."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()
 
 
 def table(result: Result) -> str:

@@ -13,20 +13,15 @@ To see where the time goes, run ``perf record`` on the same program with PATCHKI
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
 import re
 import subprocess
-import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from emulator_speed import cpu_name
-from sanitize_cost import Bench, prepared
+from emulator_speed import Bench, make_parser, prepared, show
+from records import cpu_name
+from sanitize_cost import run
 
-from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.checks import usual_checks
 from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.names import read_name
@@ -68,21 +63,10 @@ class Result:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--arch", default="gfx1151")
-    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
-        prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
-    ):
+    with prepared(options) as bench:
         best = measure(bench, options.rounds)
     result = Result(
         speeds=[Speed(kernel=kernel, per_core=of_modes) for kernel, of_modes in best.items()],
@@ -91,14 +75,12 @@ def main() -> None:
         arch=options.arch,
         cpu=cpu_name(),
     )
-    print(table(result))
-    if options.json is not None:
-        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+    show(table(result), asdict(result), options)
 
 
 def measure(bench: Bench, rounds: int) -> dict[str, dict[str, float]]:
     """The best of all launches by kernel and mode."""
-    listed = [row.case for row in parse_rows(bench.run("support", Choice()), where="support")]
+    listed = [row.case for row in parse_rows(run(bench, "support", Choice()), where="support")]
     choice = Choice(
         cases=tuple(
             dict.fromkeys(case for pattern in _CASES.values() for case in listed if re.match(pattern, case))
@@ -118,13 +100,8 @@ def launches(bench: Bench, choice: Choice, options: EmulationOptions) -> list[tu
     rates = bench.scratch / "rates"
     rates.unlink(missing_ok=True)
     subprocess.run(
-        [str(bench.program), "test", *choice.words, "-b", "ROCm0"],
-        env={
-            "PATH": os.environ["PATH"],
-            **bench.environment,
-            **options.variables(),
-            "PATCHKIT_WATCH_RATES": str(rates),
-        },
+        [str(bench.built.program("test-backend-ops")), "test", *choice.words, "-b", "ROCm0"],
+        env={**bench.environment, **options.variables(), "PATCHKIT_WATCH_RATES": str(rates)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         timeout=_TIMEOUT_S,

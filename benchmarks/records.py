@@ -70,14 +70,14 @@ def write_record(name: str, command: str, found: Mapping[str, object]) -> None:
     head = {
         "made": datetime.now(UTC).date().isoformat(),
         "commit": commit,
-        "machine": f"{os.cpu_count()} cores ({_cpu_name()}) with a load of {os.getloadavg()[0]:.0f}",
+        "machine": f"{os.cpu_count()} cores ({cpu_name()}) with a load of {os.getloadavg()[0]:.0f}",
         "command": command,
     }
     DATA.mkdir(exist_ok=True)
     (DATA / f"{name}.json").write_text(json.dumps({**head, **found}, indent=1) + "\n", "utf-8")
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
     """The CPU's name in /proc/cpuinfo, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines()

@@ -13,26 +13,18 @@ last line is the geometric mean of the others. No case has a fault, so the cost 
 
 from __future__ import annotations
 
-import argparse
-import contextlib
-import json
-import os
 import re
 import shlex
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-from emulator_speed import cpu_name, unpatched, watched
-from records import write_record
+from emulator_speed import Bench, make_parser, prepared, show
+from records import cpu_name, write_record
 
-from patchkit.base.workspace import default_cache_root
 from patchkit.gpu.emulated.checks import CheckName, usual_checks
-from patchkit.gpu.emulated.emulated_sides import emulated_side
 from patchkit.gpu.emulated.emulator import EmulationOptions
 from patchkit.gpu.emulated.names import read_name
 from patchkit.gpu.hardware.backend_ops import Choice, parse_rows
@@ -88,69 +80,20 @@ class Result:
     cpu: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
-    """Upstream's test-backend-ops on the emulated GPU, with each launch timed."""
-
-    program: Path
-    environment: Mapping[str, str]
-    scratch: Path
-
-    def run(self, mode: str, choice: Choice, checks: tuple[CheckName, ...] = ()) -> str:
-        """The program's output; launches are written to :attr:`seconds`."""
-        self.seconds.unlink(missing_ok=True)
-        options = EmulationOptions(threads=1, checks=checks, report=self.scratch / "report.json")
-        argv = [str(self.program), mode, *choice.words, "-b", "ROCm0", "--output", "csv"]
-        return subprocess.run(
-            argv,
-            env={"PATH": os.environ["PATH"], **self.environment, **options.variables()},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            timeout=_TIMEOUT_S,
-            check=False,  # 1: a case was wrong, as some of upstream's are
-        ).stdout
-
-    @property
-    def seconds(self) -> Path:
-        """The file with CPU seconds and kernel of each launch, one per line."""
-        return self.scratch / "seconds"
-
-    def by_kernel(self) -> dict[str, float]:
-        """Seconds of all launches of the last run."""
-        found: dict[str, float] = {}
-        for line in self.seconds.read_text("utf-8").splitlines():
-            seconds, _, name = line.partition(" ")
-            base = read_name(name).base
-            found[base] = found.get(base, 0.0) + float(seconds)
-        return found
-
-
 def main() -> int:
     """Measure; return 1 if the mean with all checks exceeds the limit."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--arch", default="gfx1151")
-    parser.add_argument("--build", type=int, default=6900, help="a pin of patches/upstream.lock")
+    parser = make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--cases", default="", metavar="PATTERN", help="regular expression: only the cases that match"
     )
     parser.add_argument("--only-all", action="store_true", help="no check alone, only all of them")
-    parser.add_argument(
-        "--cache-dir", type=Path, default=default_cache_root(), help="cache folder with the SDK"
-    )
-    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--record", action="store_true", help="write the data of docs/records")
     options = parser.parse_args()
     modes: dict[str, tuple[CheckName, ...]] = {_ALL: usual_checks()}
     if not options.only_all:
         modes = {**{one: (one,) for one in usual_checks()}, **modes}
-    with (
-        tempfile.TemporaryDirectory(prefix="patchkit-bench-") as scratch,
-        prepared(options.arch, options.build, options.cache_dir, Path(scratch)) as bench,
-    ):
+    with prepared(options) as bench:
         rounds = measure(bench, modes, options.rounds, options.cases)
     costs = list(costs_of(rounds, modes))
     result = Result(
@@ -161,9 +104,7 @@ def main() -> int:
         arch=options.arch,
         cpu=cpu_name(),
     )
-    print(table(result))
-    if options.json is not None:
-        options.json.write_text(json.dumps(asdict(result), indent=2) + "\n", encoding="utf-8")
+    show(table(result), asdict(result), options)
     if options.record:
         words = ["--arch", options.arch, "--build", str(options.build), "--rounds", str(options.rounds)]
         if options.cases:
@@ -173,34 +114,46 @@ def main() -> int:
     return int(result.mean[_ALL] > LIMIT)
 
 
-@contextlib.contextmanager
-def prepared(arch: str, build: int, cache_root: Path, scratch: Path) -> Iterator[Bench]:
-    """The pin, unpatched, on the emulated GPU."""
-    pin = unpatched(arch, build, cache_root)
-    with emulated_side(pin.side, pin.tree, pin.gpu, pin.compiler, EmulationOptions()) as ready:
-        environment = {
-            **ready.built.environment,
-            "PATCHKIT_EMULATOR": str(watched(pin.gpu, pin.compiler, scratch)),
-            "PATCHKIT_WATCH_SECONDS": str(scratch / "seconds"),
-        }
-        program = ready.built.program("test-backend-ops")
-        yield Bench(program=program, environment=environment, scratch=scratch)
+def run(bench: Bench, mode: str, choice: Choice, checks: tuple[CheckName, ...] = ()) -> str:
+    """The output of test-backend-ops; launches are written to ``bench.seconds``."""
+    bench.seconds.unlink(missing_ok=True)
+    options = EmulationOptions(threads=1, checks=checks, report=bench.scratch / "report.json")
+    program = str(bench.built.program("test-backend-ops"))
+    return subprocess.run(
+        [program, mode, *choice.words, "-b", "ROCm0", "--output", "csv"],
+        env={**bench.environment, **options.variables()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,  # 1: a case was wrong, as some of upstream's are
+    ).stdout
+
+
+def by_kernel(bench: Bench) -> dict[str, float]:
+    """Seconds of all launches of the last run."""
+    found: dict[str, float] = {}
+    for line in bench.seconds.read_text("utf-8").splitlines():
+        seconds, _, name = line.partition(" ")
+        base = read_name(name).base
+        found[base] = found.get(base, 0.0) + float(seconds)
+    return found
 
 
 def measure(
     bench: Bench, modes: Mapping[str, tuple[CheckName, ...]], rounds: int, pattern: str
 ) -> list[dict[str, dict[str, float]]]:
     """Seconds by kernel and mode, of each round; "" is the plain mode."""
-    listed = parse_rows(bench.run("support", Choice()), where="support")
+    listed = parse_rows(run(bench, "support", Choice()), where="support")
     cases = tuple(dict.fromkeys(_first(one, [row.case for row in listed]) for one in _CASES))
     choice = Choice(cases=tuple(case for case in cases if re.search(pattern, case)))
-    bench.run("test", choice)  # compiles the kernels
+    run(bench, "test", choice)  # compiles the kernels
     found = []
     for _ in range(rounds):
         seconds = {}
         for mode, checks in {"": (), **modes}.items():
-            bench.run("test", choice, checks)
-            seconds[mode] = bench.by_kernel()
+            run(bench, "test", choice, checks)
+            seconds[mode] = by_kernel(bench)
         found.append(seconds)
     return found
 
