@@ -409,7 +409,7 @@ class WidthGate(DeviceGate):
                 timeout_s=self.timeout_s,
                 place=place,
             )
-            found = [_Measured(distances=_of_tokens(one)) for one in by_case]
+            found = [_Measured(distances=_distances(one)) for one in by_case]
         ran.append(run)
         check_device(self.machine, run.talk(), subject.archs, run.stderr)
         return found
@@ -434,38 +434,15 @@ class WidthGate(DeviceGate):
         )
         compared = compare_widths(driver, logits, SCENE, name=f"{what}-widths", place=place)
         tokens, same = parse_drafted(run.text(), where=str(run.stdout))
-        return run, _Measured(distances=_of_logits(compared), drafted=Drafted(tokens=tokens, same=same))
+        return run, _Measured(distances=_distances(compared), drafted=Drafted(tokens=tokens, same=same))
 
 
-def _of_tokens(found: Mapping[int, TokenDistance]) -> tuple[WidthDistance, ...]:
-    return tuple(
-        WidthDistance(
-            width=width,
-            rows=one.rows,
-            equal=one.equal,
-            nmse=one.nmse,
-            worst=one.worst,
-            worst_row=one.worst_row,
-            is_finite=one.is_finite,
-        )
-        for width, one in found.items()
-    )
-
-
-def _of_logits(found: Mapping[int, Distance]) -> tuple[WidthDistance, ...]:
-    return tuple(
-        WidthDistance(
-            width=width,
-            rows=one.rows,
-            equal=one.equal or 0,
-            nmse=one.nmse,
-            worst=one.worst,
-            worst_row=one.worst_row,
-            same_top=one.same_top,
-            is_finite=one.is_finite,
-        )
-        for width, one in found.items()
-    )
+def _distances(found: Mapping[int, TokenDistance | Distance]) -> tuple[WidthDistance, ...]:
+    made = []
+    for width, one in found.items():
+        values = {name: getattr(one, name, None) for name in WidthDistance.model_fields}
+        made.append(WidthDistance.model_validate({**values, "width": width, "equal": one.equal or 0}))
+    return tuple(made)
 
 
 def _declared(subject: Subject, operations: Sequence[str]) -> tuple[Declared, ...]:

@@ -126,7 +126,6 @@ def pointing_into(folder: Path) -> Iterator[None]:
         raise
 
 
-def point_into(error: PatchkitError, folder: Path) -> PatchkitError:
+def point_into(error: PatchkitError, folder: Path) -> None:
     """Change the error so that places and texts in ``folder`` are relative to it."""
     map_texts(error, lambda text: text.replace(f"{folder}/", "").replace(str(folder), "the series"))
-    return error

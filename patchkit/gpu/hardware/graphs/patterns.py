@@ -94,6 +94,12 @@ class Builder:
             name=self._name, dims=self._dims, memory=memory, rounds=rounds, tensors=tuple(self._tensors)
         )
 
+    def ended(self, total: str, rows: Extent = "rows") -> Graph:
+        """The graph, with a norm of its last sum, a matmul that reads it, and another reader of the sum."""
+        self.product(self.norm(total, "width"), "width", rows, output=True)
+        self.op("scale", total, f=(0.5, 0.0), output=True)
+        return self.graph()
+
     def _next(self, letter: str) -> str:
         return f"{letter}{len(self._tensors)}"
 
@@ -117,18 +123,14 @@ def _norm_matmul(tokens: int = 1) -> Graph:
 def _add_norm(tokens: int = 1) -> Graph:
     b = Builder(_of_some("add-norm", tokens), width=512, rows=64, tokens=tokens)
     total = b.op("add", b.computed("width", "tokens"), b.computed("width", "tokens"))
-    b.product(b.norm(total, "width"), "width", "rows", output=True)
-    b.op("scale", total, f=(0.5, 0.0), output=True)
-    return b.graph()
+    return b.ended(total)
 
 
 def _norm_add_norm(tokens: int = 1) -> Graph:
     b = Builder(_of_some("norm-add-norm", tokens), width=512, rows=64, tokens=tokens)
     begun = b.computed("width", "tokens")
     total = b.op("add", b.norm(b.computed("width", "tokens"), "width"), begun)
-    b.product(b.norm(total, "width"), "width", "rows", output=True)
-    b.op("scale", total, f=(0.5, 0.0), output=True)
-    return b.graph()
+    return b.ended(total)
 
 
 def _shared(tokens: int) -> Graph:
@@ -300,9 +302,7 @@ def _moe_layer(tokens: int) -> Graph:
     shared = b.product(b.op("swiglu", gate, up), "inner", "width", type="q8_0")
     opened = b.op("sigmoid", b.product(x, "width", 1, type="f32"))
     total = b.op("add", b.op("add", routed, b.op("mul", shared, opened)), begun)
-    b.product(b.norm(total, "width"), "width", 64, output=True)
-    b.op("scale", total, f=(0.5, 0.0), output=True)
-    return b.graph()
+    return b.ended(total, rows=64)
 
 
 def _shared_gate(tokens: int = 1, *, is_whole: bool = False) -> Graph:
@@ -317,9 +317,7 @@ def _shared_gate(tokens: int = 1, *, is_whole: bool = False) -> Graph:
     opened = b.op("sigmoid", b.leaf("input", "width" if is_whole else 1, "tokens"))
     gated = b.op("mul", made, opened)
     total = b.op("add", b.op("add", routed, gated), begun)
-    b.product(b.norm(total, "width"), "width", "rows", output=True)
-    b.op("scale", total, f=(0.5, 0.0), output=True)
-    return b.graph()
+    return b.ended(total)
 
 
 def _experts_norm(tokens: int) -> Graph:
@@ -331,9 +329,7 @@ def _experts_norm(tokens: int) -> Graph:
     given = b.op("scale", b.leaf("input", "width", "used", "tokens"), f=(2.0, 0.0))
     weighed = b.op("mul", given, b.leaf("input", 1, "used", "tokens"))
     total = b.op("add", _summed(b, weighed, output=False), begun)
-    b.product(b.norm(total, "width"), "width", "rows", output=True)
-    b.op("scale", total, f=(0.5, 0.0), output=True)
-    return b.graph()
+    return b.ended(total)
 
 
 def _gated(tokens: int = 1) -> Graph:
