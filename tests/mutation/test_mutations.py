@@ -157,7 +157,7 @@ PLAN = [
         new=" }",
         catcher="plan",
         code="ANCHOR_AMBIGUOUS",
-        says="covers 16 places",
+        says="matches 16 places",
     ),
     Mutation(
         id="file-outside-folder",

@@ -76,7 +76,7 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
     assert code == 0, report
     states = {patch["id"]: patch["state"] for patch in report["patches"]}
     inside = {
-        "patch-switches": build <= 9093 or build >= 10039,  # with fattn-decode-tile and later ones
+        "patch-switches": 6900 <= build <= 9093 or build >= 10039,  # with fattn-decode-tile and later ones
         "wmma-tile-params": 6900 <= build <= 9093,
         "fattn-keep-gqa-tiles": 6900 <= build <= 9093,
         "fattn-decode-tile": 6900 <= build <= 9093,

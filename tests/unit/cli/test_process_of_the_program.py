@@ -163,9 +163,7 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
     assert _run(code=code, closed="<&- >&- 2>&-").returncode == 3
 
 
-@pytest.mark.parametrize(
-    ("argv", "out"), [((), b""), (("--json",), b'{"error": {"code": "INTERRUPTED", "exit_code": 130, ')]
-)
+@pytest.mark.parametrize("argv", [(), ("--json",)])
 @pytest.mark.parametrize(
     ("sign", "by"), [("SIGINT", b"Ctrl-C"), ("SIGTERM", b"SIGTERM"), ("SIGHUP", b"SIGHUP")]
 )
@@ -173,7 +171,7 @@ def test_no_file_takes_the_number_of_a_closed_stream() -> None:
     "module", ordinary(["patchkit.cli.boundary", "click", "patchkit.cli.doctor"], kept=1)
 )
 def test_ctrl_c_and_its_like_while_modules_are_imported(
-    module: str, sign: str, by: bytes, argv: tuple[str, ...], out: bytes
+    module: str, sign: str, by: bytes, argv: tuple[str, ...]
 ) -> None:
     code = f"""
 import signal, sys
@@ -190,8 +188,11 @@ run()
     assert done.returncode == 130
     assert done.stderr.startswith(b"error[INTERRUPTED]: stopped by %s\n" % by)
     assert b"Traceback" not in done.stderr
-    assert b"".join(done.stdout.split()).startswith(b"".join(out.split()))
-    assert bool(done.stdout) is bool(argv)
+    if argv:
+        error = json.loads(done.stdout)["error"]
+        assert (error["code"], error["exit_code"]) == ("INTERRUPTED", 130)
+    else:
+        assert done.stdout == b""
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])

@@ -226,7 +226,7 @@ def test_a_read_only_file_system_is_read_but_not_held(tmp_path: Path) -> None:
     )
     if "unshare failed" in done.stderr or "permission denied" in done.stderr:
         pytest.skip("this machine lets nobody mount anything")
-    assert done.stdout.split() == ["True", "DISK_REFUSED", str(tmp_path / "cache")], done.stderr
+    assert done.stdout.split() == ["True", "DISK_REFUSED", str(tmp_path / "cache" / "lock")], done.stderr
 
 
 _FULL = """
