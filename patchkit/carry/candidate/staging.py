@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from patchkit.base.errors import ConfigError, Location, PatchkitError, map_texts
+from patchkit.base.errors import ConfigError, Location, PatchkitError, map_texts, members_of
 from patchkit.base.files import disk_errors, working_folder
 from patchkit.base.reporter import Reporter
 from patchkit.base.series_folder import SeriesDir
@@ -55,8 +55,19 @@ def copied_series(series: SeriesDir, cache: Cache, prefix: str, doing: str) -> I
 
 
 def name_series(error: PatchkitError, *, stage: Path, series: SeriesDir) -> None:
-    """Replace paths of the temporary copy in an error by those of the series, which the user can open."""
+    """Replace paths of the temporary copy in an error by those of the series, which the user can open.
+
+    Places in files that only the copy has, as those of a new patch, are removed if the error has others.
+    """
+    for each in members_of(error):
+        kept = [place for place in each.where if not _is_only_in(place.path, stage, series)]
+        each.where = tuple(kept) or each.where
     map_texts(error, lambda text: text.replace(f"{stage}{os.sep}", f"{series.root}{os.sep}"))
+
+
+def _is_only_in(path: str, stage: Path, series: SeriesDir) -> bool:
+    inside = path.removeprefix(f"{stage}{os.sep}")
+    return inside != path and not (series.root / inside).exists()
 
 
 def publish(

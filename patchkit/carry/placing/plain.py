@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from patchkit.base.errors import AnchorError, Location, RenderError
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.cpp.directives import find_groups, find_unbalanced
+from patchkit.base.text import visible
+from patchkit.carry.cpp.directives import OPENING_KEYWORDS, Directive, find_groups, find_unbalanced
 from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import CLOSING, OPENING, Entity, ScopeMap, is_code, parse_scopes
 from patchkit.carry.placing.confirm import confirm_untouched
@@ -18,6 +20,8 @@ from patchkit.carry.placing.names import list_members
 from patchkit.carry.placing.resolve import Anchor
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
+
+_LONGEST = 100  # characters of a line of code in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,21 +336,52 @@ def confirm_plain(
     if not is_code(before.source.path):
         return ()
     stray = _stray_bracket(before, after)
-    doubt = f"{_place_of(after, stray)} has no partner, unless under another #if" if stray is not None else ""
     is_doubt = stray is not None and _lopsided(after) > _lopsided(before)
-    what = _stray_directive(before, after)
-    if what is None and stray is not None and not is_doubt:
-        what = _place_of(after, stray)
-    if what is not None:
-        raise AnchorError(
-            f"{after.source.path} is unbalanced after the edits: {what}",
-            code="PLAIN_UNBALANCED",
-            where=[anchor.edit.where for anchor, _ in anchors],
-            why="all code after it would be parsed differently",
-            hint="correct the text in patch.toml or in its template",
-        )
+    directive = _stray_directive(before, after)
+    if directive is not None:
+        keyword = directive.keyword.decode("utf-8", "replace")
+        raise _unbalanced(before, after, applied, directive.span, f"#{keyword}")
+    if stray is not None and not is_doubt:
+        raise _unbalanced(before, after, applied, stray.span, f"'{stray.text.decode()}'")
     confirm_untouched(before, after, applied, anchors)
-    return (f"{after.source.path}: {doubt}",) if is_doubt else ()
+    if stray is None:
+        return ()
+    doubt = f"{_place_of(after, stray)} has no partner, unless under another #if"
+    return (f"{after.source.path}: {doubt}",)
+
+
+def _unbalanced(before: ScopeMap, after: ScopeMap, applied: Applied, stray: Span, what: str) -> AnchorError:
+    """The error for code without a partner: its line, then the edits that are unbalanced by themselves."""
+    source, result = before.source, after.source
+    line = result.line_of(stray.start)
+    code = visible(result.text(result.line_span(line)).decode("utf-8", "replace").strip())[:_LONGEST]
+    placed = list(zip(applied.placements, applied.spans, strict=True))
+    inside = [one for one, span in placed if span.contains(stray)]
+    guilty = inside or [
+        one for one, _ in placed if _balance(source.text(one.span)) != _balance(one.replacement)
+    ]
+    guilty = guilty or list(applied.placements)
+    edits = ", ".join(dict.fromkeys(f"'{one.edit}'" for one in guilty))
+    found = [Location(path=result.path, line=line, label=f"with the edits: {code}")]
+    for one in guilty:
+        old = source.locate(one.span.start)
+        found.append(Location(path=old.path, line=old.line, label=f"edit '{one.edit}' changes this line"))
+    return AnchorError(
+        f"{result.path} is unbalanced after the edits: {what} in line {line} has no partner",
+        code="PLAIN_UNBALANCED",
+        where=[*found, *dict.fromkeys(one.where for one in guilty)],
+        why="all code after it would be parsed differently",
+        hint=f"correct the text of {edits}",
+    )
+
+
+def _balance(text: bytes) -> tuple[int, ...]:
+    """How many more conditional directives, and brackets of each kind, a text opens than it closes."""
+    scopes = parse_scopes(SourceText("", text))
+    found = Counter(token.text for token in scopes.code)
+    lines = Counter(line.keyword for line in scopes.directives)
+    opened = sum(lines[word] for word in OPENING_KEYWORDS) - lines[b"endif"]
+    return (opened, *(found[opening] - found[closing] for opening, closing in sorted(OPENING.items())))
 
 
 def _stray_bracket(before: ScopeMap, after: ScopeMap) -> Token | None:
@@ -373,9 +408,8 @@ def _lopsided(scopes: ScopeMap) -> int:
     return count
 
 
-def _stray_directive(before: ScopeMap, after: ScopeMap) -> str | None:
+def _stray_directive(before: ScopeMap, after: ScopeMap) -> Directive | None:
     stray = find_unbalanced(after.directives)
     if stray is None or find_unbalanced(before.directives) is not None:
         return None
-    keyword = stray.keyword.decode("utf-8", "replace")
-    return f"#{keyword} in line {after.source.line_of(stray.span.start)}"
+    return stray

@@ -8,13 +8,21 @@ lifted, placed from a copy of the series, compared, and only then written.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from patchkit.base.digests import sha256
-from patchkit.base.errors import ErrorGroup, InterruptNote, Location, PatchkitError, UsageError, raise_all
+from patchkit.base.errors import (
+    ErrorGroup,
+    InterruptNote,
+    Location,
+    PatchkitError,
+    UsageError,
+    members_of,
+    raise_all,
+)
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
@@ -283,8 +291,27 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
                 errors.append(error)
         raise_all(errors, "several files are not finished")
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
-        done = write_resolved(case, make_edits(case, results, text, pipeline), "resolved", workspace)
+        try:
+            edits = make_edits(case, results, text, pipeline)
+        except PatchkitError as error:
+            names = {file.path: folder / each.name for file, each in zip(files, state.files, strict=True)}
+            _show_in_folder(error, results, names)
+            raise
+        done = write_resolved(case, edits, "resolved", workspace)
     return done, remove_folder(folder, state)
+
+
+def _show_in_folder(error: PatchkitError, results: Mapping[str, bytes], names: Mapping[str, Path]) -> None:
+    """Add the line of the user's file to an error about a line of the result that was made of it."""
+    for each in members_of(error):
+        place = each.where[0] if each.code == "PLAIN_UNBALANCED" else None  # its first one is in the result
+        if place is None or place.line is None or place.path not in names:
+            continue
+        rows, own = (data.splitlines() for data in (results[place.path], names[place.path].read_bytes()))
+        row = rows[place.line - 1] if place.line <= len(rows) else b""
+        if own.count(row) == 1:
+            mine = Location(path=str(names[place.path]), line=own.index(row) + 1, label=place.label)
+            each.where = (mine, *each.where[1:])
 
 
 def _known_target(

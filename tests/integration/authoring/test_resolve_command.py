@@ -371,10 +371,15 @@ def test_a_file_that_cannot_be_taken_is_told_and_changes_nothing(conflicted, old
     if code != "RESOLVE_FILES_BAD":
         settle(path, MORE)
     assert old in path.read_text()
-    path.write_text(path.read_text().replace(old, new, 1))
+    wrong = path.read_text().replace(old, new, 1)
+    path.write_text(wrong)
     failed = desk.run("resolve", "mine", "--continue", "--json")
     path.write_text(text)
     assert code in failed.stdout, failed.stderr
+    if code == "PLAIN_UNBALANCED":  # the place is the line of the user's file
+        (place, *_) = json.loads(failed.stdout)["error"]["errors"][0]["where"]
+        assert place["path"] == "mine.conflict/choice.cu"
+        assert place["label"].endswith(wrong.splitlines()[place["line"] - 1].strip())
     # Marks that were left are seen before a patch is placed.
     assert (code == "RESOLVE_FILES_BAD") == ("placing" not in failed.stderr)
     assert failed.returncode in (3, 4)

@@ -59,6 +59,16 @@ def test_a_bracket_without_a_partner_is_refused(confirm):
     with refused("PLAIN_UNBALANCED") as caught:
         confirm(("g(a);", "if (a) { g(a);"))
     assert "'{' in line 9" in caught.value.message
+    code, changed, *_ = caught.value.where
+    assert (str(code), code.label) == ("t.cu:9", "with the edits: void f(int a) {")
+    assert (str(changed), changed.label) == ("t.cu:10", "edit 'edit-0' changes this line")
+
+
+def test_an_edit_that_removes_a_bracket_is_the_one_that_is_named(confirm):
+    with refused("PLAIN_UNBALANCED") as caught:
+        confirm(("struct tile {", "struct wide_tile {"), ("g(a);\n}", "g(a);\n"))
+    labels = [place.label for place in caught.value.where if place.label]
+    assert labels[1:] == ["edit 'edit-1' changes this line"]
 
 
 def test_a_bracket_below_an_if_may_have_its_partner_below_another_one(confirm):
