@@ -5,6 +5,7 @@ The folder is untrusted. Nothing in it is run, and git applies its patches in an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.export import RELEASE
 from patchkit.carry.upstream.repository import Repository
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_BYTES = 4 * 1024 * 1024  # of release.json; a row has some 400
 
 
@@ -77,6 +79,8 @@ def check_release(directory: Path, workspace: Workspace) -> CheckedRelease:
     raise_all(errors, f"{directory} differs from its {RELEASE}")
     repository = open_cache(workspace.cache_root).peek(workspace.reporter)
     is_known = repository is not None and repository.has_object(f"{release.base_tree}^{{tree}}")
+    if repository is not None:
+        _require_base(directory, release, repository)
     if repository is not None and is_known:
         _require_tree(directory, release, found, repository)
     return CheckedRelease(directory=directory, release=release, is_tree_checked=is_known)
@@ -95,6 +99,18 @@ def _read(path: Path) -> Release:
             why=why,
             hint="it is written by patchkit export --release",
         ) from error
+
+
+def _require_base(directory: Path, release: Release, repository: Repository) -> None:
+    """Raise RELEASE_DIFFERS if the cache has the base of a release with another tree than ``base_tree``."""
+    (tree,) = repository.resolve(f"{release.base}^{{tree}}")
+    name = f"{release.base[:12]} ({visible(release.upstream)})"
+    if tree is None and _NAME.fullmatch(release.upstream):
+        (tree,) = repository.resolve(f"refs/patchkit/pin/{release.upstream}^{{tree}}")
+        name = release.upstream
+    if tree is not None and tree != release.base_tree:
+        why = f"{RELEASE} has base_tree {release.base_tree}, and {name} has tree {tree}"
+        raise _differs(directory / RELEASE, f"base_tree of {RELEASE} is not the tree of its base", why)
 
 
 def _require_tree(

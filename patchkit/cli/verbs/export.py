@@ -76,6 +76,24 @@ def command(
     """
     workspace = settings.workspace()
     if check:
+        given = {
+            "--arch": choice.archs,
+            "--upstream": choice.upstream is not None,
+            "--onto": choice.onto is not None,
+            "--also": also is not None,
+            "--containerfile": rocm is not None,
+            "--original-names": original_names,
+            "--no-trailers": no_trailers,
+            "--release": release,
+        }
+        others = [option for option, value in given.items() if value]
+        if others:
+            raise UsageError(
+                f"--check cannot be combined with {', '.join(others)}",
+                code="OPTIONS_CONTRADICT",
+                why="it writes nothing, and release.json names the base and the files",
+                hint=f"patchkit export --check {shlex.quote(str(directory))}",
+            )
         checked = check_release(directory, workspace)
         counts = counted(len(checked.files), "patch", "patches")
         settings.show(checked, [f"{directory}: {counts} as in release.json", checked.tree])

@@ -124,11 +124,23 @@ def test_a_release_is_checked(release, tmp_path) -> None:
     patches = text["patches"]
     wrong = "RELEASE_DIFFERS: the patches do not give the recorded tree"
     assert spoiled(edit_release("tree", "0" * 40)) == wrong
+    base = "RELEASE_DIFFERS: base_tree of release.json is not the tree of its base"
+    assert spoiled(edit_release("base_tree", "0" * 40)) == base
+    assert spoiled(edit_release("base_tree", text["tree"])) == base
+    gone = {"base": "0" * 40, "base_tree": "1" * 40}  # the cache has the build by its name
+    assert spoiled(lambda folder: (folder / "release.json").write_text(json.dumps(text | gone))) == base
     assert spoiled(edit_release("patches", [patches[0]])).startswith("RELEASE_DIFFERS")
     outside = [patches[0] | {"file": "../queue/series"}]
     assert spoiled(edit_release("patches", outside)).startswith("RELEASE_BAD")
     assert spoiled(edit_release("more", 1)).startswith("RELEASE_BAD")
     assert spoiled(lambda folder: (folder / "release.json").unlink()).startswith("RELEASE_BAD")
+
+
+def test_check_writes_nothing_and_takes_no_options_of_writing(release) -> None:
+    out = str(release.root / "out")
+    done = release.run("export", "--check", "--release", "--no-trailers", out)
+    assert done.returncode == 2
+    assert "--check cannot be combined with --no-trailers, --release" in done.stderr
 
 
 def test_a_release_whose_base_is_not_there_says_so(release, tmp_path) -> None:
