@@ -138,4 +138,4 @@ def describe_written(done: Written, *, is_known: bool = False) -> Iterator[str]:
     if patch.archs:
         yield "       patchkit lock --all  # because a GPU profile changed; no recorded result does"
     if not is_known:
-        yield "       describe its purpose in patch.toml; lock and publish require that"
+        yield "       describe its purpose in patch.toml before verify --publish"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from dataclasses import dataclass
 from patchkit.base.source import SourceText, Span
 
 Rows = tuple[bytes, ...]
+
+_MOST_COMPARED, _MOST_SIMILAR = 50_000, 3_000  # pairs, and single lines, that are compared for a message
+_SIMILAR = 0.6  # ratio from which on a line is shown as similar
 
 ENOUGH_WORDS, ENOUGH_WORDS_IN_FUNCTION = 5, 3
 """Minimum words of lines that identify a place: in the whole file, and in a named function.
@@ -67,6 +71,37 @@ class WantedLines:
         """
         exact = list(self._find(source, around, any_indent=False))
         return exact if exact or not any_indent else list(self._find(source, around, any_indent=True))
+
+    def nearest(self, source: SourceText, around: Span) -> tuple[int, bytes] | None:
+        """The line, from 1, where the most similar run begins to differ, and the line that is wanted there.
+
+        None if no line of a run is there and none is similar, or if the code is too long to compare.
+        """
+        wanted = [row.strip() for row in (*self.above, *self.lines, *self.below)]
+        first, last = source.line_of(around.start) - 1, source.line_of(max(around.start, around.end - 1))
+        rows = [row.strip() for row in source.rows[max(first - len(self.above), 0) : last + len(self.below)]]
+        if not rows or len(rows) * len(wanted) > _MOST_COMPARED:
+            return None
+        offset = max(first - len(self.above), 0)
+        best, at = 0, 0
+        for begin in range(1 - len(wanted), len(rows)):
+            pairs = zip(wanted[max(-begin, 0) :], rows[max(begin, 0) :], strict=False)
+            score = sum(count_words([want]) for want, row in pairs if want == row)
+            if score > best:
+                best, at = score, begin
+        if not best:
+            key = max(self.lines, key=len).strip()
+            compared = difflib.SequenceMatcher(b=_text(key), autojunk=False)
+            found = 0.0
+            for number, row in enumerate(rows[:_MOST_SIMILAR]):
+                compared.set_seq1(_text(row))
+                if compared.quick_ratio() > max(found, _SIMILAR) and (ratio := compared.ratio()) > found:
+                    found, at = ratio, number
+            return (offset + at + 1, key) if found > _SIMILAR else None
+        for number, want in enumerate(wanted, at):
+            if not 0 <= number < len(rows) or rows[number] != want:
+                return max(min(offset + number + 1, len(source.rows)), 1), want
+        return offset + at + len(self.above) + 1, wanted[len(self.above)]  # it differs in its indentation
 
     def _find(self, source: SourceText, around: Span, *, any_indent: bool) -> Iterator[Span]:
         rows = source.rows
@@ -127,6 +162,10 @@ def shift_between(wanted: Sequence[bytes], found: Sequence[bytes]) -> Shift | No
     if len(shifts) > 1:
         return None
     return next(iter(shifts), Shift())
+
+
+def _text(row: bytes) -> str:
+    return row.decode("utf-8", "replace")
 
 
 def _bare(row: bytes, *, any_indent: bool) -> bytes:

@@ -71,7 +71,9 @@ def _add_moved(error: PatchkitError, edit: Edit, row: str, places: Places) -> No
     if not 0 < len(places) <= _MOST:
         return
     known = {(place.path, place.line) for place in error.where}
-    more = [Location(path=path, line=line, label=f"contains '{row}'") for path, line in places]
+    is_around = edit.at is not None and row not in _distinctive(_rows_of(edit.at, around=False))
+    label = f"contains '{row}'{', which is next to the place' if is_around else ''}"
+    more = [Location(path=path, line=line, label=label) for path, line in places]
     error.where = (*error.where, *(place for place in more if (place.path, place.line) not in known))
     others = dict.fromkeys(path for path, _ in places)
     if edit.file not in others:
@@ -101,15 +103,15 @@ def _add_taken(error: PatchkitError, rows: Sequence[str], found: Mapping[str, Pl
     yield place
 
 
-def _rows_of(selector: Selector) -> Iterator[str]:
+def _rows_of(selector: Selector, *, around: bool = True) -> Iterator[str]:
     """The lines or pieces of code that a selector looks for; its ``above`` and ``below`` come last."""
     for inner in (selector.before, selector.after, *(selector.between or ()), *(selector.first_of or ())):
         if inner is not None:
-            yield from _rows_of(inner)
+            yield from _rows_of(inner, around=around)
     words = (selector.tokens, selector.statement, selector.call, selector.call_arg, selector.condition)
     for text in (*words, selector.table_row, selector.group, selector.lines):
         yield from (piece for row in (text or "").split("\n") for piece in row.split("..."))
-    for text in (selector.above, selector.below):
+    for text in (selector.above, selector.below) if around else ():
         yield from (text or "").split("\n")
 
 

@@ -10,9 +10,9 @@ from typing import TypedDict, Unpack
 
 from patchkit.base.errors import AnchorError, Location
 from patchkit.base.source import Span
-from patchkit.base.text import counted
+from patchkit.base.text import visible
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
-from patchkit.carry.placing.lines import count_words, rows_of
+from patchkit.carry.placing.lines import WantedLines, rows_of
 from patchkit.carry.placing.pattern import find_runs, parse_pattern, similar_runs
 from patchkit.carry.placing.select import (
     covers_controlled,
@@ -25,6 +25,7 @@ from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selector import Selector
 
 _SHOWN = 9  # places listed in a message
+_LONGEST_LINE = 100  # characters of a line in a message
 _MOST_MORE = 16  # tokens on each side; longer patterns are unreadable
 
 
@@ -329,46 +330,57 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         for first, _ in similar_runs(scopes, pattern, domain):
             span = scopes.code[first].span
             candidates.append(source.locate(span.start, "similar: " + line_text(scopes, span)))
-    why = f"the tokens '{text}' do not occur there" if text else "the selector matches nothing"
-    if not text and selector.lines is not None:
-        why, candidates = _compare_lines(scopes, entity, selector)
-    compare = "compare it with the places above"
+    lines = None if text else _lines_of(selector)
+    if lines is not None:
+        wanted = WantedLines(rows_of(lines.lines), rows_of(lines.above), rows_of(lines.below))
+        span = entity.span if entity is not None else Span(0, len(source.data))
+        nearest = wanted.nearest(source, span)
+        if nearest is not None:
+            line, row = nearest
+            found = _shown(source.text(source.line_span(line)))
+            label = f"nearest place: {found or 'an empty line'}, expected {_shown(row) or 'an empty line'}"
+            candidates.append(Location(path=source.path, line=line, label=label))
+    compare = f"if {'the nearest place' if lines is not None else 'one of these'} is the right one"
     if not candidates:
-        compare = f"nothing in {_where(scopes, entity)} is similar: read the code"
+        compare = f"nothing in {_where(scopes, entity)} is similar; if the code is somewhere else"
     path = f" of {source.path}" if entity is not None else ""
     return AnchorNotFound(
         f"no match for edit '{edit.id}' in {_where(scopes, entity)}{path}",
         edit=edit.id,
         inside=begins[0] if begins else None,
         where=[edit.where, *begins, *candidates][:9],
-        why=why,
-        hint=f"{compare}, then update the selector or limit the patch's build range",
+        why=f"the tokens '{text}' do not occur there" if text else _nothing_of(lines),
+        hint=f"{compare}, change 'at' of the edit; if the patch is not needed there, end its builds",
     )
 
 
-def _compare_lines(scopes: ScopeMap, entity: Entity | None, selector: Selector) -> tuple[str, list[Location]]:
-    """Which lines of a selector are not in the function or file, and the place of one that still is."""
-    source = scopes.source
-    span = entity.span if entity is not None else Span(0, len(source.data))
-    first = source.line_of(span.start)
-    here: dict[bytes, list[int]] = {}
-    for number, row in enumerate(
-        source.rows[first - 1 : source.line_of(max(span.start, span.end - 1))], first
-    ):
-        here.setdefault(row.strip(), []).append(number)
-    sides = (selector.lines, selector.above, selector.below)
-    rows = list(dict.fromkeys(row.strip() for side in sides for row in rows_of(side) if row.strip()))
-    gone = [row.decode("utf-8", "replace") for row in rows if row not in here]
-    left = [row for row in rows if len(here.get(row, ())) == 1 and count_words([row]) > 1]
-    places = [
-        source.locate(source.line_span(here[row][0]).start, f"still has '{row.decode('utf-8', 'replace')}'")
-        for row in sorted(left, key=lambda row: -count_words([row]))[:1]
-    ]
-    if not gone:
-        return "its lines are there, but not in this order or not next to each other", places
-    if len(gone) > 1:
-        return f"'{gone[0]}' and {counted(len(gone) - 1, 'other line')} do not occur there", places
-    return f"the line '{gone[0]}' does not occur there", places
+def _lines_of(selector: Selector) -> Selector | None:
+    """The first selector of whole lines in a selector."""
+    if selector.lines is not None:
+        return selector
+    several = (selector.before, selector.after, *(selector.between or ()), *(selector.first_of or ()))
+    inner = (_lines_of(each) for each in several if each is not None)
+    return next((each for each in inner if each is not None), None)
+
+
+def _nothing_of(lines: Selector | None) -> str:
+    if lines is None:
+        return "the selector matches nothing"
+    rows = rows_of(lines.lines)
+    text = (
+        f"the line '{_shown(rows[0])}'"
+        if len(rows) == 1
+        else f"{len(rows)} lines from '{_shown(rows[0])}' on"
+    )
+    above, below = (rows_of(each) for each in (lines.above, lines.below))
+    where = [f"below '{_shown(above[-1])}'"] if above else []
+    where += [f"above '{_shown(below[0])}'"] if below else []
+    return f"it looks for {text}{', directly ' if where else ''}{' and '.join(where)}"
+
+
+def _shown(row: bytes) -> str:
+    text = visible(row.decode("utf-8", "replace").strip())
+    return text if len(text) <= _LONGEST_LINE else f"{text[:_LONGEST_LINE]}..."
 
 
 def _pattern_text(selector: Selector) -> str:

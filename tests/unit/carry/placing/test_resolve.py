@@ -83,6 +83,38 @@ def test_every_word_says_what_it_looked_for(edit, at, text):
     assert caught.value.why == f"the tokens '{text}' do not occur there"
 
 
+_STORE, _LIKE = "    dst[i] = x[i];", "    dst[i] = 2*x[i];"
+
+
+@pytest.mark.parametrize(
+    ("at", "why", "line", "label"),
+    [
+        ({"lines": _LIKE}, f"the line '{_LIKE.strip()}'", 6, "dst[i] = x[i];, expected dst[i] = 2*x[i];"),
+        (
+            {"lines": _LIKE, "above": "        return;\n    }", "below": "}"},
+            f"the line '{_LIKE.strip()}', directly below '}}' and above '}}'",
+            6,
+            "dst[i] = x[i];, expected dst[i] = 2*x[i];",
+        ),
+        (
+            {"lines": _STORE, "above": "    other();"},
+            f"the line '{_STORE.strip()}', directly below 'other();'",
+            5,
+            "}, expected other();",
+        ),
+        ({"lines": "    nothing(of, it);\n    more();\n"}, "2 lines from 'nothing(of, it);' on", None, ""),
+    ],
+)
+def test_lines_that_are_not_there_are_named_with_the_nearest_place(edit, at, why, line, label):
+    with refused("ANCHOR_NOT_FOUND") as caught:
+        resolve_anchor(scopes(), edit(at, function="scale_half"))
+    assert caught.value.why == f"it looks for {why}"
+    found = [(place.line, place.label) for place in caught.value.where if "nearest" in (place.label or "")]
+    assert found == ([(line, f"nearest place: {label}")] if line is not None else [])
+    there = "if the nearest place is the right one"
+    assert caught.value.hint.startswith(there if line is not None else "nothing in 'scale_half' is similar")
+
+
 def test_an_end_of_between_must_be_one_place(edit):
     at = {"tokens": "i", "inside": {"between": [{"tokens": "{"}, {"tokens": "dst[i] ="}]}}
     with refused("ANCHOR_AMBIGUOUS") as caught:
