@@ -97,6 +97,8 @@ class _Each:
 def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     """Write new edits for every plain patch in conflict at the target that git can merge.
 
+    Patches with a guard are named in a warning before that, and are in ``left``.
+
     Raises as :func:`patchkit.carry.resolving.run.run_resolve`, and as finding the variants of a bump. Patches
     are written one by one, so those written before an error are kept, and are complete.
     """
@@ -221,7 +223,14 @@ def _resolve_each(request: BumpRequest, found: Pin, pin: Pin, workspace: Workspa
         target = Destination(pin=pin, base=obtain_target(request, pin, found, workspace, cache))
         pipeline = Pipeline(workspace=workspace, cache=cache, repository=repository, lock=lock)
         for variant in variants:
-            for name in _in_conflict(variant, target, workspace, cache, repository):
+            plain, guarded = _in_conflict(variant, target, workspace, cache, repository)
+            if guarded:
+                names = ", ".join(guarded)
+                workspace.reporter.warn(f"in conflict too, and to be changed by hand: {names} (GPU guard)")
+            for name in guarded:
+                command = shlex.join(["patchkit", "resolve", name, "--to", pin.name])
+                result.left[name] = f"it has a GPU guard, so change its edits by hand; {command} shows where"
+            for name in plain:
                 try:
                     case = find_case(name, target, variant, workspace, cache, repository)
                     if isinstance(case, Classified):
@@ -246,8 +255,8 @@ def _resolve_each(request: BumpRequest, found: Pin, pin: Pin, workspace: Workspa
 
 def _in_conflict(
     variant: Variant, target: Destination, workspace: Workspace, cache: Cache, repository: Repository
-) -> list[str]:
-    """The plain patches of a variant that are in conflict at the target, in order."""
+) -> tuple[list[str], list[str]]:
+    """The patches of a variant in conflict at the target, in order: plain ones, and those with a guard."""
     series = load_series(workspace.series.patches)
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
     last: dict[str, Rendering] = {}
@@ -256,8 +265,9 @@ def _in_conflict(
         last |= judge.render(then, judge.read(obtain(pin, cache=cache, reporter=workspace.reporter)))
     decision = judge.decide(target.pin, variant.archs, Wish(with_=variant.with_, without=variant.without))
     judged = judge.judge(decision, judge.read(target.base), last)
-    plain_ones = {patch.id for patch in series.patches if patch.is_plain}
-    return [each.id for each in judged.verdicts if each.patch_class == "conflict" and each.id in plain_ones]
+    found = [each.id for each in judged.verdicts if each.patch_class == "conflict"]
+    plain = {patch.id for patch in series.patches if patch.is_plain}
+    return [name for name in found if name in plain], [name for name in found if name not in plain]
 
 
 _Cases = dict[str, tuple[Case, Variant, Sequence[PatchkitError]]]

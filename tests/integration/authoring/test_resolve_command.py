@@ -633,6 +633,20 @@ def test_a_guarded_patch_gets_the_file_and_is_written_by_hand(desk) -> None:
     assert desk.snapshot() == before
 
 
+def test_all_names_guarded_patches_first_and_leaves_them(desk) -> None:
+    demo = git(desk.upstream, "show", f"b1:{FOLDER}/demo.cu") + "\n"
+    assert desk.run("lock", "--arch", "gfx1151").returncode == 0
+    commit_build(desk, 3, {f"{FOLDER}/demo.cu": demo.replace("int scale = 2", "int scale = 7")})
+    before = desk.snapshot()
+    done = desk.run("resolve", "--all", "--to", "b3", "--upstream-url", str(desk.upstream), "--json")
+    assert done.returncode == 3, done.stderr
+    assert "to be changed by hand: demo-twin (GPU guard)" in done.stderr
+    document = json.loads(done.stdout)
+    assert (document["conflicts"], list(document["waiting"])) == ([], ["demo-twin"])
+    assert "patchkit resolve demo-twin --to b3 shows where" in document["waiting"]["demo-twin"]
+    assert desk.snapshot() == before
+
+
 def test_without_any_result_in_the_lock_its_pin_is_the_base(desk) -> None:
     desk.change(PATH, LINE, MORE)
     take(desk)
