@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -95,10 +96,63 @@ def _may_go_on(text: bytes, following: bytes) -> bool:
     return text.rstrip(b" \t").endswith(b"\\") or (text[-1] in b"pP" and following in (b"+", b"-"))
 
 
+# Where a file is cut into pieces: after a line that begins with a closing brace. A cut in a comment or a raw
+# string leaves a piece that is not ordinary.
+_CUT = re.compile(rb"\n\}[^\n]*\n")
+
+
 def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
-    """The tokens of ordinary code; None if libclang is needed."""
+    """The tokens of ordinary code; None if libclang is needed.
+
+    The next version of a file has mostly the same definitions, so tokens are kept for each of them.
+    """
     if _UNUSUAL.search(data) is not None:
         return None
+    tokens: list[Token] = []
+    start = 0
+    for end in (*(found.end() for found in _CUT.finditer(data)), len(data)):
+        piece = _lex_piece(data[start:end], start) if start < end else ()
+        if piece is None:
+            return _lex_whole(data)
+        tokens += piece
+        start = end
+    return tuple(tokens)
+
+
+_MOST_PIECES = 16384
+_pieces: dict[bytes, tuple[int, tuple[Token, ...] | None]] = {}  # by text: where it was last, and its tokens
+
+
+def _lex_piece(data: bytes, offset: int) -> tuple[Token, ...] | None:
+    """The tokens of a piece that begins at ``offset`` of its file; None if it is not ordinary code."""
+    known = _pieces.get(data)
+    if known is None:
+        if len(_pieces) >= _MOST_PIECES:
+            _pieces.clear()
+        tokens = _lex_whole(data, offset)
+    else:
+        before, tokens = known
+        if before == offset or tokens is None:
+            return tokens
+        tokens = tuple(_moved(tokens, offset - before))
+    _pieces[data] = offset, tokens
+    return tokens
+
+
+def _moved(tokens: Sequence[Token], by: int) -> Iterator[Token]:
+    """The same tokens at other places of their file."""
+    for each in tokens:
+        span, token = _new(Span), _new(Token)
+        _set_start(span, each.span.start + by)
+        _set_end(span, each.span.end + by)
+        _set_kind(token, each.kind)
+        _set_text(token, each.text)
+        _set_span(token, span)
+        yield token
+
+
+def _lex_whole(data: bytes, offset: int = 0) -> tuple[Token, ...] | None:
+    """The tokens of ordinary code that begins at ``offset`` of its file; None if libclang is needed."""
     tokens: list[Token] = []
     names: list[Token] = []
     end, quoted = 0, -1
@@ -111,8 +165,8 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
         start, end = found.span(index)
         # Constructors of frozen classes are slow, and they check what is correct here by construction.
         span, token = _new(Span), _new(Token)
-        _set_start(span, start)
-        _set_end(span, end)
+        _set_start(span, offset + start)
+        _set_end(span, offset + end)
         _set_text(token, data[start:end])
         _set_span(token, span)
         if index != _NAME:
@@ -138,7 +192,7 @@ _known: dict[bytes, TokenKind] = {}  # whether a word is a keyword, from libclan
 
 def _kinds_of(words: set[bytes]) -> dict[bytes, TokenKind]:
     """The kind of each word, keyword or name, according to libclang."""
-    new = sorted(words - _known.keys())
+    new = sorted(word for word in words if word not in _known)  # a difference would read all known ones
     if new:
         if len(_known) > _MOST_WORDS:
             _known.clear()

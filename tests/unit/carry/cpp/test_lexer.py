@@ -9,7 +9,7 @@ from refusing import refused
 
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp import lexer, libclang
-from patchkit.carry.cpp.lexer import TokenKind, lex, lex_pattern
+from patchkit.carry.cpp.lexer import TokenKind, lex, lex_by_clang, lex_pattern
 
 
 def texts(data: bytes) -> list[bytes]:
@@ -146,3 +146,25 @@ def test_what_is_ordinary_is_not_asked_of_libclang(monkeypatch):
     texts(ORDINARY.encode())  # its words are known from here on
     monkeypatch.setattr(lexer, "lex_by_clang", None)
     assert texts(ORDINARY.encode())
+
+
+FUNCTION = b"int f(int x) {\n    return x;\n}\n\n"
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        b"int g;\n",
+        b"/* a\n}\n comment */\n",
+        b'const char * text = R"(\n}\n)";\n',
+        b"#define M(x) {\\\n}\\\n x\n",
+        b"// ends with a brace \\\n}\n",
+        b"\n}\n}\n",
+    ],
+)
+def test_tokens_that_are_kept_of_an_earlier_version_are_those_of_a_new_one(between: bytes) -> None:
+    lex(SourceText("a.cpp", FUNCTION * 3))
+    for data in (FUNCTION + between + FUNCTION * 2, between + FUNCTION * 3, FUNCTION * 2 + between):
+        source = SourceText("a.cpp", data)
+        assert lex(source) == lex_by_clang(source)
+        assert all(token.text == source.text(token.span) for token in lex(source))
