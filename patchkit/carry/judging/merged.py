@@ -8,16 +8,18 @@ select it is checked by placing them again.
 
 from __future__ import annotations
 
+import difflib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText, Span
-from patchkit.carry.cpp.scopes import ScopeMap, parse_scopes
+from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 from patchkit.carry.judging.classes import Move
 from patchkit.carry.judging.commute import can_follow
-from patchkit.carry.judging.conflict_markers import list_conflicts
+from patchkit.carry.judging.conflict_markers import Conflict, list_conflicts
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.merge import doubt_of
 from patchkit.carry.judging.rendering import Rendering
@@ -147,29 +149,85 @@ def _merge(base: SourceText, patched: bytes, upstream: SourceText, reporter: Rep
     merged, conflicts = merge_file(patched, base.data, upstream.data, reporter, _LABELS)
     detail = "upstream changed the lines next to it; git's merge has no conflict there"
     if conflicts:
-        ordered = _after_upstream(merged, upstream)
-        if ordered is None:
+        decided = _decided(merged, upstream)
+        if decided is None:
             return None
-        merged = ordered
-        detail = "upstream inserted lines at the same place; the lines of the patch are after them"
+        merged, detail = decided
     if merged == upstream.data:
         return None
     doubt = doubt_of(base, SourceText(base.path, patched), upstream, SourceText(upstream.path, merged))
     return _Merged(data=merged, detail=detail) if not doubt else None
 
 
-def _after_upstream(merged: bytes, upstream: SourceText) -> bytes | None:
-    """A merge with one conflict, two insertions that may be in any order: upstream's comes first."""
+def _decided(merged: bytes, upstream: SourceText) -> tuple[bytes, str] | None:
+    """A merge with one conflict that has only one right result, and how it was decided; else None."""
     rows = merged.split(b"\n")
     conflicts = list(list_conflicts(rows, _LABELS))
     if len(conflicts) != 1:
         return None
     (one,) = conflicts
+    between = _between(one, upstream.path)
+    if between is not None:
+        detail = "upstream changed the code on one side of it; it is still between the same two neighbours"
+        return b"\n".join([*rows[: one.first], *between, *rows[one.stop :]]), detail
     if any(row.strip() for row in one.base):
         return None
     if not can_follow(upstream, one.first, one.upstream, one.patch):
         return None
-    return b"\n".join([*rows[: one.first], *one.upstream, *one.patch, *rows[one.stop :]])
+    detail = "upstream inserted lines at the same place; the lines of the patch are after them"
+    return b"\n".join([*rows[: one.first], *one.upstream, *one.patch, *rows[one.stop :]]), detail
+
+
+_SAME_LINE = 0.6
+"""Share of characters from which a changed line counts as the same one."""
+_LEAST_WORDS = 2  # of a line that can be recognised
+
+
+def _between(conflict: Conflict, path: str) -> list[bytes] | None:
+    """Upstream's lines with those of the patch between the same two lines or statements as before.
+
+    The patch only inserts lines, and upstream changed what is on one side of them: a line that is still
+    similar, or one statement that it replaced by one other. The other side is outside of the conflict, so
+    both have it. If upstream also inserted a line there, the order is open.
+    """
+    base, patch, upstream = conflict.base, conflict.patch, conflict.upstream
+    size = len(patch) - len(base)
+    if not base or not upstream or size <= 0:
+        return None
+    is_replaced = all(_is_statement(path, rows) for rows in (base, upstream))
+    if patch[size:] == base and (is_replaced or _is_same_line(base[0], upstream[0])):
+        return [*patch[:size], *upstream]
+    if patch[: len(base)] == base and (is_replaced or _is_same_line(base[-1], upstream[-1])):
+        return [*upstream, *patch[len(base) :]]
+    return None
+
+
+def _is_same_line(old: bytes, new: bytes) -> bool:
+    """Whether a line is another version of the old one, and not a new one."""
+    one, other = (row.decode("utf-8", "replace").strip() for row in (old, new))
+    if not all(len(re.findall(r"\w+", side)) >= _LEAST_WORDS for side in (one, other)):
+        return False
+    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio() >= _SAME_LINE
+
+
+def _is_statement(path: str, rows: Sequence[bytes]) -> bool:
+    """Whether lines of code are exactly one whole statement."""
+    if not is_code(path):
+        return False
+    scopes = parse_scopes(SourceText(path, b"\n".join(rows) + b"\n"))
+    code = scopes.code
+    if not code or scopes.unpaired or scopes.directives:
+        return False
+    at = 0
+    while at < len(code):
+        text = code[at].text
+        at = scopes.match.get(at, at) + 1
+        following = code[at].text if at < len(code) else b""
+        if text == b";" or (
+            text == b"{" and following not in (b"else", b"while", b"catch", b";", b")", b",")
+        ):
+            return at == len(code)
+    return False
 
 
 def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> Edit | None:

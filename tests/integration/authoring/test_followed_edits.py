@@ -192,6 +192,17 @@ def test_statements_whose_order_may_matter_stay_a_conflict(line: Line, mine: str
     assert line.onto(4, code=3)["error"]["code"]
 
 
+def test_an_insertion_next_to_a_changed_line_stays_between_its_neighbours(line: Line) -> None:
+    last = "    sum += second(wanted);\n"
+    line.patch((last, f"{last}    sum += mine(wanted);\n"))
+    changed = "    sum += second(wanted, sum);\n"
+    line.build(4, (last, changed))
+    document = line.onto(4)
+    (verdict,) = document["classes"]
+    assert (verdict["class"], [move["how"] for move in verdict["moves"]]) == ("moved", ["merged"])
+    assert f"{changed}    sum += mine(wanted);\n{SWITCH}" in line.text(document)
+
+
 def test_an_edit_of_empty_lines_is_no_conflict(line: Line) -> None:
     line.desk.change(TOOL, "return -sum;", "return -2*sum;")
     line.patch(("    sum += second(wanted);\n", "\n    sum += second(wanted);\n"))
