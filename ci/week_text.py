@@ -104,11 +104,16 @@ def candidate(bump: dict[str, Any], made: dict[str, Any], folder: Path) -> Itera
         how = _HOW.get(str(loss["how"]), "WOULD BE LOST")
         yield f"- {plain(loss['id'])}: {how}: {plain(loss['why'])}"
         (patch,) = [each for each in dicts(made.get("patches")) if each["id"] == loss["id"]] or [{}]
+        if patch.get("waits_for"):
+            yield f"  - resolve {plain(patch['waits_for'])} first"
+            continue
         for problem in dicts(patch.get("problems")):
-            yield f"  - `{plain(problem['code'])}`: {plain(problem['message'])}"
-            yield from (
-                f"    - {plain(place['path'])}:{place['line']}" for place in dicts(problem.get("where"))
-            )
+            own, *others = [
+                f"{plain(each['path'])}:{each['line']}" for each in dicts(problem.get("where"))
+            ] or [""]
+            why = f" ({plain(problem['why'])})" if problem.get("why") else ""
+            yield f"  - `{plain(problem['code'])}`: {plain(problem['message'])}{why}"
+            yield f"    - {', '.join([own, *others[:_MOST]])}"
     if any(loss.get("how") == "dropped" for loss in dicts(made.get("lost"))):
         options = " ".join(f"--arch {arch}" for arch in made["archs"])
         options += f" --upstream b{bump['to']['build']}"

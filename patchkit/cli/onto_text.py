@@ -48,9 +48,10 @@ def draw_classes(screen: Screen, found: OntoPlan, *, verbose: bool) -> None:
             f"Please review {function}: {', '.join(ids)} {edits} it, and it differs from {reference}.",
             role="caution",
         )
+    seen: set[str] = set()
     for each in verdicts:
         if verbose or each.patch_class not in GOOD:
-            lines = list(each.lines(found.plan.pin.name))
+            lines = list(each.lines(found.plan.pin.name, seen))
             screen.blank()
             for line in lines:
                 screen.prose(line.lstrip(), indent=2 + len(line) - len(line.lstrip()))
