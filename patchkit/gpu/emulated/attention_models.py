@@ -1,7 +1,8 @@
-"""Small models of architectures whose attention or norms differ from Llama's: Gemma 3, gpt-oss, MLA."""
+"""Small models of architectures whose attention or norms differ from Llama's: Gemma, gpt-oss, GLM, MLA."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,17 +12,22 @@ import gguf
 from patchkit.gpu.emulated.models import CLASSES, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
-Architecture = Literal["gemma3", "gpt-oss", "deepseek2"]
+Architecture = Literal["gemma3", "gemma4", "gpt-oss", "glm4moe", "deepseek2"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
 _EXPERTS, _EXPERTS_USED = 6, 2
 _WINDOW = 32  # tokens of sliding-window attention: fewer than a scene has
 _WEIGHTS: dict[Architecture, tuple[str, ...]] = {
     "gemma3": ("Q4_K", "Q6_K"),
+    "gemma4": ("Q4_K", "Q6_K"),
+    "glm4moe": ("Q4_K", "Q6_K"),
     "gpt-oss": ("Q8_0",),  # its experts are MXFP4
     "deepseek2": ("Q8_0",),
 }
 _GEMMA_HEAD, _GEMMA_HEADS, _GEMMA_KV_HEADS = 256, 2, 1
+_GEMMA4_HEAD = 512  # of the layers without a window; the others have Gemma 3's
+_GLM_HEAD, _GLM_HEADS, _GLM_KV_HEADS = 128, 8, 1
+_SIGMOID = 2  # LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
 _OSS_HEAD, _OSS_HEADS, _OSS_KV_HEADS = 64, 8, 1
 # As in DeepSeek V2 and V3: K has 512 values that all heads share and 64 with positions; V is the former.
 _MLA_HEADS, _MLA_RANK, _MLA_POSITIONS, _MLA_NOPE, _MLA_VALUES, _MLA_QUERY_RANK = 16, 512, 64, 128, 128, 128
@@ -47,21 +53,23 @@ class AttentionModel:
         """Write its file."""
         writer = open_model(path, self.architecture, layers=_LAYERS, width=_WIDTH, vocabulary=_VOCABULARY)
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=_WEIGHTS[self.architecture])
-        classes = 0 if self.architecture == "gemma3" else CLASSES
+        classes = 0 if self.architecture.startswith("gemma") else CLASSES
         tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
-        write = {"gemma3": _gemma3, "gpt-oss": _gpt_oss, "deepseek2": _deepseek2}[self.architecture]
-        write(writer, tensors)
+        _WRITERS[self.architecture](writer, tensors)
         tensors.ones("output_norm.weight", _WIDTH)
         tensors.matrix("output.weight", _VOCABULARY, _WIDTH)
         close_model(writer)
 
 
-def _attend(writer: gguf.GGUFWriter, head: int, heads: int, kv_heads: int) -> None:
+def _attend(
+    writer: gguf.GGUFWriter, head: int, heads: int, kv_heads: int, *, rotated: int | None = None
+) -> None:
+    """Sizes of attention; RoPE turns ``rotated`` values of a head, by default all."""
     writer.add_head_count(heads)
     writer.add_head_count_kv(kv_heads)
     writer.add_key_length(head)
     writer.add_value_length(head)
-    writer.add_rope_dimension_count(head)
+    writer.add_rope_dimension_count(rotated or head)
 
 
 def _gemma3(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
@@ -71,16 +79,36 @@ def _gemma3(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     writer.add_feed_forward_length(inner)
     writer.add_sliding_window(_WINDOW)
     for layer in range(_LAYERS):
-        block = f"blk.{layer}"
-        for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
-            tensors.ones(f"{block}.{name}.weight", _WIDTH)
-        tensors.matrix(f"{block}.attn_q.weight", _GEMMA_HEADS * _GEMMA_HEAD, _WIDTH)
-        tensors.matrix(f"{block}.attn_k.weight", _GEMMA_KV_HEADS * _GEMMA_HEAD, _WIDTH)
-        tensors.matrix(f"{block}.attn_v.weight", _GEMMA_KV_HEADS * _GEMMA_HEAD, _WIDTH)
-        tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _GEMMA_HEADS * _GEMMA_HEAD)
-        tensors.ones(f"{block}.attn_q_norm.weight", _GEMMA_HEAD)
-        tensors.ones(f"{block}.attn_k_norm.weight", _GEMMA_HEAD)
-        write_feed_forward(tensors, block, width=_WIDTH, inner=inner, experts=0)
+        _gemma_block(tensors, f"blk.{layer}", _GEMMA_HEAD, inner)
+
+
+def _gemma4(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    """As Gemma 3, but the layers without a window have larger heads, and their V is made from K."""
+    inner, arch = 3 * _WIDTH, "gemma4"
+    _attend(writer, _GEMMA4_HEAD, _GEMMA_HEADS, _GEMMA_KV_HEADS)
+    writer.add_feed_forward_length(inner)
+    writer.add_sliding_window(_WINDOW)
+    has_window = [layer + 1 < _LAYERS for layer in range(_LAYERS)]
+    writer.add_array(f"{arch}.attention.sliding_window_pattern", has_window)
+    for name in ("attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"):
+        writer.add_uint32(f"{arch}.{name}", _GEMMA_HEAD)
+    writer.add_uint32(f"{arch}.embedding_length_per_layer_input", 0)
+    tensors.ones("rope_freqs.weight", _GEMMA4_HEAD // 2)
+    for layer, is_windowed in enumerate(has_window):
+        head = _GEMMA_HEAD if is_windowed else _GEMMA4_HEAD
+        _gemma_block(tensors, f"blk.{layer}", head, inner, has_v=is_windowed)
+
+
+def _gemma_block(tensors: RandomTensors, block: str, head: int, inner: int, *, has_v: bool = True) -> None:
+    for name in ("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"):
+        tensors.ones(f"{block}.{name}.weight", _WIDTH)
+    tensors.matrix(f"{block}.attn_q.weight", _GEMMA_HEADS * head, _WIDTH)
+    for name in ("attn_k", "attn_v") if has_v else ("attn_k",):
+        tensors.matrix(f"{block}.{name}.weight", _GEMMA_KV_HEADS * head, _WIDTH)
+    tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _GEMMA_HEADS * head)
+    tensors.ones(f"{block}.attn_q_norm.weight", head)
+    tensors.ones(f"{block}.attn_k_norm.weight", head)
+    write_feed_forward(tensors, block, width=_WIDTH, inner=inner, experts=0)
 
 
 def _gpt_oss(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
@@ -107,6 +135,40 @@ def _gpt_oss(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
         tensors.numbers(f"{block}.ffn_gate_exps.bias", _EXPERTS, _WIDTH)
         tensors.numbers(f"{block}.ffn_up_exps.bias", _EXPERTS, _WIDTH)
         tensors.numbers(f"{block}.ffn_down_exps.bias", _EXPERTS, _WIDTH, zeros=CLASSES)
+
+
+def _glm4moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    """RoPE of half a head, biases of Q, K and V, a dense layer, and a layer with MoE and a shared expert."""
+    _attend(writer, _GLM_HEAD, _GLM_HEADS, _GLM_KV_HEADS, rotated=_GLM_HEAD // 2)
+    writer.add_feed_forward_length(_WIDTH)
+    writer.add_leading_dense_block_count(1)
+    writer.add_expert_count(_EXPERTS)
+    writer.add_expert_used_count(_EXPERTS_USED)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_weights_scale(1.0)
+    writer.add_expert_weights_norm(value=True)
+    writer.add_uint32("glm4moe.expert_gating_func", _SIGMOID)
+    writer.add_expert_feed_forward_length(_WIDTH)
+    for layer in range(_LAYERS):
+        block = f"blk.{layer}"
+        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+        tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
+        for name, heads in (("q", _GLM_HEADS), ("k", _GLM_KV_HEADS), ("v", _GLM_KV_HEADS)):
+            tensors.matrix(f"{block}.attn_{name}.weight", heads * _GLM_HEAD, _WIDTH)
+            tensors.numbers(f"{block}.attn_{name}.bias", heads * _GLM_HEAD)
+        tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _GLM_HEADS * _GLM_HEAD, zeros=CLASSES)
+        if layer == 0:
+            write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=0, zeros=CLASSES)
+            continue
+        write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
+        tensors.numbers(f"{block}.exp_probs_b.bias", _EXPERTS, spread=0.0)
+        _shared_expert(tensors, block)
+
+
+def _shared_expert(tensors: RandomTensors, block: str) -> None:
+    tensors.matrix(f"{block}.ffn_gate_shexp.weight", _WIDTH, _WIDTH)
+    tensors.matrix(f"{block}.ffn_up_shexp.weight", _WIDTH, _WIDTH)
+    tensors.matrix(f"{block}.ffn_down_shexp.weight", _WIDTH, _WIDTH, zeros=CLASSES)
 
 
 def _deepseek2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
@@ -143,6 +205,13 @@ def _deepseek2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
             write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=0, zeros=CLASSES)
             continue
         write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
-        tensors.matrix(f"{block}.ffn_gate_shexp.weight", _WIDTH, _WIDTH)
-        tensors.matrix(f"{block}.ffn_up_shexp.weight", _WIDTH, _WIDTH)
-        tensors.matrix(f"{block}.ffn_down_shexp.weight", _WIDTH, _WIDTH, zeros=CLASSES)
+        _shared_expert(tensors, block)
+
+
+_WRITERS: Mapping[Architecture, Callable[[gguf.GGUFWriter, RandomTensors], None]] = {
+    "gemma3": _gemma3,
+    "gemma4": _gemma4,
+    "glm4moe": _glm4moe,
+    "gpt-oss": _gpt_oss,
+    "deepseek2": _deepseek2,
+}

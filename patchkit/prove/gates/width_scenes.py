@@ -26,7 +26,8 @@ SCENE = Scene(name="widths", tokens=24, steps=max(WIDTHS), ubatch=32, stride=24,
 
 
 _RECURRENT: tuple[Recurrent, ...] = ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe")
-_OTHERS: tuple[Architecture, ...] = ("gemma3", "gpt-oss", "deepseek2")
+_GEMMA: tuple[Architecture, ...] = ("gemma3", "gemma4")
+_WITH_EXPERTS: tuple[Architecture, ...] = ("gpt-oss", "deepseek2", "glm4moe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +57,13 @@ def models() -> tuple[ModelOf, ...]:
     dense = (_llama(), _llama(("Q4_K", "Q6_K", "Q5_K"), head_size=128), _llama(("Q8_0", "Q4_0")))
     experts = (_llama(experts=4), _llama(("Q4_K", "Q6_K"), 6), _llama(("MXFP4", "Q8_0"), 6))
     recurrent = tuple(RecurrentModel(architecture=name) for name in _RECURRENT)
-    gemma3, gpt_oss, deepseek2 = (AttentionModel(architecture=name) for name in _OTHERS)
+    gemma, others = (
+        tuple(AttentionModel(architecture=name) for name in names) for names in (_GEMMA, _WITH_EXPERTS)
+    )
     by_kind: tuple[tuple[tuple[Kind, ...], tuple[Model, ...]], ...] = (
         (("attention",), dense[:1]),
-        (("attention", "weights"), (*dense[1:], gemma3)),
-        (("attention", "experts"), (gpt_oss, deepseek2)),
+        (("attention", "weights"), (*dense[1:], *gemma)),
+        (("attention", "experts"), others),
         (("experts",), experts),
         (("recurrent",), recurrent),
     )
