@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import socketserver
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -209,7 +210,8 @@ class EmulationOptions:
 class EmulatedGpu:
     """An emulated GPU, ready to run programs. ``level`` is the CPU feature level it was compiled for.
 
-    ``device_compiler`` is the command that compiles device code at run time (hiprtc).
+    ``device_compiler`` is the command that compiles device code at run time (hiprtc), ``rocm`` the folder of
+    ROCm or of the SDK.
     """
 
     device: EmulatedDevice
@@ -218,6 +220,7 @@ class EmulatedGpu:
     disassembler: Path
     level: Level
     device_compiler: tuple[str, ...] = ()
+    rocm: Path | None = None
 
     @property
     def identity(self) -> str:
@@ -234,18 +237,45 @@ class EmulatedGpu:
         file = folder / "device"
         with disk_errors(file, "describing the emulated GPU"):
             file.write_text(device_text(self.device), "utf-8")
+            rocm = None if self.rocm is None else _rocm_with(self.runtime, self.rocm, folder)
         return {
+            **({} if rocm is None else dict.fromkeys(("ROCM_PATH", "ROCM_HOME"), str(rocm))),
             "LD_LIBRARY_PATH": f"{self.runtime}:{self.disassembler.parent}",
             "PATCHKIT_RECORDER_DEVICE": str(file),
             "PATCHKIT_EMULATOR": str(self.library),
             "PATCHKIT_EMULATOR_DISASSEMBLER": str(self.disassembler),
             "PATCHKIT_EMULATOR_COMPILER": "\n".join(self.device_compiler),
+            **self._path_with_hipcc(),
             "PYTHONPATH": str(_PYTHON_PATH),
             "TRITON_DEFAULT_BACKEND": "patchkit",
             # Checks and the timing model do not see the addresses of buffer instructions.
             _TRITON_BUFFERS: os.environ.get(_TRITON_BUFFERS, "0"),
             **options.variables(),
         }
+
+    def _path_with_hipcc(self) -> dict[str, str]:
+        """Add the toolchain's programs after the user's, unless there is a hipcc, which CuPy calls."""
+        if shutil.which("hipcc") is not None or not self.device_compiler:
+            return {}
+        own = Path(self.device_compiler[0]).parent
+        return {"PATH": f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{own}"}
+
+
+def _rocm_with(runtime: Path, rocm: Path, folder: Path) -> Path:
+    """Make a folder like ``rocm`` that has our runtime in ``lib``: some Python programs load it by that path.
+
+    tinygrad, for example, loads ``$ROCM_PATH/lib/libamdhip64.so`` and does not search LD_LIBRARY_PATH. CuPy
+    does not start without ``ROCM_HOME``.
+    """
+    view = folder / "rocm"
+    (view / "lib").mkdir(parents=True)
+    for entry in rocm.iterdir():
+        if entry.name != "lib":
+            (view / entry.name).symlink_to(entry)
+    for entry in (*runtime.iterdir(), *(rocm / "lib").glob("*")):
+        if not (view / "lib" / entry.name).is_symlink():
+            (view / "lib" / entry.name).symlink_to(entry)
+    return view
 
 
 def emulated_gpu(device: EmulatedDevice, compiler: Compiler) -> EmulatedGpu:
@@ -266,6 +296,7 @@ def emulated_gpu(device: EmulatedDevice, compiler: Compiler) -> EmulatedGpu:
             str(compiler.toolchain.clang),
             *hip_flags(compiler.toolchain, device.arch, which="device"),
         ),
+        rocm=compiler.toolchain.root,
     )
 
 

@@ -48,7 +48,8 @@ MODEL_DRIVER = "drivers/model_batches.cpp"
 _TIMEOUT_S = 600.0  # per source file; the slowest took 8 s (memory.cpp, 2 cores of a server, 2026-11-22)
 _WARNINGS = ("-Wall", "-Wextra", "-Werror")
 
-# The names that libraries built against ROCm 6 and 7 load; our own builds load the first.
+# The names that libraries built against ROCm 6 and 7 load. Python programs load those without a number, as
+# our own builds do.
 STUB_NAMES = (
     "libamdhip64.so",
     "libamdhip64.so.6",
@@ -56,10 +57,19 @@ STUB_NAMES = (
     "libhiprtc.so",
     "libhiprtc.so.6",
     "libhiprtc.so.7",
+    "libhipblas.so",
     "libhipblas.so.2",
     "libhipblas.so.3",
+    "librocblas.so",
     "librocblas.so.4",
     "librocblas.so.5",
+    "libamd_comgr.so",
+    "libamd_comgr.so.2",
+    "libamd_comgr.so.3",
+    # CuPy cannot be imported without these. It calls nothing of rocFFT; of the others see profiling.cpp.
+    "librocfft.so.0",
+    "libroctracer64.so.4",
+    "libroctx64.so.4",
 )
 
 

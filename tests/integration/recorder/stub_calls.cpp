@@ -587,11 +587,23 @@ void streams_and_events() {
         event("end", hipErrorInvalidHandle));
 }
 
+void between_processes() {
+    row(CALL(hipIpcGetMemHandle), hipErrorNotSupported, place<hipIpcMemHandle_t>("handle"),
+        argument<void *>{allocated(), {{"pointer null", hipErrorInvalidValue, nullptr}}});
+    row(CALL(hipIpcOpenMemHandle), hipErrorNotSupported, place<void *>("pointer"), plain(hipIpcMemHandle_t{}), plain(0u));
+    row(CALL(hipIpcCloseMemHandle), hipErrorInvalidValue, plain(allocated()));
+}
+
 void capture() {
     row(CALL(hipStreamGetCaptureInfo), hipSuccess, stream(hipErrorContextIsDestroyed),
         place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess));
     row(CALL(hipStreamGetCaptureInfo_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
         place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess));
+    row(CALL(hipStreamGetCaptureInfo_v2), hipSuccess, stream(hipErrorContextIsDestroyed),
+        place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess),
+        place<hipGraph_t>("graph", hipSuccess), place<const hipGraphNode_t *>("after", hipSuccess),
+        place<size_t>("count", hipSuccess));
+    row(CALL(hipGraphDebugDotPrint), hipErrorInvalidValue, graph<hipGraph_t>("graph"), plain("graph.dot"), plain(0u));
     row(CALL(hipThreadExchangeStreamCaptureMode), hipSuccess, place<hipStreamCaptureMode>("mode"));
     row(CALL(hipStreamIsCapturing_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
         place<hipStreamCaptureStatus>("status"));
@@ -922,6 +934,7 @@ int main() {
     arrays();
     symbols();
     streams_and_events();
+    between_processes();
     capture();
     launching();
     products();

@@ -1,5 +1,6 @@
 #include "device_compiler.hpp"
 
+#include "recorder.hpp"
 #include "settings.hpp"
 
 #include <elf.h>
@@ -107,6 +108,12 @@ std::vector<std::string> lines_of(const char * text) {
     return lines;
 }
 
+// The emulated GPUs run waves of 32 lanes only, so code for waves of 64 is refused before it is compiled.
+const char * asks_for_wave64(const std::vector<std::string> & options) {
+    const bool does = std::count(options.begin(), options.end(), "-mwavefrontsize64") != 0;
+    return does ? "patchkit: -mwavefrontsize64: the emulated GPU executes only waves of 32 lanes; remove the option\n" : nullptr;
+}
+
 // Options that select a GPU are ignored: the device's GPU is used.
 bool names_gpu(const std::string & option) {
     return option.rfind("--gpu-architecture", 0) == 0 || option.rfind("--offload-arch", 0) == 0;
@@ -138,6 +145,12 @@ template <typename T> std::vector<T> table_at(const std::string & elf, uint64_t 
 std::string name_at(const std::string & names, uint32_t at) {
     return at < names.size() ? std::string(names.c_str() + at) : "";
 }
+
+constexpr const char * no_compiler = "patchkit: no compiler available: PATCHKIT_EMULATOR_COMPILER is not set\n";
+constexpr const char * no_folder   = "patchkit: cannot create a folder for temporary files\n";
+constexpr const char * no_files    = "patchkit: cannot write temporary files\n";
+
+compiled refused(const char * reason) { return {false, reason, "", {}}; }
 
 } // namespace
 
@@ -200,11 +213,14 @@ std::map<int, std::string> find_addressed(const std::string & elf, const std::st
 compiled compile(const source & from, const std::vector<std::string> & options) {
     const char * compiler = setting("PATCHKIT_EMULATOR_COMPILER");
     if (compiler == nullptr) {
-        return {false, "patchkit: no compiler available: PATCHKIT_EMULATOR_COMPILER is not set\n", "", {}};
+        return refused(no_compiler);
+    }
+    if (const char * reason = asks_for_wave64(options)) {
+        return refused(reason);
     }
     const scratch folder;
     if (folder.path().empty()) {
-        return {false, "patchkit: cannot create a folder for temporary files\n", "", {}};
+        return refused(no_folder);
     }
     const fs::path input = folder.path() / "source.hip", output = folder.path() / "code", log = folder.path() / "log";
     // Messages refer to the program's own file.
@@ -213,10 +229,16 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
         is_written &= write(folder.path() / "headers" / name, text);
     }
     if (!is_written) {
-        return {false, "patchkit: cannot write temporary files\n", "", {}};
+        return refused(no_files);
     }
     std::vector<std::string> words = lines_of(compiler);
-    words.insert(words.end(), {"-I", (folder.path() / "headers").string(), "-include", "hip/hip_runtime.h"});
+    words.insert(words.end(), {"-I", (folder.path() / "headers").string()});
+    if (from.has_runtime_header) {
+        words.insert(words.end(), {"-include", "hip/hip_runtime.h"});
+    }
+    if (from.to_bitcode) {
+        words.insert(words.end(), {"-emit-llvm", "-c"});
+    }
     std::copy_if(options.begin(), options.end(), std::back_inserter(words),
                  [](const std::string & one) { return !names_gpu(one); });
     words.insert(words.end(), {"--no-gpu-bundle-output", "-o", output.string(), input.string()});
@@ -231,6 +253,40 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
         if (number >= 0 && size_t(number) < from.expressions.size()) {
             result.names[from.expressions[size_t(number)]] = name;
         }
+    }
+    return result;
+}
+
+compiled run_clang(const std::vector<std::string> & inputs, const char * suffix, const std::vector<std::string> & options) {
+    const char * compiler = setting("PATCHKIT_EMULATOR_COMPILER");
+    if (compiler == nullptr) {
+        return refused(no_compiler);
+    }
+    if (const char * reason = asks_for_wave64(options)) {
+        return refused(reason);
+    }
+    const scratch folder;
+    if (folder.path().empty()) {
+        return refused(no_folder);
+    }
+    const fs::path output = folder.path() / "code", log = folder.path() / "log";
+    std::vector<std::string> words = {lines_of(compiler)[0], "--target=amdgcn-amd-amdhsa", "-mcpu=" + the_device().arch,
+                                      "-nogpulib", "-Wno-unused-command-line-argument"};
+    std::copy_if(options.begin(), options.end(), std::back_inserter(words),
+                 [](const std::string & one) { return !names_gpu(one); });
+    words.insert(words.end(), {"-o", output.string()});
+    for (size_t i = 0; i < inputs.size(); ++i) {
+        const fs::path input = folder.path() / ("input" + std::to_string(i) + suffix);
+        if (!write(input, inputs[i])) {
+            return refused(no_files);
+        }
+        words.push_back(input.string());
+    }
+    compiled result;
+    result.is_made = run(words, log);
+    result.log     = read(log);
+    if (result.is_made) {
+        result.code = read(output);
     }
     return result;
 }

@@ -1,6 +1,7 @@
 // Graphs: operations captured from streams, or added node by node, and launched many times.
 
 #include "answers.hpp"
+#include "calls.hpp"
 #include "handles.hpp"
 #include "recorder.hpp"
 #include "schedule.hpp"
@@ -245,6 +246,23 @@ hipError_t hipStreamGetCaptureInfo(hipStream_t stream, hipStreamCaptureStatus * 
         *id = found;
     }
     return answered(hipSuccess);
+}
+
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t stream, hipStreamCaptureStatus * status, unsigned long long * id,
+                                      hipGraph_t * graph, const hipGraphNode_t ** after, size_t * count) {
+    const hipError_t error = hipStreamGetCaptureInfo(stream, status, id);
+    const bool asks        = graph != nullptr || after != nullptr || count != nullptr;
+    if (error == hipSuccess && asks && *status == hipStreamCaptureStatusActive) {
+        return answered(patchkit::refused(hipErrorNotSupported, "a graph that is being captured has no handle here"));
+    }
+    return error;
+}
+
+hipError_t hipGraphDebugDotPrint(hipGraph_t graph, const char * path, unsigned /*flags*/) {
+    if (graphs().find(graph) == nullptr || path == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(patchkit::refused(hipErrorNotSupported, "pictures of graphs are not made"));
 }
 
 // All captures use the relaxed mode: calls during a capture are not restricted.

@@ -7,7 +7,10 @@
 #include <hip/hip_runtime_api.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,7 +28,11 @@ enum result : int {
     no_names_after_compilation = 8,
     no_lowered_names_before_compilation = 9,
     name_not_valid = 10,
+    linking = 100,
 };
+
+// hiprtcJITInputType of HIP 6 and 7: the inputs that are not CUDA's. All of LLVM's are accepted as bitcode.
+enum input_kind : int { bitcode = 100 };
 
 struct program {
     patchkit::source from;
@@ -33,9 +40,39 @@ struct program {
     bool was_compiled = false;
 };
 
+struct link_state {
+    std::vector<std::string> inputs;
+    std::string linked; // valid until the state is destroyed
+};
+
 patchkit::handle_map<program> & programs() {
     static auto * made = new patchkit::handle_map<program>;
     return *made;
+}
+
+patchkit::handle_map<link_state> & links() {
+    static auto * made = new patchkit::handle_map<link_state>;
+    return *made;
+}
+
+// A compiled program, if it has what is asked for: bitcode with -fgpu-rdc, code otherwise.
+std::shared_ptr<program> compiled_to(void * handle, bool to_bitcode) {
+    const auto one = programs().find(handle);
+    return one != nullptr && one->was_compiled && one->from.to_bitcode == to_bitcode ? one : nullptr;
+}
+
+int add_input(void * state, int kind, std::string image) {
+    const auto one = links().find(state);
+    if (one == nullptr || image.empty()) {
+        return invalid_input;
+    }
+    if (kind != bitcode) {
+        std::fprintf(stderr, "patchkit emulator: hiprtc links LLVM bitcode only (HIPRTC_JIT_INPUT_LLVM_BITCODE), not input type %d\n",
+                     kind);
+        return invalid_input;
+    }
+    one->inputs.push_back(std::move(image));
+    return success;
 }
 
 int copy_out(const std::string & text, char * to, size_t more) {
@@ -74,6 +111,9 @@ const char * hiprtcGetErrorString(int error) {
         "HIPRTC_ERROR_NAME_EXPRESSION_NOT_VALID",
         "HIPRTC_ERROR_INTERNAL_ERROR",
     };
+    if (error == linking) {
+        return "HIPRTC_ERROR_LINKING";
+    }
     return error >= 0 && error < int(std::size(names)) ? names[error] : "Invalid HIPRTC error code";
 }
 
@@ -133,6 +173,7 @@ int hiprtcCompileProgram(void * handle, int count, const char ** options) {
         }
         words.push_back(options[i]);
     }
+    one->from.to_bitcode = std::count(words.begin(), words.end(), "-fgpu-rdc") != 0;
     one->made         = patchkit::compile(one->from, words);
     one->was_compiled = one->made.is_made;
     return one->made.is_made ? success : compilation;
@@ -153,18 +194,76 @@ int hiprtcGetProgramLog(void * handle, char * to) {
 }
 
 int hiprtcGetCodeSize(void * handle, size_t * size) {
-    const auto one = programs().find(handle);
-    if (one == nullptr || !one->was_compiled || size == nullptr) {
-        return one == nullptr || !one->was_compiled ? invalid_program : invalid_input;
+    const auto one = compiled_to(handle, false);
+    if (one == nullptr || size == nullptr) {
+        return one == nullptr ? invalid_program : invalid_input;
     }
     *size = one->made.code.size();
     return success;
 }
 
 int hiprtcGetCode(void * handle, char * to) {
-    const auto one = programs().find(handle);
-    return one == nullptr || !one->was_compiled ? int(invalid_program) : copy_out(one->made.code, to, 0);
+    const auto one = compiled_to(handle, false);
+    return one == nullptr ? int(invalid_program) : copy_out(one->made.code, to, 0);
 }
+
+int hiprtcGetBitcodeSize(void * handle, size_t * size) {
+    const auto one = compiled_to(handle, true);
+    if (one == nullptr || size == nullptr) {
+        return one == nullptr ? invalid_program : invalid_input;
+    }
+    *size = one->made.code.size();
+    return success;
+}
+
+int hiprtcGetBitcode(void * handle, char * to) {
+    const auto one = compiled_to(handle, true);
+    return one == nullptr ? int(invalid_program) : copy_out(one->made.code, to, 0);
+}
+
+// Options of the linker are accepted and have no effect, as optimisation levels and limits of registers do not change
+// results.
+int hiprtcLinkCreate(unsigned, int *, void **, void ** made) {
+    if (made == nullptr) {
+        return invalid_input;
+    }
+    *made = links().make(std::make_shared<link_state>());
+    return success;
+}
+
+int hiprtcLinkAddData(void * state, int kind, void * image, size_t size, const char *, unsigned, int *, void **) {
+    if (image == nullptr || !patchkit::is_mapped(image, size)) {
+        return invalid_input;
+    }
+    return add_input(state, kind, std::string(static_cast<const char *>(image), size));
+}
+
+int hiprtcLinkAddFile(void * state, int kind, const char * path, unsigned, int *, void **) {
+    if (path == nullptr) {
+        return invalid_input;
+    }
+    std::ifstream file(path, std::ios::binary);
+    return add_input(state, kind, std::string(std::istreambuf_iterator<char>(file), {}));
+}
+
+int hiprtcLinkComplete(void * state, void ** code, size_t * size) {
+    const auto one = links().find(state);
+    if (one == nullptr || code == nullptr || size == nullptr || one->inputs.empty()) {
+        return invalid_input;
+    }
+    // Text is LLVM's assembly, and clang recognises both by the content.
+    const patchkit::compiled made = patchkit::run_clang(one->inputs, ".bc", {"-O3", "-flto"});
+    if (!made.is_made) {
+        std::fprintf(stderr, "patchkit emulator: hiprtcLinkComplete: %s", made.log.c_str());
+        return linking;
+    }
+    one->linked = made.code;
+    *code       = one->linked.data();
+    *size       = one->linked.size();
+    return success;
+}
+
+int hiprtcLinkDestroy(void * state) { return links().drop(state) ? success : invalid_input; }
 
 int hiprtcGetLoweredName(void * handle, const char * expression, const char ** name) {
     const auto one = programs().find(handle);

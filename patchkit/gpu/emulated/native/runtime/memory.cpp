@@ -289,4 +289,22 @@ hipError_t hipPointerGetAttributes(hipPointerAttribute_t * attributes, const voi
     return answered(hipSuccess);
 }
 
+// Memory of other processes is not supported. CuPy needs the functions to be there, although it rarely calls them.
+
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t * handle, void * pointer) {
+    if (handle == nullptr || allocation_of(pointer).size == 0) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(patchkit::refused(hipErrorNotSupported, "memory is not shared between processes"));
+}
+
+hipError_t hipIpcOpenMemHandle(void ** pointer, hipIpcMemHandle_t /*handle*/, unsigned /*flags*/) {
+    if (pointer == nullptr) {
+        return answered(hipErrorInvalidValue);
+    }
+    return answered(patchkit::refused(hipErrorNotSupported, "memory is not shared between processes"));
+}
+
+hipError_t hipIpcCloseMemHandle(void * /*pointer*/) { return answered(hipErrorInvalidValue); } // none was opened
+
 } // extern "C"

@@ -481,6 +481,15 @@ hipError_t hipStreamGetPriority(hipStream_t, int *);
 int hipGetStreamDeviceId(hipStream_t);
 hipError_t hipStreamGetDevice(hipStream_t, hipDevice_t *);
 hipError_t hipStreamGetCaptureInfo(hipStream_t, hipStreamCaptureStatus *, unsigned long long *);
+hipError_t hipStreamGetCaptureInfo_v2(hipStream_t, hipStreamCaptureStatus *, unsigned long long *, hipGraph_t *,
+                                      const hipGraphNode_t **, size_t *);
+hipError_t hipGraphDebugDotPrint(hipGraph_t, const char *, unsigned);
+typedef struct hipIpcMemHandle_st {
+    char reserved[64];
+} hipIpcMemHandle_t;
+hipError_t hipIpcGetMemHandle(hipIpcMemHandle_t *, void *);
+hipError_t hipIpcOpenMemHandle(void **, hipIpcMemHandle_t, unsigned);
+hipError_t hipIpcCloseMemHandle(void *);
 hipError_t hipThreadExchangeStreamCaptureMode(hipStreamCaptureMode *);
 hipError_t hipGraphInstantiateWithFlags(hipGraphExec_t *, hipGraph_t, unsigned long long);
 hipError_t hipGraphUpload(hipGraphExec_t, hipStream_t);
