@@ -117,11 +117,14 @@ class Folders(TomlTable):
 class CMakeOptions(TomlTable):
     """Names of upstream's CMake options, and values for builds with and without its programs.
 
-    ``build_number`` and ``build_commit``: None if the project has no such option.
+    ``build_number`` and ``build_commit``: None if the project has no such option. ``definitions``: macros
+    that the project's CMake sets for ggml, as ``NAME=VALUE``. Units that are compiled without CMake need
+    them, too.
     """
 
     build_number: Words | None = None
     build_commit: Words | None = None
+    definitions: Several[Words] = ()
     always: Mapping[str, bool]
     with_programs: Mapping[str, bool]
     without_programs: Mapping[str, bool]

@@ -32,7 +32,7 @@ from patchkit.toolchain.remarks import (
     parse_remarks,
 )
 from patchkit.toolchain.steps import GENERATING_WORDS, Steps, alone_argv, two_steps, without_words
-from patchkit.toolchain.units import SourceTree, include_folders, kv_definitions
+from patchkit.toolchain.units import SourceTree, include_folders, tree_definitions
 
 _KERNEL = re.compile(r"^\s*\.amdhsa_kernel (\S+)$", re.MULTILINE)
 _END = re.compile(r"^\s*s_endpgm\b", re.MULTILINE)
@@ -243,7 +243,7 @@ def compiler_argv(toolchain: Toolchain, job: Job) -> list[str]:
         *hip_flags(toolchain, job.arch, which=job.which),
         *_WARNINGS,
         *without_unread(hip_definitions(rocwmma=job.rocwmma), job.tree, job.unit),
-        *kv_definitions(job.tree.root),
+        *tree_definitions(job.tree.root),
         *(f"-I{folder}" for folder in include_folders(job.tree.root)),
         *([REMARK_FLAG] if job.which == "device" and job.form == "assembly" else []),
         "-S" if job.form == "assembly" else "-c",

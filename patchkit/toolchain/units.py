@@ -20,6 +20,11 @@ _CALL = re.compile(r"^\s*ggml_cuda_fattn_vec_instances\s*\(", re.MULTILINE)
 _INSTANCE = "template-instances/fattn-vec-instance-{}.cu"
 
 
+def tree_definitions(tree: Path) -> tuple[str, ...]:
+    """The ``-D`` options that depend on the tree: of its project, and :func:`kv_definitions`."""
+    return (*(f"-D{one}" for one in upstream_of(tree).cmake.definitions), *kv_definitions(tree))
+
+
 def kv_definitions(tree: Path) -> tuple[str, ...]:
     """The ``-D`` options of upstream's CMake for GGML_CUDA_FA_QUANTS (KV types); none in older trees."""
     option = _option(tree)

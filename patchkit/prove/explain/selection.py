@@ -22,7 +22,7 @@ from patchkit.gpu.emulated.session import Session
 from patchkit.toolchain.compile import hip_definitions
 from patchkit.toolchain.compiler import Compiler, nice
 from patchkit.toolchain.hip import hip_flags, llvm_tool
-from patchkit.toolchain.units import SourceTree, include_folders, kv_definitions
+from patchkit.toolchain.units import SourceTree, include_folders, tree_definitions
 
 _TIMEOUT_S = 60.0
 
@@ -351,7 +351,7 @@ def active_lines(tree: SourceTree, unit: str, arch: str, compiler: Compiler) -> 
             str(compiler.toolchain.clang),
             *hip_flags(compiler.toolchain, arch, which="host"),
             *hip_definitions(rocwmma=True),
-            *kv_definitions(tree.root),
+            *tree_definitions(tree.root),
             *(f"-I{folder}" for folder in include_folders(tree.root)),
             *HOST_FLAGS,
             "-E",

@@ -30,7 +30,7 @@ from patchkit.toolchain.preprocess import (
     reading_text,
 )
 from patchkit.toolchain.preprocess import Reading as Job
-from patchkit.toolchain.units import Platform, SourceTree, kv_definitions
+from patchkit.toolchain.units import Platform, SourceTree, tree_definitions
 
 
 class TokensDiffer(GateError):
@@ -413,7 +413,7 @@ def explain(
 
 
 def _job(configuration: Configuration, unit: str, tree: SourceTree) -> Job:
-    flags = (*without_unread(configuration.flags, tree, unit), *kv_definitions(tree.root))
+    flags = (*without_unread(configuration.flags, tree, unit), *tree_definitions(tree.root))
     return Job(tree=tree, unit=unit, flags=flags, name=configuration.name)
 
 
