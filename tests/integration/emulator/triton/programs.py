@@ -12,6 +12,7 @@ import kernels
 import numpy as np
 import triton
 import triton.language as tl
+from triton.tools.tensor_descriptor import TensorDescriptor
 
 _DRAW = np.random.default_rng(7)
 
@@ -93,6 +94,45 @@ def autotuned() -> tuple[np.ndarray, np.ndarray, float]:
     return both, wanted, 1e-6
 
 
+@triton.jit
+def _doubled(values, result, rows: tl.constexpr, columns: tl.constexpr):
+    place = [tl.program_id(axis=0) * rows, tl.program_id(axis=1) * columns]
+    result.store(place, values.load(place) * 2)
+
+
+def descriptors() -> tuple[np.ndarray, np.ndarray, float]:
+    """Tensor descriptors of NumPy arrays; tiles reach over the edges."""
+    values = _DRAW.standard_normal((50, 40), dtype=np.float32)
+    result = np.zeros_like(values)
+    tile = [16, 32]
+    _doubled[(4, 2)](
+        TensorDescriptor.from_tensor(values, tile),
+        TensorDescriptor(result, list(result.shape), [40, 1], tile),
+        *tile,
+    )
+    return result, values * 2, 0.0
+
+
+class _OnlyDlpack:
+    """An array of another library: what NumPy's has of DLPack, and nothing else."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack__(self, **how: object) -> object:
+        return self._array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+
+def by_dlpack() -> tuple[np.ndarray, np.ndarray, float]:
+    left, right = _DRAW.standard_normal((2, 1000), dtype=np.float32)
+    total = np.zeros_like(left)
+    kernels.vector_add[(4,)](*map(_OnlyDlpack, (left, right, total)), 1000, block=256)
+    return total, left + right, 0.0
+
+
 def benchmarked() -> tuple[np.ndarray, np.ndarray, float]:
     left = np.ones(4096, np.float32)
     total = np.zeros_like(left)
@@ -104,7 +144,18 @@ def benchmarked() -> tuple[np.ndarray, np.ndarray, float]:
 
 PROGRAMS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray, float]]] = {
     one.__name__: one
-    for one in (vector_add, softmax, matmul, attention, histogram, sum_of_halves, autotuned, benchmarked)
+    for one in (
+        vector_add,
+        softmax,
+        matmul,
+        attention,
+        histogram,
+        sum_of_halves,
+        autotuned,
+        benchmarked,
+        descriptors,
+        by_dlpack,
+    )
 }
 
 if __name__ == "__main__":

@@ -222,5 +222,23 @@ def _adapt_triton() -> None:
     testing.do_bench = do_bench
 
 
+def _adapt_descriptors() -> None:
+    """Let tensor descriptors have arrays of NumPy and DLPack as their base."""
+    from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: PLC0415 - it was just imported
+
+    check, of_tensor = TensorDescriptor.__post_init__, TensorDescriptor.from_tensor
+
+    def post_init(self: Any) -> None:
+        self.base = as_argument(self.base)
+        check(self)
+
+    def from_tensor(tensor: Any, *others: Any, **named: Any) -> Any:
+        return of_tensor(as_argument(tensor), *others, **named)
+
+    TensorDescriptor.__post_init__ = post_init
+    TensorDescriptor.from_tensor = staticmethod(from_tensor)
+
+
 if _is_emulated():
     after_import("triton.testing", _adapt_triton)
+    after_import("triton.tools.tensor_descriptor", _adapt_descriptors)
