@@ -28,8 +28,10 @@ from patchkit.carry.placing.lines import (
     ENOUGH_WORDS,
     ENOUGH_WORDS_IN_FUNCTION,
     count_words,
+    is_blank_edged,
+    lines_selector,
     rows_of,
-    selector_text,
+    sides,
 )
 from patchkit.carry.placing.plain import expand_plain, is_blank
 from patchkit.carry.placing.resolve import find_entity, resolve_anchor
@@ -275,21 +277,15 @@ def _selectors(
     # An insertion names the lines on both sides of it.
     least = {"insert_after": (0, 1), "insert_before": (1, 0)}.get(edit.verb, (0, 0))
     most = min(_NEAR, first - domain.start), min(_NEAR, domain.stop - first - size)
-    for above, below in _sides(least, most):
+    for above, below in sides(most, least):
         near = rows[first - above : first], rows[first + size : first + size + below]
-        if (above > 1 and not near[0][0].strip()) or (below > 1 and not near[1][-1].strip()):
-            continue  # an empty line at the far end identifies nothing
+        if is_blank_edged(*near):
+            continue
         lines = rows[first : first + size]
         if count_words([*near[0], *lines, *near[1]]) < enough:
             continue
         try:
-            yield Selector(
-                lines=selector_text(lines),
-                above=selector_text(near[0]) if near[0] else None,
-                below=selector_text(near[1]) if near[1] else None,
-                inside=inside,
-                exact=edit.at.exact if edit.at is not None else None,
-            )
+            yield lines_selector(lines, near, inside, edit.at.exact if edit.at is not None else None)
         except UnicodeDecodeError:
             continue
 
@@ -306,13 +302,3 @@ def _domain(edit: Edit, scopes: ScopeMap, inside: Selector | None) -> range:
         except PatchkitError:
             return range(0)
     return source.lines_of(span)
-
-
-def _sides(least: tuple[int, int], most: tuple[int, int]) -> list[tuple[int, int]]:
-    """Numbers of lines above and below, smallest sum first, the most balanced first."""
-    pairs = [
-        (above, below)
-        for above in range(min(least[0], most[0]), most[0] + 1)
-        for below in range(min(least[1], most[1]), most[1] + 1)
-    ]
-    return sorted(pairs, key=lambda pair: (sum(pair), abs(pair[0] - pair[1])))

@@ -25,7 +25,10 @@ from patchkit.carry.placing.lines import (
     ENOUGH_WORDS,
     ENOUGH_WORDS_IN_FUNCTION,
     count_words,
+    is_blank_edged,
+    lines_selector,
     selector_text,
+    sides,
 )
 from patchkit.carry.placing.names import find_definitions, list_members
 from patchkit.carry.placing.plain import (
@@ -396,14 +399,12 @@ class LineLifter:
         inside = named[2] if named is not None else None
         enough = ENOUGH_WORDS if holder is None else ENOUGH_WORDS_IN_FUNCTION
         most = (block.old - lines.start, lines.stop - block.old_end)
-        for above, below in _sides(most):
-            if block.old == block.old_end and (above < min(1, most[0]) or below < min(1, most[1])):
-                continue  # an insertion names a line on each side
+        # An insertion names a line on each side.
+        least = (1, 1) if block.old == block.old_end else (0, 0)
+        for above, below in sides((min(most[0], _NEAR), min(most[1], _NEAR)), least):
             window = _Window(block.old, block.old_end, above, below)
             near = self.rows[block.old - above : block.old_end + below]
-            context = near[:above], near[len(near) - below :]
-            # An empty line at the far end identifies nothing and changes often.
-            if any(len(rows) > 1 and not rows[at].strip() for rows, at in zip(context, (0, -1), strict=True)):
+            if is_blank_edged(near[:above], near[len(near) - below :]):
                 continue
             if count_words(near) >= (enough if above or below else ENOUGH_WORDS):
                 yield window, inside
@@ -448,13 +449,8 @@ class LineLifter:
             return None
         indents = is_code(self.before.path) and [row.strip() for row in lines] == [row.strip() for row in new]
         try:
-            selector = Selector(
-                lines=selector_text(lines),
-                above=selector_text(above) if above else None,
-                below=selector_text(below) if below else None,
-                inside=inside,
-                exact=True if indents or self._is_comment(window.first - window.above, window.last) else None,
-            )
+            exact = True if indents or self._is_comment(window.first - window.above, window.last) else None
+            selector = lines_selector(lines, (above, below), inside, exact)
         except UnicodeDecodeError as error:
             raise NotLifted(f"{self.before.path}: a line around it is not UTF-8") from error
         start = self.before.line_span(first + 1).start
@@ -524,15 +520,6 @@ class LineLifter:
 def _unix(rows: Iterable[bytes]) -> bytes:
     """Lines as a text with LF line endings, without the last one."""
     return b"\n".join(row.removesuffix(b"\r") for row in rows)
-
-
-def _sides(most: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Numbers of lines above and below, from none to a few, most balanced first."""
-    for total in range(2 * _NEAR + 1):
-        pairs = [(above, total - above) for above in range(total + 1)]
-        for above, below in sorted(pairs, key=lambda pair: abs(pair[1] - pair[0])):
-            if above <= min(most[0], _NEAR) and below <= min(most[1], _NEAR):
-                yield above, below
 
 
 def _is_whole(path: str, text: bytes) -> bool:

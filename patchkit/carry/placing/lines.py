@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from patchkit.base.source import SourceText, Span
+from patchkit.carry.series.selector import Selector
 
 Rows = tuple[bytes, ...]
 
@@ -48,6 +49,33 @@ def selector_text(rows: Sequence[bytes]) -> str:
     """Lines as written in a selector; a single one has no line break. Raises UnicodeDecodeError."""
     text = b"\n".join(row.removesuffix(b"\r") for row in rows).decode("utf-8")
     return text if len(rows) == 1 and text.strip() else text + "\n"
+
+
+def lines_selector(
+    lines: Sequence[bytes],
+    around: tuple[Sequence[bytes], Sequence[bytes]],
+    inside: Selector | None,
+    exact: bool | None,  # noqa: FBT001 - as in the selector
+) -> Selector:
+    """The selector of some lines between those above and below them. Raises UnicodeDecodeError."""
+    above, below = (selector_text(rows) if rows else None for rows in around)
+    return Selector(lines=selector_text(lines), above=above, below=below, inside=inside, exact=exact)
+
+
+def sides(most: tuple[int, int], least: tuple[int, int] = (0, 0)) -> list[tuple[int, int]]:
+    """Numbers of lines above and below, smallest sum first, the most balanced first."""
+    pairs = [
+        (above, below)
+        for above in range(min(least[0], most[0]), most[0] + 1)
+        for below in range(min(least[1], most[1]), most[1] + 1)
+    ]
+    return sorted(pairs, key=lambda pair: (sum(pair), abs(pair[0] - pair[1])))
+
+
+def is_blank_edged(above: Sequence[bytes], below: Sequence[bytes]) -> bool:
+    """Whether an empty line is at the far end of the lines around a place: it identifies nothing."""
+    far = [rows[at] for rows, at in ((above, 0), (below, -1)) if len(rows) > 1]
+    return not all(row.strip() for row in far)
 
 
 def count_words(rows: Sequence[bytes]) -> int:
