@@ -396,14 +396,23 @@ class ScopeMap:
         return found
 
     def _digest(self, span: Span) -> str:
-        pieces = [(self.code[i].span.start, self.code[i].text) for i in self.code_in(span)]
+        state = hashlib.sha256()
+        for text in self.texts_in(span):
+            state.update(text + b"\x00")
+        return state.hexdigest()
+
+    def texts_in(self, span: Span) -> list[bytes]:
+        """The code tokens and directives in ``span``, in order, as they are compared."""
+        pieces = [(token.span.start, token.text) for token in self.tokens_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)
         ]
-        state = hashlib.sha256()
-        for _, text in sorted(pieces):
-            state.update(text + b"\x00")
-        return state.hexdigest()
+        return [text for _, text in sorted(pieces)]
+
+    def tokens_in(self, span: Span) -> tuple[Token, ...]:
+        """The code tokens that are completely inside ``span``."""
+        inside = self.code_in(span)
+        return self.code[inside.start : inside.stop]
 
 
 _MOST_DIGESTS = 65536

@@ -6,11 +6,11 @@ parameters of a function that it calls. If the arguments convert to the new type
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -264,7 +264,7 @@ def _compare_calls(
     if not fitting or not now or any(_serves(use, each, now) for each in fitting):
         return None
     before = fitting[0]
-    after = max(now, key=lambda each: _likeness(before, each))
+    after = max(now, key=lambda each: SequenceMatcher(None, before.text, each.text, autojunk=False).ratio())
     if not any(map(fits, now)):
         many = counted(low, "argument") if low == high else f"{low} to {high} arguments"
         return Compared(f"which can no longer be called with {many}", before, after)
@@ -325,7 +325,3 @@ def _is_reordered(old: Sequence[Parameter] | None, new: Sequence[Parameter] | No
     names = [each.name for each in old or ()]
     others = [each.name for each in new or ()]
     return any(name and name != other and name in others for name, other in zip(names, others, strict=False))
-
-
-def _likeness(old: Declaration, new: Declaration) -> float:
-    return difflib.SequenceMatcher(None, old.text, new.text, autojunk=False).ratio()

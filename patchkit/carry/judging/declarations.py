@@ -305,7 +305,7 @@ def _members(scopes: ScopeMap, record: Entity) -> Iterator[Declaration]:
     short = owner.rpartition("::")[2]
     for names, span in list_members(scopes, record):
         inside = scopes.code_in(span)
-        tokens = scopes.code[inside.start : inside.stop]
+        tokens = scopes.tokens_in(span)
         words = [token.text for token in tokens]
         if words[:1] in ([b"using"], [b"typedef"], [b"friend"], [b"static_assert"]) or not words:
             continue
@@ -346,7 +346,8 @@ def _header_end(scopes: ScopeMap, inside: range) -> int:
 
 def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:
     for names, span in list_members(scopes, enum):
-        words = [scopes.code[position].text for position in scopes.code_in(span)]
+        tokens = scopes.tokens_in(span)
+        words = [token.text for token in tokens]
         if words[-1:] == [b","]:
             words.pop()
         yield Declaration(
@@ -354,6 +355,6 @@ def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:
             name=names[0].decode("utf-8", "replace"),
             owner=enum.name,
             value=_joined(words[2:]) if words[1:2] == [b"="] else "",
-            text=_spelled(scopes, [scopes.code[position] for position in scopes.code_in(span)]).rstrip(","),
+            text=_spelled(scopes, tokens).rstrip(","),
             where=scopes.source.locate(span.start),
         )

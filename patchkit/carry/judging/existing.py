@@ -6,10 +6,10 @@ there, and what it replaces must not be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from patchkit.base.errors import Location, PatchkitError
-from patchkit.base.source import SourceText, Span
+from patchkit.base.source import SourceText
 from patchkit.base.upstreams import build_name
 from patchkit.carry.cpp.lexer import Token, TokenKind
 from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
@@ -63,8 +63,9 @@ def _find(old: Edit, new: Edit, text: str, last: Rendering, rendering: Rendering
         parse_scopes(SourceText(path, data)) for path, data in ((old.file, before), (new.file, now))
     )
     there, here = _region(left, old), _region(right, new)
-    removed = [] if old.verb.startswith("insert") else list(_removed(left, old))
-    added = _code(parse_scopes(SourceText(new.file, text.encode()))) if old.verb != "remove" else ()
+    spans = () if old.verb.startswith("insert") else resolve_anchor(left, old).spans
+    removed = [left.tokens_in(span) for span in spans]
+    added = parse_scopes(SourceText(new.file, text.encode())).code if old.verb != "remove" else ()
     label = f"has the code that edit '{new.id}' adds"
     if any(_places(each, here) for each in removed):
         return None
@@ -89,23 +90,14 @@ def _located(scopes: ScopeMap, token: Token, label: str) -> Location:
     return scopes.source.locate(token.span.start, label)
 
 
-def _code(scopes: ScopeMap, span: Span | None = None) -> tuple[Token, ...]:
-    return scopes.code if span is None else tuple(scopes.code[at] for at in scopes.code_in(span))
-
-
 def _region(scopes: ScopeMap, edit: Edit) -> tuple[Token, ...]:
     """The tokens of the function of an edit, or of the file; none if the function is gone."""
     if edit.function is None:
-        return _code(scopes)
+        return scopes.code
     try:
-        return _code(scopes, find_entity(scopes, edit.function, edit.parameters, edit.where).span)
+        return scopes.tokens_in(find_entity(scopes, edit.function, edit.parameters, edit.where).span)
     except PatchkitError:
         return ()
-
-
-def _removed(scopes: ScopeMap, edit: Edit) -> Iterator[tuple[Token, ...]]:
-    for span in resolve_anchor(scopes, edit).spans:
-        yield _code(scopes, span)
 
 
 def _is_same(wanted: Sequence[Token], part: Sequence[Token]) -> bool:

@@ -58,8 +58,8 @@ def named_place(selector: Selector | None, function: str | None) -> str | None:
 
 def function_names(scopes: ScopeMap, function: Entity) -> tuple[str, str | None] | None:
     """The name and, if needed, the parameters by which an edit finds a function; None if they do not."""
-    tokens = scopes.code_in(function.parameters)
-    parameters = " ".join(scopes.code[at].text.decode("utf-8", "replace") for at in tokens)
+    tokens = scopes.tokens_in(function.parameters)
+    parameters = " ".join(token.text.decode("utf-8", "replace") for token in tokens)
     for given in (None, parameters or None):
         try:
             found = find_entity(scopes, function.name, given, _NOWHERE)

@@ -217,14 +217,11 @@ def spelled(text: bytes, tokens: Sequence[bytes]) -> str | None:
             pattern = data.decode("utf-8")
         except UnicodeDecodeError:
             return None
-        if [token.text for token in lex_pattern(pattern)] == list(tokens) and not _hides(data):
+        # A comment among the tokens would be copied, but means nothing in a pattern.
+        has_comment = b"//" in data or b"/*" in data
+        if [token.text for token in lex_pattern(pattern)] == list(tokens) and not has_comment:
             return pattern
     return None
-
-
-def _hides(data: bytes) -> bool:
-    """Whether there is a comment among the tokens, which would be copied but means nothing in a pattern."""
-    return b"//" in data or b"/*" in data
 
 
 def _is_unique(source: ScopeMap, after: ScopeMap, others: Sequence[ScopeMap], draft: Draft) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from patchkit.base.arch import list_profiles
 from patchkit.base.errors import AnchorError, Location, PatchkitError
 from patchkit.base.series_folder import SeriesDir
-from patchkit.base.source import SourceText
+from patchkit.base.source import SourceText, Span
 from patchkit.base.text import counted
 from patchkit.base.toml import load_toml
 from patchkit.base.upstreams import build_name
@@ -17,7 +17,7 @@ from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.plan import make_plan
 from patchkit.carry.candidate.staging import copied_series
-from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
+from patchkit.carry.cpp.scopes import is_code, parse_scopes
 from patchkit.carry.judging.derive import bare
 from patchkit.carry.judging.rendering import Rendering, files_before
 from patchkit.carry.lifting.change import Changeset
@@ -231,18 +231,15 @@ def _same_for_gpu(
     """Whether a guarded file has the tokens of the diff on its GPUs, where its GPU checks are true."""
     if not is_code(path):
         return result == expected
-    view = _tokens(parse_scopes(SourceText(path, bare(path, result, conditions))))
+    view = _texts(path, bare(path, result, conditions))
     for _, text, plain in (each for each in checked if each[0] == path):
-        ours = _tokens(parse_scopes(SourceText("<text>", text.encode())))
-        theirs = _tokens(parse_scopes(SourceText("<text>", plain)))
+        ours, theirs = _texts("<text>", text.encode()), _texts("<text>", plain)
         at = next((at for at in range(len(view)) if view[at : at + len(ours)] == ours), None)
         if at is None:
             return False
         view[at : at + len(ours)] = theirs
-    return view == _tokens(parse_scopes(SourceText(path, expected)))
+    return view == _texts(path, expected)
 
 
-def _tokens(scopes: ScopeMap) -> list[bytes]:
-    pieces = [(token.span.start, token.text) for token in scopes.code]
-    pieces += [(line.span.start, b"#" + line.condition) for line in scopes.directives]
-    return [text for _, text in sorted(pieces)]
+def _texts(path: str, data: bytes) -> list[bytes]:
+    return parse_scopes(SourceText(path, data)).texts_in(Span(0, len(data)))

@@ -305,8 +305,8 @@ def _members(scopes: ScopeMap, owner: str) -> dict[str, int]:
 def _definitions(scopes: ScopeMap) -> dict[str, int]:
     found = {}
     for entity in scopes.entities:
-        tokens = scopes.code_in(entity.parameters)
-        parameters = b" ".join(scopes.code[at].text for at in tokens).decode("utf-8", "replace")
+        tokens = scopes.tokens_in(entity.parameters)
+        parameters = b" ".join(token.text for token in tokens).decode("utf-8", "replace")
         if entity.kind != "macro":  # a macro may be defined twice, in different branches of an #if
             found[f"{entity.name}{parameters}"] = entity.span.start
     return found

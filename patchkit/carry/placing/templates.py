@@ -372,7 +372,7 @@ class PatchRenderer:
     def check_context(self) -> None:
         """Check that all templates of the patch use exactly the declared names. Raises RenderErrors."""
         patch = self._patch
-        parts = (*patch.files, *patch.edits, *patch.left_out)  # 'context' has the names of all builds
+        parts = (*patch.files, *patch.edits, *patch.of_other_builds)  # 'context' has the names of all builds
         files = [(each.template, each.where) for each in parts if each.template is not None]
         edits = [each for each in parts if isinstance(each, Edit)]
         texts = [(edit.text, edit.where) for edit in edits if edit.text is not None]

@@ -158,7 +158,7 @@ def find_merge(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> tup
     head, main = answer.refs.get(pull.head_ref), answer.refs.get(MAIN)
     if head is None or main is None:
         return None
-    if remotes.is_ancestor(head, main):
+    if remotes.git.is_ancestor(head, main):
         return head, "the main line contains its newest commit"
     base = remotes.merge_base(head, main)
     span = main if base is None else f"{base}..{main}"
@@ -232,7 +232,7 @@ def _compared(found: FollowedPull, pull: NamedPull, answer: Answer, remotes: Fol
         gone = pull.recorded is not None and not all(map(remotes.has, pull.recorded))
         why = "the remote no longer has the imported commits" if gone else "no common history"
         return _noted(changed, f"cannot show what changed: {why}")
-    changes = [remotes.changes(*each) for each in ends]
+    changes = [remotes.git.changes(*each) for each in ends]
     if max(map(len, changes)) > MOST_FILES:
         return _noted(changed, f"cannot show what changed: more than {MOST_FILES} files")
     old, new = (read_versions(each, remotes) for each in changes)
@@ -276,5 +276,5 @@ def _offer(found: FollowedPull) -> tuple[str, ...]:
 
 def _is_in(merged: Merged, pin: Pin, remotes: FollowedRemotes) -> bool | None:
     if pin.commit is not None and remotes.has(pin.commit):
-        return remotes.is_ancestor(merged.commit, pin.commit)
+        return remotes.git.is_ancestor(merged.commit, pin.commit)
     return pin.build >= merged.build if merged.build is not None else None

@@ -117,7 +117,7 @@ def imported_pulls(
         if not is_as_imported(patch, patches):
             continue
         try:
-            changes = remotes.changes(*pull.recorded)
+            changes = remotes.git.changes(*pull.recorded)
             versions = read_versions(changes, remotes) if len(changes) <= MOST_FILES else None
         except GitError:
             continue  # the kept history lacks them or is damaged; the state of the remote reports that
@@ -228,7 +228,7 @@ def _complete(
 
 def _pull_blobs(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> Iterator[str]:
     for ends in ends_of(pull, answer, remotes):
-        changes = remotes.changes(*ends)
+        changes = remotes.git.changes(*ends)
         if len(changes) <= MOST_FILES:
             yield from blob_ids(changes)
 

@@ -130,7 +130,7 @@ def new_commits(
         notes.append("upstream's main line was not fetched, so its commits are listed too")
     known: set[tuple[str, str]] = set()
     if seen is not None and remotes.has(seen):
-        if remotes.is_ancestor(seen, tip):
+        if remotes.git.is_ancestor(seen, tip):
             without.append(f"^{seen}")
         else:
             notes.append(

@@ -512,7 +512,7 @@ class Patch(TomlTable):
     number: NotInFile[int] = 0  # as in the folder's name
     folder: NotInFile[str] = ""
     claims: NotInFile[tuple[Claim, ...]] = ()  # from evidence.toml and the evidence files of the series
-    left_out: NotInFile[tuple[PatchPart, ...]] = ()  # by only()
+    of_other_builds: NotInFile[tuple[PatchPart, ...]] = ()  # by only()
     where: NotInFile[Location] = NOWHERE
 
     def __post_init__(self) -> None:
@@ -608,7 +608,7 @@ class Patch(TomlTable):
             self,
             edits=tuple(each for each in self.edits if each in parts),
             files=tuple(each for each in self.files if each in parts),
-            left_out=(*self.left_out, *(each for each in self.parts if each not in parts)),
+            of_other_builds=(*self.of_other_builds, *(each for each in self.parts if each not in parts)),
         )
 
     @property

@@ -107,10 +107,6 @@ class FollowedRemotes:
         done = self.git.attempt("merge-base", one, other)
         return done.stdout.decode("ascii").split()[0] if done.status == 0 and done.stdout else None
 
-    def is_ancestor(self, one: str, other: str) -> bool:
-        """Whether the history of ``other`` contains ``one``."""
-        return self.git.is_ancestor(one, other)
-
     def log(self, *revisions: str, most: int, paths: Sequence[str] = ()) -> tuple[Logged, ...]:
         """Commits, newest first, at most ``most``; with ``paths`` only those that change one of them.
 
@@ -131,10 +127,6 @@ class FollowedRemotes:
         """``first`` and every descendant of it in the history of ``last``."""
         out = self.git.run("rev-list", "--ancestry-path", f"{first}..{last}").decode("ascii")
         return frozenset([first, *out.split()])
-
-    def changes(self, before: str, after: str) -> tuple[Change, ...]:
-        """The differences between two commits."""
-        return self.git.changes(before, after)
 
     def read(self, blobs: Iterable[str]) -> dict[str, bytes]:
         """The file contents that were fetched, by object id."""
