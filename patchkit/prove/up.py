@@ -457,10 +457,10 @@ def _run_prompt(side: BuiltSide, model: Path, place: RunContext) -> str:
     program = llama_cpp().programs.bench
     if not side.program(program).exists():
         return f"no prompt: {program} is not among the programs"
-    place.reporter.step(f"running a prompt of {model.name}")
+    place.reporter.step(f"running a prompt with {model.name}")
     argv = [str(side.program(program)), "-m", str(model), "-p", "64", "-n", "16", "-r", "1", "-o", "json"]
     ran = run_program("prompt", argv, place=place, env=dict(side.environment), timeout_s=_PROMPT_S)
-    return f"a prompt of {model.name} ran in {ran.seconds:.0f} s"
+    return f"a prompt with {model.name} ran in {ran.seconds:.0f} s"
 
 
 def _use(prefix: Path, name: str) -> str | None:

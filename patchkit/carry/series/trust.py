@@ -68,7 +68,7 @@ class Claim(TomlTable):
         Says,
         BeforeValidator(lambda word: "fixes" if word == "mends" else word),  # its earlier name
         Field(
-            description="gain: faster; fixes: right where it was wrong before; same: neither; loss: slower, "
+            description="gain: faster; fixes: correct where it was wrong; same: neither; loss: slower, "
             "beyond noise; mixed: gain and loss, so it is not counted"
         ),
     ]

@@ -51,7 +51,7 @@ from patchkit.toolchain.parts import BackendName
 @candidate_options
 @program_options
 @click.option(
-    "--model", type=FOLDER, metavar="FILE", help="GGUF file: run a prompt of it before using the build."
+    "--model", type=FOLDER, metavar="FILE", help="GGUF file: run a prompt with it before using the build."
 )
 @click.option(
     "--check/--no-check",
@@ -96,7 +96,7 @@ def command(
     """Build llama-server with the patches for your GPU, check it, and install it.
 
     Applies the patches, builds llama-server, llama-cli and llama-bench, and runs some operations of
-    test-backend-ops on the GPU. If all are right, the link 'current' in the prefix names the new build.
+    test-backend-ops on the GPU. If all are correct, the link 'current' in the prefix names the new build.
     Earlier builds stay installed next to it. If anything fails, or if you stop the command, the last good
     build stays current. Parts that did not change are not built again.
 

@@ -131,7 +131,7 @@ def command(
 ) -> int:
     """Check the candidate, the branch that apply created: run all gates that are possible on this machine.
 
-    A gate is one check, for example that the code compiles, or that operations compute the right results.
+    A gate is one check, for example that the code compiles, or that operations give correct results.
     Gates that could not run are listed.
 
     Gates that need a GPU run on it if this machine has it. Otherwise they run on the emulated GPU, which
