@@ -287,7 +287,7 @@ class _Header:
             raise self._malformed(f"{label} has {tensor.values} values")
         if shape and shape[0] % kind.block:
             raise self._malformed(
-                f"{label} has rows of {shape[0]} values, which is no multiple of {kind.name}'s block"
+                f"{label} has rows of {shape[0]} values, which is not a multiple of {kind.name}'s block"
             )
         return tensor
 

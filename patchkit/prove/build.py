@@ -268,7 +268,7 @@ def _below(path: str, root: Path) -> str:
 # The programs that users want to run; gates need only the first two.
 PROGRAMS = (*GATE_PROGRAMS, *llama_cpp().programs.for_users)
 
-# How upstream names its programs. Other CMake targets are no programs, and some do harm: "install" writes to
+# How upstream names its programs. Other CMake targets are not programs, and some do harm: "install" writes to
 # the system, "clean" deletes builds. A name that starts with a dash would be an option of cmake.
 _PROGRAM = re.compile(r"(?:llama|test)-[A-Za-z0-9_-]{1,60}|rpc-server")
 

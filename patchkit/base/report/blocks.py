@@ -234,7 +234,7 @@ class Section:
 
     @property
     def state(self) -> str:
-        """The verdict in words, ``skipped`` for a gate that was not to run; empty if this is no gate."""
+        """The verdict in words, ``skipped`` for a gate that was not to run; empty if this is not a gate."""
         return "skipped" if self.is_skipped else self.verdict or ""
 
     @property

@@ -27,7 +27,7 @@ def terminal_summary(report: Report, width: int = WIDTH) -> str:
 
 
 def _text(lines: Sequence[str] | Iterator[str]) -> str:
-    # A line break in evidence must not begin a line that looks like a verdict of ours.
+    # A line break in evidence must not begin a line that looks like one of patchkit's verdicts.
     return "\n".join(one_line(line).rstrip() for line in lines) + "\n"
 
 

@@ -178,8 +178,8 @@ _LONG = 5  # letters; too many words are one letter away from a shorter keyword
 def find_misspelt(scopes: ScopeMap, known: Container[bytes]) -> Iterator[tuple[Token, str]]:
     """Names that are not in ``known`` and look like a misspelt keyword, with that keyword.
 
-    clang parses ``retrun x;`` as the declaration of an x of type retrun, which is no syntax error. The caller
-    has to check whether the name is declared.
+    clang parses ``retrun x;`` as the declaration of an x of type retrun, which is not a syntax error. The
+    caller has to check whether the name is declared.
     """
     for token in scopes.code:
         if token.kind is TokenKind.IDENTIFIER and token.text not in known:

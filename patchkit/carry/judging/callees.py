@@ -175,7 +175,7 @@ class CompareDeclarations:
         if use.name.encode() not in self._changed_words(use.path, path):
             return None
         old, new = self._old.find(use.path, use.name), self._new.find(path, use.name)
-        # A name before '::' that is no struct is a namespace.
+        # A name before '::' that is not a struct is a namespace.
         owner: str | None = use.qualifier if any(each.owner == use.qualifier for each in old) else ""
         if use.is_member:
             old, new = (_members(each) for each in (old, new))

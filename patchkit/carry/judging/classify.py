@@ -568,7 +568,7 @@ def _not_chosen(
 ) -> Classified:
     """The class of a patch that was not selected here.
 
-    The end of its build range is no proof that it is unnecessary, so what it depends on is looked up as well.
+    The end of its build range does not prove that it is unnecessary, so its dependencies are looked up as well.
     """
     builds = selected.patch.builds
     reason = selected.reason.removeprefix("not for this build: ")

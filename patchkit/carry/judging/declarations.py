@@ -70,7 +70,7 @@ class Declaration:
 
 @lru_cache(maxsize=2048)
 def list_declarations(path: str, data: bytes) -> Mapping[str, tuple[Declaration, ...]]:
-    """The declarations of a file by name, without namespaces. A file that is no code has none."""
+    """The declarations of a file by name, without namespaces. A file without code has none."""
     if not is_code(path):
         return {}
     scopes = parse_scopes(SourceText(path, data))

@@ -53,7 +53,7 @@ def find_place(old: Function, before: UpstreamFiles, files: UpstreamFiles) -> Fu
         if found.name == entity.name
     ]
     if named:
-        # The name alone is no proof, because edits depend on the code.
+        # The name alone proves nothing, because edits depend on the code.
         return _only(named) if _share(old, named[0]) >= _NEAR else None
     digest = nameless_digest(source, entity)
     same = source.source.path
@@ -207,7 +207,7 @@ def _find_again(
 ) -> tuple[FunctionPlace | None, tuple[FunctionPlace, ...] | None]:
     """Where the function of an edit is now; if that is not certain, also the functions that resemble it."""
     if was.function is not None and defines(files, was.file, was.function):
-        # It was already followed on the previous upstream and is still there, so this is no move.
+        # It was already followed on the previous upstream and is still there, so it did not move.
         return FunctionPlace(file=was.file, function=was.function), None
     target = find_place(before, old, files)
     if target is not None:

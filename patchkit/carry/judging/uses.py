@@ -28,7 +28,7 @@ class Use:
     """A name in the code of a patch. ``text``: the call or expression on one line, to recognise it again.
 
     ``arguments``: the lowest and the highest number of arguments that a call may have, because without types
-    ``f(a < b, c > d)`` may have one or two; None if it is no call. ``qualifier``: the name before ``::``.
+    ``f(a < b, c > d)`` may have one or two; None if it is not a call. ``qualifier``: the name before ``::``.
     ``base``: the names before a member's, in order; empty if they are more than names. ``types``: of the
     variables of the function.
     """

@@ -98,7 +98,7 @@ def run_onto(
         if unsure and tree != head.tree:
             why = (
                 "these were rebased, and patchkit's original commits are in neither the clone nor the cache; "
-                "they may contain changes of yours, which would be lost"
+                "they may contain your own changes, which would be lost"
             )
             raise refuse_replacing(unsure, onto_plan.replaced, head, clone, why)
         has_commits = candidate.tip != head.sha and tree != head.tree

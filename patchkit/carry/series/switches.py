@@ -99,7 +99,7 @@ def turn_off(patches: Sequence[str]) -> dict[str, str]:
 
 
 def member_of(patch: str) -> str:
-    """A C++ name for a patch: its id is no keyword and begins with a letter."""
+    """A C++ name for a patch: its id is not a keyword and begins with a letter."""
     name = patch.replace("-", "_")
     name = name if "_" in name else f"{name}_patch"
     return name if name[0].isalpha() else f"patch_{name}"

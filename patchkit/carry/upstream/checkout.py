@@ -387,7 +387,7 @@ def _check_ours(repository: Repository, directory: Path) -> None:
             why="commits made in it are in the cache; checkouts are now repositories of their own"
             if admin.exists()
             else f"{admin} no longer exists: the cache was deleted or moved",
-            hint=f"use a new folder with --checkout; if this one has no work of yours: {remove}"
+            hint=f"use a new folder with --checkout; if this one has none of your work: {remove}"
             if admin.exists()
             else "use a new folder with --checkout; the files of this one are not touched",
         )

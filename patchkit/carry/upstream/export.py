@@ -247,7 +247,7 @@ def _discard(folder: Path) -> None:
 
 
 def _replace(partial: Path, directory: Path) -> None:
-    """Replace ``directory``, which is absent or an export of ours, by ``partial``.
+    """Replace ``directory``, which is absent or an export by patchkit, by ``partial``.
 
     Two folders cannot be swapped atomically in a portable way: for an instant there is none, but never a mix.
     """

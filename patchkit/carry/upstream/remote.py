@@ -180,7 +180,7 @@ def _why(url: str, commit: str, finished: Finished, failure: PatchkitError) -> P
             f"{url} does not have the commit {commit}",
             code="REMOTE_COMMIT_UNKNOWN",
             why=last,
-            hint=f"if it is a clone of yours: git -C {url} fetch origin {commit}",
+            hint=f"if it is your own clone: git -C {url} fetch origin {commit}",
         )
     if is_disks(failure, text):
         return failure

@@ -85,7 +85,7 @@ def list_tags(url: str, reporter: Reporter) -> Tags:
             f"{redacted(url)} has no tag that names a build or a release",
             code="REMOTE_HAS_NO_BUILDS",
             why="builds are tags like b11549, releases like v0.5.0",
-            hint="if it is a clone of yours: git fetch --tags",
+            hint="if it is your own clone: git fetch --tags",
         )
     return Tags(url=url, builds=dict(sorted(builds.items())), releases=releases)
 
@@ -250,5 +250,5 @@ def _unnumbered(tags: Tags, release: str, why: str | None) -> SourceError:
         code="RELEASE_UNNUMBERED",
         why=why,
         hint="name its build, for example --to b11549 (see nightly-tag.txt in upstream's release); or, if it "
-        "is a clone of yours: git fetch --unshallow --tags",
+        "is your own clone: git fetch --unshallow --tags",
     )

@@ -253,8 +253,8 @@ def command(
     patches of that build, one more in each step. Each candidate is built and tested, half of the rest is
     excluded, and so on. The first candidate must be good, the last one bad.
 
-    The test is one of: operations of test-backend-ops (--op), the speed of llama-bench (--bench), or a
-    command of yours, whose exit status decides as in git bisect run (0 good, 125 skip, 126 and 127 an error,
+    The test is one of: operations of test-backend-ops (--op), the speed of llama-bench (--bench), or your
+    own command, whose exit status decides as in git bisect run (0 good, 125 skip, 126 and 127 an error,
     others bad). The programs of the build are first on its PATH.
 
     A candidate that does not build is skipped. Every outcome is saved: after an interruption, run the same

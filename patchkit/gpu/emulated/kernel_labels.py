@@ -116,7 +116,7 @@ _ARGUMENTS: dict[tuple[str, int], tuple[_Text, ...]] = {
 
 @lru_cache(maxsize=8192)
 def label_kernel(variant: str) -> str:
-    """The short name of a demangled kernel, without parameters; the text itself if it is no kernel's name."""
+    """The short name of a demangled kernel, without parameters; other text is returned unchanged."""
     base, bracket, rest = variant.partition("<")
     if not bracket or not rest.endswith(">"):
         return variant

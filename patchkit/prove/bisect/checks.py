@@ -44,7 +44,7 @@ from patchkit.toolchain.sides import BuiltSide
 _DOING = "saving the output of a test"
 _SKIP, _NOT_FOUND = 125, frozenset({126, 127})  # as in git bisect run; the last two are those of a shell
 _SIGNALLED = 128  # shell convention: the status of a program ended by a signal is 128 plus the signal
-_LAST_SIGNAL = 64  # Linux; for example 255, from exit(-1), is no signal
+_LAST_SIGNAL = 64  # Linux; for example 255, from exit(-1), is not a signal
 _STOPPED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGHUP})
 _LINE = 200  # characters of a program's output in a reason
 _HASHED = 16 * 2**20  # bytes; a larger file, such as a model, is known by size and time of its last change

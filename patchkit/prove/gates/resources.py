@@ -59,7 +59,7 @@ class KernelRow(Record):
 
     @property
     def was(self) -> Figures | None:
-        """The baseline's figures; None for a trap, which is no real kernel to compare with."""
+        """The baseline's figures; None for a trap, which is not a real kernel to compare with."""
         return _unless_trap(self.before)
 
     @property

@@ -114,7 +114,7 @@ def run_pick(
 
     Raises:
         NOTHING_SELECTED: there is no patch to try.
-        MODEL_MISSING, GGUF_BAD, OPTIONS_CONTRADICT: a file is no model, or two models have one name.
+        MODEL_MISSING, GGUF_BAD, OPTIONS_CONTRADICT: a file is not a model, or two models have one name.
         DEVICE_MISSING: this machine has no GPU of the candidate, or llama-bench did not find it.
         BENCH_FOLDER_UNUSABLE: the folder cannot be used for this measurement.
         An ErrorGroup of patches that could not be placed; the errors of building.

@@ -104,7 +104,7 @@ class Reusing:
         return kept if self.emulated is not None and _is_from_hardware(kept, identity) else None
 
     def _run(self, subject: Subject) -> GateResult:
-        """Run the gate; a machine that cannot emulate the GPU is no failure of the candidate."""
+        """Run the gate; a machine that cannot emulate the GPU does not fail the candidate."""
         try:
             return self.inner.run(subject)
         except ToolchainError as error:

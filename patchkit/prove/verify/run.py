@@ -158,7 +158,7 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
     is complete, also if the run ends early. Waits for another run on the same tree.
 
     Raises:
-        UnknownGate: a name in ``only`` is no gate.
+        UnknownGate: a name in ``only`` is not a gate.
         STORE_PLACE_BAD: ``PATCHKIT_STORE`` does not name a store.
         CANDIDATE_MISSING, CANDIDATE_STALE: there is nothing to verify.
         ToolchainMissing, SDK_UNUSABLE: no compiler, or none for these GPUs.

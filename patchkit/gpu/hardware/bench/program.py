@@ -200,6 +200,6 @@ def check_rows(rows: tuple[BenchRow, ...], device: str | None) -> None:
             raise GateError(
                 f"llama-bench ran on '{row.device}' with {', '.join(row.backends)}, not on {device}",
                 code="BENCH_DEVICE_WRONG",
-                why="results of another device are no evidence for this one",
+                why="results of another device do not count for this one",
                 hint="'llama-bench --list-devices' lists the device names",
             )

@@ -21,7 +21,7 @@ _TERM = re.compile(r"[A-Za-z_]\w*|\d+")
 
 
 def evaluate(extent: Extent, dims: Mapping[str, int]) -> int:
-    """The value of an extent. Raises ValueError if it is no such expression, or a dimension is unknown."""
+    """The value of an extent. Raises ValueError if it is not an expression, or a dimension is unknown."""
     if isinstance(extent, int):
         return extent
     total = 0

@@ -49,8 +49,8 @@ def is_usable(graph: Graph) -> bool:
 def has_free_memory(graph: Graph) -> bool:
     """Whether each node that lies in the memory of another tensor could be there for ggml's allocator.
 
-    What was in that memory before is no output, and no later node reads it. The node itself may read it if it
-    can be computed in place.
+    What was in that memory before is not an output, and no later node reads it. The node itself may read it
+    if it can be computed in place.
     """
     owners: dict[str, str] = {}
     for number, node in enumerate(graph.tensors):

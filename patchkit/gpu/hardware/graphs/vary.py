@@ -160,7 +160,7 @@ def _strides(graph: Graph, chance: random.Random) -> Graph | None:
     how = chance.randrange(5)
     if how == 0:
         wide = [f"{ne[0]}+{ne[0]}", *ne[1:]]
-        # Half of a row of blocks is no multiple of what the description can express.
+        # Half of a row of blocks is not a multiple that the description can express.
         at = chance.choice(("0", str(ne[0]))) if leaf.type in {"f32", "f16", "bf16"} else "0"
         new = {"op": "view", "ne": tuple(ne), "nb": ("1.1", "1.2", "1.3"), "at": f"{at}.0"}
     elif how == 1:

@@ -335,7 +335,7 @@ def _is_matrix(launch: Launch) -> bool:
 
 
 def check_matrices(compared: Comparison, guarded: Guarded) -> list[PatchkitError]:
-    """Check that launched matmul kernels have code, are no traps, and use the block size of that code.
+    """Check that launched matmul kernels have code, are not traps, and use the block size of that code.
 
     Code is known for the units that a patch touches. Faults that the baseline has as well are upstream's own.
     """
