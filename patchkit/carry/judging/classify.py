@@ -568,7 +568,7 @@ def _not_chosen(
 ) -> Classified:
     """The class of a patch that was not selected here.
 
-    The end of its build range does not prove that it is unnecessary, so its dependencies are looked up as well.
+    The end of its build range does not prove that it is unnecessary, so its dependencies are looked up.
     """
     builds = selected.patch.builds
     reason = selected.reason.removeprefix("not for this build: ")
