@@ -134,7 +134,7 @@ def test_two_at_once_both_succeed(world):
 
 def stopped_apply(world, at, *extra):
     """Apply with Ctrl-C at an event: a number, or the moment before git gets certain words."""
-    killer = KILLER.replace("os.kill(os.getpid(), signal.SIGKILL)", "signal.raise_signal(signal.SIGINT)")
+    killer = KILLER
     if isinstance(at, tuple):
         killer = killer.replace(
             "if writes or name in NAMES:",
@@ -142,7 +142,7 @@ def stopped_apply(world, at, *extra):
             "        signal.raise_signal(signal.SIGINT)\n"
             "    if writes or name in NAMES:",
         )
-    env = {"KILL_AT": str(at if isinstance(at, int) else -1), "KILL_GROUP": "0"}
+    env = {"KILL_AT": str(at if isinstance(at, int) else -1), "KILL_GROUP": "0", "KILL_SIGNAL": "INT"}
     return world.process("apply", "--arch", "gfx1151", *extra, env=env, before=killer, own_session=True)
 
 

@@ -162,7 +162,7 @@ def test_the_other_build_gets_it_where_its_text_is_the_same(desk) -> None:
 def test_a_number_that_the_profile_knows_is_taken_from_there(desk) -> None:
     desk.change(CHOICE, "(cc > 7 ? 128 : 256)", "(cc > 7 ? 128 : 1024)")
     diff = str(desk.diff())
-    lift = ("--guard", "gfx1151", "--id", "mine", "--lift", "1024=mmq.q6k_columns")
+    lift = ("--guard", "gfx1151", "--id", "mine", "--lift", "1024=mmq.own_columns")
     refused = desk.run("import", diff, *lift)
     assert refused.returncode == 2
     assert "LIFT_UNKNOWN" in refused.stderr
@@ -172,7 +172,7 @@ def test_a_number_that_the_profile_knows_is_taken_from_there(desk) -> None:
     profile.write_text(f'{profile.read_text()}\n{lines}measured_on = "nothing"\n')
     imported(desk, diff, *lift)
     (edit,) = manifest(desk, "mine")["edit"]
-    assert "@{ values['mmq.q6k_columns'] }@" in edit["text"]
+    assert "@{ values['mmq.own_columns'] }@" in edit["text"]
     assert "? 1024 : 256" in desk.shown("mine", CHOICE).decode()
     profile.write_text(profile.read_text().replace("value = 1024", "value = 2048"))
     assert "? 2048 : 256" in desk.shown("mine", CHOICE).decode()

@@ -51,8 +51,8 @@ def test_edits_without_a_place_in_one_function_have_one_line_each() -> None:
     assert list(CONFLICT.lines("b2"))[:4] == [
         "b2 mine: conflict: 2 of 3 edits cannot be placed",
         "  ANCHOR_NOT_FOUND: 2 edits have no place in 'run' (src/a.cpp:7)",
-        "    patch.toml:10: edit 'one': the line 'x' does not occur there",
-        "    patch.toml:20: edit 'two': upstream no longer has 'y'",
+        "    /series/patches/0001-mine/patch.toml:10: edit 'one': the line 'x' does not occur there",
+        "    /series/patches/0001-mine/patch.toml:20: edit 'two': upstream no longer has 'y'",
     ]
 
 

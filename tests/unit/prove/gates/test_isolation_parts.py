@@ -96,7 +96,7 @@ def test_every_configuration_has_a_name_of_its_own(tmp_path: Path, make_subject)
     assert both == [*open_, "hip gfx1151 device, rocWMMA off", "hip all host, rocWMMA off"]
     # In device code, only for units that read a file of the patch.
     assert opened(with_rocwmma, hip, "norm.cu") == ["hip all host, rocWMMA on"]
-    host = [one.name for one in every if isolation._is_branch(with_rocwmma, one)]
+    host = [one.name for one in every if one.which == "host" and isolation._live(with_rocwmma, one)]
     assert host == ["hip all host, rocWMMA on"]
 
 
