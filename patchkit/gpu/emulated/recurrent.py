@@ -11,7 +11,7 @@ import gguf
 from patchkit.gpu.emulated.models import CLASSES, EPSILON, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
-Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe"]
+Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe", "qwen4exp"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
 _CONVOLVED = 4  # tokens, the convolution's kernel size
@@ -24,6 +24,10 @@ _LOW_RANK = 32  # of RWKV's low-rank matrices
 _DELTA_KEYS, _DELTA_VALUES = 2, 4  # heads
 _ATTENTION_HEADS, _ATTENTION_KV_HEADS = 4, 1
 _EXPERTS, _EXPERTS_USED = 6, 2
+# Qwen3.8-Flash-Next: hyper-connections, and an indexer that selects rows of the KV cache by blocks. It may
+# select more than a scene has, because a row that is selected in only one of two runs changes the result.
+_STREAMS, _STREAM_RANK = 4, 32
+_INDEX_HEADS, _INDEX_HEAD, _INDEX_BLOCK, _INDEX_ROWS = 2, 64, 4, 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +52,9 @@ class RecurrentModel:
     def write(self, path: Path) -> None:
         """Write its file."""
         writer = open_model(path, self.architecture, layers=_LAYERS, width=_WIDTH, vocabulary=_VOCABULARY)
-        has_delta_net = self.architecture in {"qwen3next", "qwen35moe"}
+        has_delta_net = self.architecture.startswith("qwen")
         # Quantized, because matmuls with quantized weights can be fused with the operation before them.
-        types = ("Q8_0",) if self.architecture == "qwen35moe" else ()
+        types = ("Q8_0",) if self.architecture in {"qwen35moe", "qwen4exp"} else ()
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=types)
         classes = CLASSES if has_delta_net else 0
         tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
@@ -61,9 +65,11 @@ class RecurrentModel:
             "rwkv7": _rwkv7,
             "qwen3next": _qwen3next,
             "qwen35moe": _qwen35moe,
+            "qwen4exp": _qwen4exp,
         }[self.architecture]
         write(writer, tensors)
-        tensors.ones("output_norm.weight", _WIDTH)
+        if self.architecture != "qwen4exp":  # the last hyper-connection has its norm
+            tensors.ones("output_norm.weight", _WIDTH)
         tensors.matrix("output.weight", _VOCABULARY, _WIDTH)
         close_model(writer)
 
@@ -191,7 +197,46 @@ def _qwen35moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     _delta_net(writer, tensors, _HEAD_35, ("ssm_beta", "ssm_alpha"))
 
 
-def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors, head: int, openings: tuple[str, ...]) -> None:
+def _qwen4exp(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    """As Qwen3.5, with hyper-connections instead of norms, and sparse attention."""
+    writer.add_rope_dimension_sections(_ROPE_SECTIONS)
+    for name, number in (
+        ("hyper_connection.count", _STREAMS),
+        ("hyper_connection.low_rank", _STREAM_RANK),
+        ("attention.indexer.head_count", _INDEX_HEADS),
+        ("attention.indexer.key_length", _INDEX_HEAD),
+        ("attention.indexer.top_k", _INDEX_ROWS),
+    ):
+        writer.add_uint32(f"qwen4exp.{name}", number)
+    ratios = [_INDEX_BLOCK * (layer % 2) for layer in range(_LAYERS)]  # of the layers that attend
+    writer.add_array("qwen4exp.attention.compress_ratios", ratios)
+    _delta_net(writer, tensors, _HEAD_35, ("ssm_beta", "ssm_alpha"), has_norms=False)
+    _hyper_connection(tensors, "output_hc")
+    for layer, block in enumerate(_blocks()):
+        for name in ("attn", "ffn"):
+            _hyper_connection(tensors, f"{block}.hc_{name}")
+            tensors.matrix(f"{block}.hc_{name}_inject.weight", _STREAMS, _STREAMS * _WIDTH)
+        if layer % 2:
+            tensors.matrix(f"{block}.indexer.q_proj.weight", _INDEX_HEADS * _INDEX_HEAD, _WIDTH)
+            tensors.matrix(f"{block}.indexer.k_proj.weight", _INDEX_HEAD, _WIDTH)
+            tensors.ones(f"{block}.indexer.q_norm.weight", _INDEX_HEAD)
+            tensors.ones(f"{block}.indexer.k_norm.weight", _INDEX_HEAD)
+
+
+def _hyper_connection(tensors: RandomTensors, name: str) -> None:
+    tensors.ones(f"{name}_norm.weight", _STREAMS * _WIDTH)
+    tensors.matrix(f"{name}_down.weight", _STREAM_RANK, _STREAMS * _WIDTH)
+    tensors.matrix(f"{name}_up.weight", _STREAMS * _WIDTH, _STREAM_RANK)
+
+
+def _delta_net(
+    writer: gguf.GGUFWriter,
+    tensors: RandomTensors,
+    head: int,
+    openings: tuple[str, ...],
+    *,
+    has_norms: bool = True,
+) -> None:
     """One gated delta net layer and one attention layer, each with MoE and a shared expert.
 
     ``head``: head size of the delta net; ``openings``: the matrices that compute its gate and beta.
@@ -211,8 +256,8 @@ def _delta_net(writer: gguf.GGUFWriter, tensors: RandomTensors, head: int, openi
     writer.add_expert_feed_forward_length(_WIDTH)
     writer.add_expert_shared_feed_forward_length(_WIDTH)
     for layer, block in enumerate(_blocks()):
-        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
-        tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
+        for name in ("attn_norm", "post_attention_norm") if has_norms else ():
+            tensors.ones(f"{block}.{name}.weight", _WIDTH)
         if layer % 2:
             tensors.matrix(f"{block}.attn_q.weight", 2 * _ATTENTION_HEADS * _HEAD, _WIDTH)
             tensors.matrix(f"{block}.attn_k.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)

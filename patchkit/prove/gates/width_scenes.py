@@ -25,7 +25,15 @@ DRAFT = 3
 SCENE = Scene(name="widths", tokens=24, steps=max(WIDTHS), ubatch=32, stride=24, widths=WIDTHS, draft=DRAFT)
 
 
-_RECURRENT: tuple[Recurrent, ...] = ("mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe")
+_RECURRENT: tuple[Recurrent, ...] = (
+    "mamba",
+    "mamba2",
+    "rwkv6",
+    "rwkv7",
+    "qwen3next",
+    "qwen35moe",
+    "qwen4exp",
+)
 _GEMMA: tuple[Architecture, ...] = ("gemma3", "gemma4")
 _WITH_EXPERTS: tuple[Architecture, ...] = ("gpt-oss", "deepseek2", "glm4moe")
 

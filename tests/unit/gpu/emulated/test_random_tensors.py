@@ -75,7 +75,11 @@ def test_which_experts_a_token_gets_depends_on_its_class_alone(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("name", "head", "matrices", "kind"),
-    [("qwen3next", 64, {"ssm_ba": 8}, "F16"), ("qwen35moe", 128, {"ssm_beta": 4, "ssm_alpha": 4}, "Q8_0")],
+    [
+        ("qwen3next", 64, {"ssm_ba": 8}, "F16"),
+        ("qwen35moe", 128, {"ssm_beta": 4, "ssm_alpha": 4}, "Q8_0"),
+        ("qwen4exp", 128, {"ssm_beta": 4, "ffn_gate_shexp": 256}, "Q8_0"),
+    ],
 )
 def test_a_recurrent_model_is_of_its_architecture_and_always_the_same(
     tmp_path: Path, name: Architecture, head: int, matrices: dict[str, int], kind: str
