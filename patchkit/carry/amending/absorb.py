@@ -174,8 +174,8 @@ def run_absorb(request: AbsorbRequest, workspace: Workspace) -> Absorbed:
     cache = open_cache(workspace.cache_root)
     lock = load_lock(workspace.series.lock)
     pin, base = _base(request, clone, tip, workspace, lock)
-    commits = _commits(clone, base, tip)
     series = load_series(workspace.series.patches)
+    commits = tuple(_without_combined(each, series) for each in _commits(clone, base, tip))
     _check_ids(commits, series)
     with (
         InterruptNote("the series is unchanged"),
@@ -675,6 +675,12 @@ def _commits(clone: Clone, base: str, tip: Commit) -> tuple[_BranchCommit, ...]:
             hint="name the branch: patchkit absorb REV --repo DIR",
         )
     return tuple(found)
+
+
+def _without_combined(commit: _BranchCommit, series: Series) -> _BranchCommit:
+    """The commit without ids that the series has no more, if it has others: it was squashed and absorbed."""
+    known = tuple(name for name in commit.ids if series.patch(name) is not None)
+    return replace(commit, ids=known) if known else commit
 
 
 def _check_ids(commits: Sequence[_BranchCommit], series: Series) -> None:

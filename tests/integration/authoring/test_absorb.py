@@ -185,6 +185,8 @@ def test_squashed_commits_are_one_patch(branch) -> None:
     assert told["patches"][0]["combined"] == ["second"]
     assert order(branch) == ["first", "name", "fast"]
     assert tree(branch) == git(branch.clone, "rev-parse", "HEAD^{tree}")
+    # The commit still has the ids of both.
+    assert absorbed(branch)["written"] is False
 
 
 def test_a_patch_whose_change_is_in_another_one_now_is_not_forgotten(branch) -> None:
