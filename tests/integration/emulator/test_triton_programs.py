@@ -47,7 +47,11 @@ def _line_of(name: str) -> int:
 
 @pytest.mark.parametrize("arch", ["gfx1100", "gfx1151", "gfx1201"])
 @pytest.mark.parametrize(
-    "name", ["vector_add", "softmax", "matmul", "attention", "histogram", "sum_of_halves", "autotuned"]
+    "name",
+    [
+        *("vector_add", "softmax", "matmul", "attention", "histogram", "sum_of_halves", "autotuned"),
+        *("descriptors", "by_dlpack"),
+    ],
 )
 def test_a_program_computes_what_numpy_does(run, arch, name):
     done = run("emulate", "programs.py", name, arch)
