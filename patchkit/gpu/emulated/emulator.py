@@ -268,6 +268,8 @@ def _rocm_with(runtime: Path, rocm: Path, folder: Path) -> Path:
     does not start without ``ROCM_HOME``.
     """
     view = folder / "rocm"
+    if view.is_dir():
+        return view
     (view / "lib").mkdir(parents=True)
     for entry in rocm.iterdir():
         if entry.name != "lib":

@@ -591,7 +591,8 @@ void between_processes() {
     row(CALL(hipIpcGetMemHandle), hipErrorNotSupported, place<hipIpcMemHandle_t>("handle"),
         argument<void *>{allocated(), {{"pointer null", hipErrorInvalidValue, nullptr}}});
     row(CALL(hipIpcOpenMemHandle), hipErrorNotSupported, place<void *>("pointer"), plain(hipIpcMemHandle_t{}), plain(0u));
-    row(CALL(hipIpcCloseMemHandle), hipErrorInvalidValue, plain(allocated()));
+    row(CALL(hipIpcCloseMemHandle), hipErrorInvalidValue,
+        argument<void *>{allocated(), {{"pointer null", hipErrorInvalidValue, nullptr}}});
 }
 
 void capture() {
@@ -603,7 +604,8 @@ void capture() {
         place<hipStreamCaptureStatus>("status"), place<unsigned long long>("id", hipSuccess),
         place<hipGraph_t>("graph", hipSuccess), place<const hipGraphNode_t *>("after", hipSuccess),
         place<size_t>("count", hipSuccess));
-    row(CALL(hipGraphDebugDotPrint), hipErrorInvalidValue, graph<hipGraph_t>("graph"), plain("graph.dot"), plain(0u));
+    row(CALL(hipGraphDebugDotPrint), hipErrorInvalidValue, graph<hipGraph_t>("graph"),
+        argument<const char *>{"graph.dot", {{"path null", hipErrorInvalidValue, nullptr}}}, plain(0u));
     row(CALL(hipThreadExchangeStreamCaptureMode), hipSuccess, place<hipStreamCaptureMode>("mode"));
     row(CALL(hipStreamIsCapturing_spt), hipSuccess, stream(hipErrorContextIsDestroyed),
         place<hipStreamCaptureStatus>("status"));
