@@ -204,12 +204,12 @@ def told(fork: Fork) -> list[str]:
 def check_bumped(fork: Fork) -> None:
     """What every week of this series comes to, whatever was proven of it."""
     (default, opted) = json.loads((fork.out / "bump.json").read_text())["candidates"]
-    ours = ["mmq-batch-limits", "mmq-tile-config", "mmvq-batch-limits", "mmq-rolled-loops"]
+    ours = ["patch-switches", "mmq-batch-limits", "mmq-tile-config", "mmvq-batch-limits", "mmq-rolled-loops"]
     assert default["applied"] == [*ours, "long-words", "quiet-options"]
     assert set(opted["applied"]) == {*ours, OPT_IN, "long-words", "quiet-options", "argmax-start"}
     for made in (default, opted):
         assert {loss["id"]: loss["how"] for loss in made["lost"]} == {"more-rules": "dropped"}
-    assert told(fork)[0] == f"llama.cpp b{FROM} -> b{TO}: 8 patches carried, 1 dropped"
+    assert told(fork)[0] == f"llama.cpp b{FROM} -> b{TO}: 9 patches carried, 1 dropped"
     lock = git(fork.series, "show", f"bump/b{TO}:patches/upstream.lock")
     assert lock.count("[[pin.dropped]]") == 1
     git(fork.series, "merge", "-q", "--ff-only", f"bump/b{TO}")

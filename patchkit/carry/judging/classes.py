@@ -233,7 +233,8 @@ def _problem_lines(problems: Sequence[PatchkitError], *, with_hints: bool) -> It
             yield f"{problem.code}: {many} no place in {name} ({problem.inside.path}:{problem.inside.line})"
         for each in several:
             own, *others = each.where
-            yield f"  {own.path}:{own.line}: edit '{each.edit}': {shortened(one_line(each.why or each.message))}"
+            why = shortened(one_line(each.why or each.message))
+            yield f"  {own.path}:{own.line}: edit '{each.edit}': {why}"
             yield from (f"    {other.with_label}" for other in others if other != each.inside)
             if each.hint and (with_hints or not each.has_usual_hint):
                 hints[each.hint] = None
