@@ -51,6 +51,25 @@ __global__ void read_own(int * to, int place) {
     volatile int own[4] = {1, 2, 3, 4};
     to[threadIdx.x] = own[place];
 }
+// Buffer instructions, as Triton uses them: the range is 1 GiB, and lanes from `lanes` on have an offset outside of it.
+__device__ __amdgpu_buffer_rsrc_t buffer_of(const int * start) {
+    return __builtin_amdgcn_make_buffer_rsrc(const_cast<int *>(start), 0, 1 << 30, 0x30000000);
+}
+__global__ void copy_by_buffers(int * to, const int * from, int shift, int lanes) {
+    const int me = int(threadIdx.x), offset = me < lanes ? 4 * (me + shift) : int(0x80000000);
+    const int value = __builtin_amdgcn_raw_buffer_load_b32(buffer_of(from), offset, 0, 0);
+    __builtin_amdgcn_raw_buffer_store_b32(value, buffer_of(to), me < lanes ? 4 * me : int(0x80000000), 0, 0);
+}
+__global__ void shares_by_buffers(int * to, bool has_barrier) {
+    const int me = int(threadIdx.x);
+    __builtin_amdgcn_raw_buffer_store_b32(me, buffer_of(to), 4 * me, 0, 0);
+    if (has_barrier) {
+        __syncthreads();
+    }
+    const int other = __builtin_amdgcn_raw_buffer_load_b32(buffer_of(to), 4 * (me ^ 32), 0, 0);
+    __syncthreads();
+    __builtin_amdgcn_raw_buffer_store_b32(other, buffer_of(to), 4 * me, 0, 0);
+}
 __device__ inline int number_at(const int * from, int place) { return from[place]; }
 __global__ void reads_inlined(int * to, const int * from) {
     to[threadIdx.x] = number_at(from, int(threadIdx.x) + 60);
@@ -364,6 +383,10 @@ int main(int count, char ** words) {
         CASE("read inlined past end", reads_inlined<<<one, block>>>(to, from)),
         CASE("read byte past end", read_byte<<<one, 1>>>(to, (const char *) from, 256)),
         CASE("add past end", add_at<<<one, 1>>>(to, 256)),
+        CASE("read past end by a buffer", copy_by_buffers<<<one, block>>>(to, from, 60, 64)),
+        CASE("read without barrier by a buffer", shares_by_buffers<<<one, block>>>(to, false)),
+        CASE("clean: masked buffers", copy_by_buffers<<<one, block>>>(to, from + 32, 0, 32)),
+        CASE("clean: shared by buffers", shares_by_buffers<<<one, block>>>(to, true)),
         CASE("add misaligned", add_at<<<one, 1>>>(to, 2)),
         CASE("write past lds", write_lds<<<one, block, 256>>>(to, 2)),
         CASE("write generic past lds", write_generic<<<one, block>>>(to, 64, 0)),

@@ -33,6 +33,8 @@ _FAULTS = {
     "read uniform past end": ("memory", "the wave reads 4 bytes", "right past the end"),
     "read inlined past end": ("memory", "lane 4 reads 4 bytes", "right past the end"),
     "read byte past end": ("memory", "lane 0 reads 1 byte", "right past the end"),
+    "read past end by a buffer": ("memory", "lane 4 reads 4 bytes", "right past the end"),
+    "read without barrier by a buffer": ("races", "wave"),
     "add past end": ("memory", "lane 0 changes 4 bytes", "right past the end"),
     "add misaligned": ("memory", "lane 0 changes 4 bytes by an atomic", "is not a multiple of 4"),
     "write past lds": ("memory", "lane 0 writes 4 bytes at byte 256 of the LDS of its block", "has 256"),

@@ -391,3 +391,32 @@ def test_fields_that_mean_nothing_in_a_dual_move_are_ignored(run, compiler):
     (left,) = run_cases([case], "gfx1151", program=program, disassembler=disassembler)
     assert "fault" not in left, left
     assert (_lanes(left, 1)[0], _lanes(left, 4)[0]) == (7, 9)
+
+
+# ---- The float mode
+
+_SMALL = 1 << 20  # a subnormal f32
+
+
+@pytest.mark.parametrize("arch", ["gfx1151", "gfx1201"])
+def test_subnormals_are_flushed_from_one_denorm_mode_to_the_next(run, arch):
+    text = (
+        "v_add_f32 v0, v1, v1; s_denorm_mode 12; v_add_f32 v2, v1, v1;"
+        "s_denorm_mode 15; v_add_f32 v3, v1, v1; s_denorm_mode 15; v_add_f32 v4, v1, v1"
+    )
+    left = run(arch, text, v={1: _SMALL})
+    assert [_lanes(left, n)[0] for n in (0, 2, 3, 4)] == [2 * _SMALL, 0, 2 * _SMALL, 2 * _SMALL]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("s_denorm_mode 12; s_branch 0", "a jump after s_denorm_mode is not emulated"),
+        ("s_branch 1; s_denorm_mode 12; s_nop 0; s_denorm_mode 15", "code after an s_denorm_mode"),
+        ("s_denorm_mode 0", "a denormal mode that is not emulated"),
+        ("s_denorm_mode 13", "a denormal mode that is not emulated"),
+    ],
+)
+def test_code_whose_denorm_mode_is_not_known_is_refused(run, text, why):
+    with pytest.raises(AssertionError, match=why):
+        run("gfx1151", text)

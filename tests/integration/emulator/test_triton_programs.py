@@ -58,8 +58,10 @@ def test_a_program_computes_what_numpy_does(run, arch, name):
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+@pytest.mark.parametrize("buffers", ["0", "1"])
 @pytest.mark.parametrize("name", ["softmax", "matmul", "histogram"])
-def test_a_program_without_faults_has_no_findings(run, name):
+def test_a_program_without_faults_has_no_findings(run, name, buffers, monkeypatch):
+    monkeypatch.setenv("AMDGCN_USE_BUFFER_OPS", buffers)
     done = run("sanitize", "programs.py", name)
     assert done.returncode == 0, (done.stdout, done.stderr)
 
@@ -68,7 +70,9 @@ def test_a_program_without_faults_has_no_findings(run, name):
     ("name", "kind"),
     [("no_mask", "memory"), ("wrong_stride", "memory"), ("far_atomic", "memory"), ("no_barrier", "races")],
 )
-def test_a_fault_is_found_at_its_line(run, name, kind):
+@pytest.mark.parametrize("buffers", ["0", "1"])
+def test_a_fault_is_found_at_its_line(run, name, kind, buffers, monkeypatch):
+    monkeypatch.setenv("AMDGCN_USE_BUFFER_OPS", buffers)
     done = run("sanitize", "faults.py", name)
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert f"{kind}: " in done.stdout

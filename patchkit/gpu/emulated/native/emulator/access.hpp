@@ -1,6 +1,7 @@
 // Operands of memory instructions, and the addresses of all lanes.
 #pragma once
 
+#include "table.hpp"
 #include "wave.hpp"
 
 namespace patchkit::gpu {
@@ -13,6 +14,18 @@ enum : int { address = 0, data = 1, base = 2, more_data = 3 };
 
 // For buffer instructions, in addition to the offset in the immediate: what the address register contains.
 constexpr i64 buffer_index = i64(1) << 32, buffer_offset = i64(1) << 33;
+
+// What a buffer instruction moves: bytes per lane, and the part of a register that it loads.
+struct buffer_form {
+    u32 size;
+    into part;
+};
+
+// Puts the address of each lane into to[0], lets only the lanes in the buffer's range continue, and loads 0 into to[1] of
+// the others. The operands are those of the instruction; `extra` is a buffer_form.
+void place_buffer(const instruction * i, wave & w);
+// All lanes of before continue.
+void end_buffer(const instruction * i, wave & w);
 
 inline bool has(operand o) { return o.code != 0; }
 

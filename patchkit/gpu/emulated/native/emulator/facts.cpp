@@ -33,11 +33,12 @@ void add_operand(register_set & to, const parsed_operand & o, into part = into::
     }
 }
 
-// Buffers, counters, and addresses from M0 or the lane's number: only what is read and written counts; the access
-// itself checks the address.
-space space_of(route by) {
+// Typed and scalar buffers, counters, and addresses from M0 or the lane's number: only what is read and written counts;
+// the access itself checks the address.
+space space_of(route by, u32 size) {
     switch (by) {
         case route::global: return space::global;
+        case route::buffer: return size != 0 ? space::global : space::none; // program.cpp gives it addresses
         case route::flat: return space::flat;
         case route::scratch: return space::scratch;
         case route::lds: return space::lds;
@@ -80,7 +81,7 @@ void add_memory_facts(facts & to, const parsed_instruction & p, const architectu
     const bool is_store = form.does == action::store, gives = p.gives();
     const bool has_part = form.part != into::whole;
     to.queues = form.is_sample && arch.has_sample_counter ? u8(0) : queues_of(form.by, gives);
-    to.where = space_of(form.by);
+    to.where = space_of(form.by, form.size);
     to.reach = reach_of(p.text, form, arch);
     const bool is_described = to.where == space::none && form.by != route::between_lanes;
     if (is_described) {
@@ -108,7 +109,8 @@ void add_memory_facts(facts & to, const parsed_instruction & p, const architectu
         if (!o.is_read()) {
             continue;
         }
-        const bool is_data = o.role == operand_role::data || o.role == operand_role::more_data;
+        const bool is_data = o.role == operand_role::data || o.role == operand_role::more_data ||
+                             o.role == operand_role::result_and_data;
         add_operand(to.reads, o, is_data ? stored : into::whole);
         if (!is_data && !is_described) {
             add_operand(to.address, o);

@@ -51,7 +51,7 @@ struct facts {
     // For stale_caches.cpp. `reach`: a load does not hit in caches that are nearer.
     scope reach = scope::cu;
     bool invalidates_l0 = false, invalidates_l1 = false, invalidates_scalar = false;
-    bool is_unseen_store = false; // to addresses that are not known (buffers, images)
+    bool is_unseen_store = false; // to addresses that are not known (images)
 
     // For the uninitialised check, see uninitialised.cpp.
     bool is_scalar   = false;

@@ -33,7 +33,6 @@ constexpr entry entries[] = {
     {"v_illegal", "illegal by definition"},
     {"s_setreg_*", "changes the float mode within a kernel; the emulator keeps the initial one"},
     {"s_round_mode", "changes the float mode within a kernel; the emulator keeps the initial one"},
-    {"s_denorm_mode", "changes the float mode within a kernel; the emulator keeps the initial one"},
     {"s_subvector_loop_*", "only for waves of 64 lanes"},
     {"s_sendmsg_rtn_b32", "requests hardware state that an emulated GPU does not have"},
     {"s_sendmsghalt", "for trap handlers and debuggers"},

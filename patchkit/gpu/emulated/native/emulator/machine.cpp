@@ -1132,7 +1132,7 @@ std::unique_ptr<block> worker::start_at(job & on, u64 index, u64 number) {
         idle.pop_back();
     } else {
         made = std::make_unique<block>();
-        const size_t one_wave = sizeof(wave) + sizeof(u32x) * (on.vgprs + 1);
+        const size_t one_wave = sizeof(wave) + sizeof(u32x) * (on.vgprs + extra_vgprs);
         const size_t scratch = rounded(size_t(on.scratch) * lanes, 128);
         const size_t total = (one_wave + scratch) * on.waves + rounded(on.lds, 128) + 128;
         made->memory.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(total, 128))));
@@ -1543,9 +1543,13 @@ const instruction * worker::instruction_at(const instruction * i, wave & w, u64 
     if (found == to.offsets.end() || *found != u32(place - to.begin)) {
         fault(i, w, "it jumps into the middle of an instruction");
     }
+    const instruction * target = to.steps + to.entries[size_t(found - to.offsets.begin())];
+    if (((target->modifiers ^ i->modifiers) & modifier::flush_f32) != 0) {
+        fault(i, w, "it jumps to code after an s_denorm_mode, which is not emulated");
+    }
     // The function may be newly decoded, so its instructions need counters.
     w.marks = marks_of(*on.code);
-    return to.steps + to.entries[size_t(found - to.offsets.begin())];
+    return target;
 }
 
 void worker::report(const instruction * i, wave & w, const char * kind, const std::string & what, const u32 * other) {
@@ -1605,7 +1609,7 @@ u32 worker::hold_back(const instruction * i, wave & w, const char * kind, const 
 
 wave & worker::spare_wave() {
     if (spare == nullptr) {
-        constexpr size_t most_vgprs = 257; // including the one for dual-issue instructions
+        constexpr size_t most_vgprs = 256 + extra_vgprs;
         spare.reset(static_cast<std::byte *>(std::aligned_alloc(128, rounded(sizeof(wave) + most_vgprs * sizeof(u32x), 128))));
         if (spare == nullptr) {
             throw kernel_fault("out of memory to run instructions");

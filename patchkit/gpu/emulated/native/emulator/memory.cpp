@@ -1075,6 +1075,30 @@ template <class T> void add_scalar_parts(definitions & to, std::string_view load
 
 } // namespace
 
+void place_buffer(const instruction * i, wave & w) {
+    const auto & form        = *static_cast<const buffer_form *>(i->extra);
+    const buffer_place where = buffer_places(i, w, form.size);
+    const u32 exec           = w.exec();
+    if (has(i->to[1]) && exec != where.inside) {
+        const bool is_upper = form.part == into::high || i->to[1].is(operand::high);
+        const u32 kept      = form.part == into::whole ? 0 : is_upper ? 0xffff : 0xffff0000;
+        for (u32 n = 0; n < std::max(1u, form.size / 4); ++n) {
+            u32x & to = vector_at(w, i->to[1], int(n));
+            to        = lane_mask(exec & ~where.inside) ? to & kept : to;
+        }
+    }
+    vector_at(w, i->to[0], 0)      = low_of(where.addresses);
+    vector_at(w, i->to[0], 1)      = high_of(where.addresses);
+    w.scalar[slot::exec_of_buffer] = exec;
+    w.scalar[slot::exec]           = where.inside;
+    PATCHKIT_NEXT(i, w);
+}
+
+void end_buffer(const instruction * i, wave & w) {
+    w.scalar[slot::exec] = w.scalar[slot::exec_of_buffer];
+    PATCHKIT_NEXT(i, w);
+}
+
 definitions memory_instructions() {
     definitions all;
     add_loads<Dwords<1>>(all, "global_load_b32", "flat_load_b32", "scratch_load_b32", "ds_load_b32");

@@ -166,7 +166,7 @@ class decoder {
   public:
     decoder(program & to, disassembler & reader, float_mode mode, u32 vgprs, const observer * looks,
             const architecture & arch, u32 ttmps, std::vector<const facts *> & known)
-        : to(to), reader(reader), mode(mode), vgprs(int(vgprs)), looks(looks), arch(arch), ttmps(ttmps),
+        : to(to), reader(reader), mode(mode), initial_flush(mode.flushes_f32), vgprs(int(vgprs)), looks(looks), arch(arch), ttmps(ttmps),
           all_known(known) {}
 
     void decode() {
@@ -190,6 +190,7 @@ class decoder {
             }
             at = behind;
         }
+        restore_mode(to.end);
         number = to.first_number + u32(to.offsets.size());
         to.offsets.push_back(u32(to.end - to.begin));
         to.entries.push_back(u32(steps.size()));
@@ -209,6 +210,8 @@ class decoder {
     program & to;
     disassembler & reader;
     float_mode mode;
+    bool initial_flush;
+    std::vector<std::pair<const std::byte *, const std::byte *>> changed; // code in which the mode is another one
     int vgprs;
     const observer * looks; // null: no checks
     const architecture & arch;
@@ -242,6 +245,34 @@ class decoder {
         }
         steps.push_back(made);
         return steps.back();
+    }
+
+    // s_denorm_mode. The compiler puts it before and after the steps of a division, without a jump in between. So the mode
+    // of each instruction is known when it is decoded; code where that is not so is refused.
+    void change_mode() {
+        u16 wanted;
+        std::memcpy(&wanted, here, sizeof(wanted));
+        const int of_f32 = wanted & 3, of_others = wanted >> 2; // RDNA3 and RDNA4 ISA guides, "MODE register", FP_DENORM
+        if ((of_f32 != 0 && of_f32 != 3) || of_others != 3) {
+            throw not_understood{"it sets a denormal mode that is not emulated"};
+        }
+        restore_mode(here);
+        mode.flushes_f32 = of_f32 == 0;
+        if (mode.flushes_f32 != initial_flush) {
+            changed.emplace_back(behind, to.end);
+        }
+    }
+
+    // Ends a changed mode at an address.
+    void restore_mode(const std::byte * at) {
+        if (mode.flushes_f32 != initial_flush) {
+            changed.back().second = at;
+            mode.flushes_f32 = initial_flush;
+        }
+    }
+
+    bool is_changed_at(const std::byte * at) const {
+        return std::any_of(changed.begin(), changed.end(), [at](const auto & one) { return one.first <= at && at < one.second; });
     }
 
     operand constant(u64 value) {
@@ -385,13 +416,21 @@ class decoder {
             all_known.resize(number + 1);
             all_known.back() = kept_facts;
         }
+        const bool is_buffer = parts[0].row != nullptr && parts[0].row->memory.by == route::buffer && known.where == space::global;
+        if (is_buffer) {
+            add_buffer_place(parts[0]);
+        }
         if (before != nullptr) {
             instruction & made = add(before);
             made.extra = kept_facts;
             made.immediate = looks->at_hand(known);
         }
         const size_t first = steps.size();
-        add_line(parts);
+        if (is_buffer) {
+            add_buffer_access(parts[0]);
+        } else {
+            add_line(parts);
+        }
         if (before != nullptr && looks->tries(known)) {
             kept_facts->alone_steps = int(steps.size() - first);
             alone.emplace_back(kept_facts, std::vector(steps.begin() + i64(first), steps.end()));
@@ -399,7 +438,33 @@ class decoder {
         if (after != nullptr) {
             add(after).extra = kept_facts;
         }
+        if (is_buffer) {
+            add(end_buffer);
+        }
     }
+
+    // For observers, a buffer instruction becomes three steps: the addresses of the lanes in its range, the same access to
+    // global memory, and the end. So observers need not know descriptors.
+    void add_buffer_place(const parsed_instruction & p) {
+        add_memory(p);
+        instruction & made = steps.back();
+        const memory_form & form = p.row->memory;
+        made.run = place_buffer;
+        made.to[1] = made.to[0]; // lanes out of range load 0
+        made.to[0] = extra_registers();
+        made.extra = kept(buffer_form{form.size, form.part});
+    }
+
+    void add_buffer_access(const parsed_instruction & p) {
+        add_memory(p);
+        instruction & made = steps.back();
+        made.run = find_definition("global_" + p.name.substr(p.name.find('_') + 1))->run; // made for both, see memory.cpp
+        made.from[role::address] = extra_registers();
+        made.from[role::base] = made.from[role::more_data] = {};
+        made.immediate = 0;
+    }
+
+    operand extra_registers() const { return {offset_of_vgpr(vgprs) << 3 | operand::vector}; }
 
     // Whether a cache invalidation follows this instruction with only waits in between: an acquire load.
     bool is_followed_by_invalidation() {
@@ -458,6 +523,13 @@ class decoder {
             throw not_understood{"this instruction is not emulated" + (reason.empty() ? "" : " (" + std::string(reason) + ")")};
         }
         const definition & d = *p.row;
+        if (p.name == "s_denorm_mode") {
+            change_mode();
+            return;
+        }
+        if (d.is(trait::branches | trait::jumps) && mode.flushes_f32 != initial_flush) {
+            throw not_understood{"a jump after s_denorm_mode is not emulated"};
+        }
         if (d.run == nullptr) {
             return; // nothing to execute
         }
@@ -812,7 +884,10 @@ class decoder {
             const auto found = std::lower_bound(to.offsets.begin(), to.offsets.end(), u32(target - to.begin));
             const bool is_inside = target >= to.begin && target < to.end && found != to.offsets.end() &&
                                    *found == u32(target - to.begin);
-            if (is_inside) {
+            if (is_inside && is_changed_at(target)) {
+                to.steps[step].run = refuse_to_run;
+                to.steps[step].extra = kept(reason{"it jumps to code after an s_denorm_mode, which is not emulated"});
+            } else if (is_inside) {
                 to.steps[step].target = to.steps + to.entries[size_t(found - to.offsets.begin())];
             } else {
                 to.steps[step].run = refuse_to_run;

@@ -595,6 +595,7 @@ definitions scalar_instructions() {
         {"s_sendmsg_rtn_b64", read_clock, {format::scalar_64}, {}, trait::is_given, {}, {}, queue::scalar},
         {"s_getreg_b32", read_clock_bits, {format::scalar}, {}, trait::is_given},
     };
+    made.push_back({"s_denorm_mode", nullptr, {}, {}}); // see program.cpp
     // Hints for waiting, prefetching and write-back: execution is in order, and there is only one memory.
     for (const std::string_view name :
          {"s_set_inst_prefetch_distance", "s_setprio", "s_icache_inv", "s_code_end",

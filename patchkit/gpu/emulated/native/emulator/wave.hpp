@@ -62,7 +62,7 @@ struct instruction {
 // not registers: discarded results, and one vector for splitting dual-issue (VOPD) instructions.
 namespace slot {
 constexpr int vcc = 106, ttmp = 108, null = 124, m0 = 125, exec = 126, shared_base = 128, private_base = 130,
-              nowhere = 132, saved_exec = 134, count = 160;
+              nowhere = 132, saved_exec = 134, exec_of_buffer = 158, count = 160;
 } // namespace slot
 
 // High halves of addresses from which on a flat access means LDS or scratch; no process has memory there.
@@ -76,6 +76,9 @@ enum class standing : u32 {
     circling, // spinning: repeating a loop without changes to its registers
     ended,
 };
+
+// After the VGPRs of the kernel: for the result of half of a dual-issue instruction, or an address per lane.
+constexpr u32 extra_vgprs = 2;
 
 struct alignas(128) wave {
     const instruction * next; // the next instruction
@@ -100,7 +103,7 @@ struct alignas(128) wave {
     watch * watched; // see executor.hpp; only set while the machine checks whether the kernel can make progress
     std::vector<u32> *spans, *accesses; // see recording.hpp; null if not recording
     alignas(64) u32 scalar[slot::count];
-    // VGPRs follow, [register][lane], with an extra one for dual-issue instructions.
+    // VGPRs follow, [register][lane], with `extra_vgprs` for dual-issue and buffer instructions.
 
     u32 exec() const { return scalar[slot::exec]; }
     u32x & vgpr(int n) { return reinterpret_cast<u32x *>(this + 1)[n]; }
