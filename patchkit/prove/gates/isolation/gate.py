@@ -225,7 +225,7 @@ class IsolationGate:
         ]
         reads = compare(closed, trees, compiler)
         problems += explain(reads, trees, compiler, subject)
-        branches = [one for one in configurations if one.which == "host" and _live(subject, one)]
+        branches = [one for one in configurations if _is_branch(subject, one)]
         host, found = _host_branch(
             subject, trees, compiler, [(one, unit) for one in branches for unit in touched["hip"]]
         )
@@ -356,6 +356,10 @@ def _live(subject: Subject, configuration: Configuration) -> tuple[PatchPart, ..
         for patch in subject.patches
         if configuration.rocwmma or ROCWMMA_OPTION not in patch.guard.macros
     )
+
+
+def _is_branch(subject: Subject, configuration: Configuration) -> bool:
+    return configuration.which == "host" and bool(_live(subject, configuration))
 
 
 def _reached(subject: Subject, candidate: SourceTree) -> dict[str, frozenset[str]]:
