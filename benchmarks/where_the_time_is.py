@@ -39,6 +39,7 @@ from patchkit.gpu.modelled.batches import BatchTest, record_batches
 from patchkit.gpu.modelled.recording import Recorder
 from patchkit.gpu.modelled.reduced import reduced, whole_of_shape
 from patchkit.gpu.modelled.roofline import Peaks, peaks_of
+from patchkit.gpu.modelled.shape import shape_of_file
 from patchkit.gpu.modelled.timeline import Timeline, mean_of, time_batches
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.compiler import open_compiler
@@ -121,9 +122,11 @@ class Bench:
         return peaks_of(self.profile)
 
     def shapes(self, names: Sequence[str]) -> list[Path]:
-        """The models of these names; all for none."""
+        """The models of these names; all checked ones for none."""
         every = sorted((self.workspace.series.profiles / "models").glob("*.toml"))
-        return [each for each in every if not names or each.stem in names]
+        if not names:
+            return [each for each in every if not shape_of_file(each).is_unchecked]
+        return [each for each in every if each.stem in names]
 
     def record_upstream(self) -> Recorder:
         """A recorder of the pin."""
