@@ -9,6 +9,8 @@ from patchkit.carry.candidate.staging import name_series
 
 def test_every_part_of_an_error_names_the_series(tmp_path):
     stage, series = tmp_path / "cache" / "bump-1-x", SeriesDir(root=tmp_path / "home", origin="named")
+    (series.root / "patches").mkdir(parents=True)
+    (series.root / "patches" / "a.toml").write_text("")
     member = ConfigError(
         f"{stage}/patches is wrong",
         where=[Location(path=f"{stage}/patches/a.toml", line=3), Location(path="ggml/a.cu", line=4)],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.carry.judging.marks import Conflict
+from patchkit.carry.judging.conflict_markers import Conflict
 from patchkit.carry.judging.merged import _between
 
 MINE = "    mine(x);\n"
