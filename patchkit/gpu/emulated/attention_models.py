@@ -111,6 +111,16 @@ def _gemma_block(tensors: RandomTensors, block: str, head: int, inner: int, *, h
     write_feed_forward(tensors, block, width=_WIDTH, inner=inner, experts=0)
 
 
+def _attention_with_biases(tensors: RandomTensors, block: str, head: int, heads: int, kv_heads: int) -> None:
+    """Norms and projections of a layer; Q, K and V have biases. ``head``: values of a head."""
+    tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+    tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
+    for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)):
+        tensors.matrix(f"{block}.attn_{name}.weight", count * head, _WIDTH)
+        tensors.numbers(f"{block}.attn_{name}.bias", count * head)
+    tensors.matrix(f"{block}.attn_output.weight", _WIDTH, heads * head, zeros=CLASSES)
+
+
 def _gpt_oss(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     """Attention sinks, biases everywhere, and MXFP4 experts."""
     _attend(writer, _OSS_HEAD, _OSS_HEADS, _OSS_KV_HEADS)
@@ -122,12 +132,7 @@ def _gpt_oss(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     experts = RandomTensors(writer, seed=SEED + 1, spread=_SPREAD, types=("MXFP4",))
     for layer in range(_LAYERS):
         block = f"blk.{layer}"
-        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
-        tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
-        for name, heads in (("q", _OSS_HEADS), ("k", _OSS_KV_HEADS), ("v", _OSS_KV_HEADS)):
-            tensors.matrix(f"{block}.attn_{name}.weight", heads * _OSS_HEAD, _WIDTH)
-            tensors.numbers(f"{block}.attn_{name}.bias", heads * _OSS_HEAD)
-        tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _OSS_HEADS * _OSS_HEAD, zeros=CLASSES)
+        _attention_with_biases(tensors, block, _OSS_HEAD, _OSS_HEADS, _OSS_KV_HEADS)
         tensors.numbers(f"{block}.attn_output.bias", _WIDTH, zeros=CLASSES)
         tensors.numbers(f"{block}.attn_sinks.weight", _OSS_HEADS, spread=1.0)
         write_feed_forward(experts, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
@@ -151,12 +156,7 @@ def _glm4moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     writer.add_expert_feed_forward_length(_WIDTH)
     for layer in range(_LAYERS):
         block = f"blk.{layer}"
-        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
-        tensors.ones(f"{block}.post_attention_norm.weight", _WIDTH)
-        for name, heads in (("q", _GLM_HEADS), ("k", _GLM_KV_HEADS), ("v", _GLM_KV_HEADS)):
-            tensors.matrix(f"{block}.attn_{name}.weight", heads * _GLM_HEAD, _WIDTH)
-            tensors.numbers(f"{block}.attn_{name}.bias", heads * _GLM_HEAD)
-        tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _GLM_HEADS * _GLM_HEAD, zeros=CLASSES)
+        _attention_with_biases(tensors, block, _GLM_HEAD, _GLM_HEADS, _GLM_KV_HEADS)
         if layer == 0:
             write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=0, zeros=CLASSES)
             continue
