@@ -6,12 +6,11 @@ from collections.abc import Collection, Mapping
 
 import tomlkit
 
-from patchkit.base.errors import ConfigError, Location
 from patchkit.base.files import write_whole
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.tables import Part, join_text, split_text
+from patchkit.carry.amending.tables import Part, join_text, split_text, without_tables
 from patchkit.carry.candidate.decision import Decision
 from patchkit.carry.judging.rendering import render_patch
 from patchkit.carry.judging.requirements import PatchStack
@@ -64,13 +63,7 @@ def with_requirements(series: SeriesDir, folder: str, gone: Collection[str], new
     has = {part.table.get("patch") for part in whole.of("requires")}
     if not has.isdisjoint(gone) or not has.issuperset(new):
         if not has and tomlkit.parse(whole.head).get("requires"):
-            raise ConfigError(
-                f"cannot change what '{folder[5:]}' requires",
-                code="PATCH_BAD",
-                where=Location(path=str(path)),
-                why="its requirements are not [[requires]] tables",
-                hint="write each as a [[requires]] table",
-            )
+            raise without_tables(path)
         kept = [part for part in whole.parts if part.key != "requires" or part.table.get("patch") not in gone]
         parts = [requirement_part(name, why) for name, why in new.items() if name not in has]
         at = next((number for number, part in enumerate(kept) if part.key in BODY_TABLES), len(kept))

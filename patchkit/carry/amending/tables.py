@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import tomlkit
@@ -183,4 +184,15 @@ def _unwritable(path: str, line: int, why: str) -> ConfigError:
         where=Location(path=path, line=line or None) if path else None,
         why=why,
         hint="rewrite its tables with one header each, on a line of its own",
+    )
+
+
+def without_tables(path: Path) -> ConfigError:
+    """The PATCH_BAD for a patch.toml whose requirements are not ``[[requires]]`` tables."""
+    return ConfigError(
+        f"cannot change what '{path.parent.name[5:]}' requires",
+        code="PATCH_BAD",
+        where=Location(path=str(path)),
+        why="its requirements are not [[requires]] tables",
+        hint="write each as a [[requires]] table",
     )

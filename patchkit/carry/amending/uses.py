@@ -10,7 +10,7 @@ from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageErro
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
-from patchkit.carry.amending.tables import Part, join_text, split_text
+from patchkit.carry.amending.tables import Part, join_text, split_text, without_tables
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import load_lock, write_lock
 
@@ -94,13 +94,7 @@ def rename_requirements(series: SeriesDir, folders: Sequence[str], old: str, new
             elif new not in has:
                 parts.append(_with(path, part, new))
         if len(whole.of("requires")) == 0:
-            raise ConfigError(
-                f"cannot change what '{folder[5:]}' requires",
-                code="PATCH_BAD",
-                where=Location(path=str(path)),
-                why="its requirements are not [[requires]] tables",
-                hint="write each as a [[requires]] table",
-            )
+            raise without_tables(path)
         write_whole(path, join_text(whole, whole.head, parts), _DOING)
         changed.append(folder)
     return tuple(changed)
