@@ -152,6 +152,23 @@ constexpr const char * no_files    = "patchkit: cannot write temporary files\n";
 
 compiled refused(const char * reason) { return {false, reason, "", {}}; }
 
+// Why nothing can be compiled with these options; null if it can.
+const char * cannot_compile(const std::vector<std::string> & options) {
+    return setting("PATCHKIT_EMULATOR_COMPILER") == nullptr ? no_compiler : asks_for_wave64(options);
+}
+
+std::vector<std::string> compiler_words() { return lines_of(setting("PATCHKIT_EMULATOR_COMPILER")); }
+
+compiled compiled_by(const std::vector<std::string> & words, const fs::path & log, const fs::path & output) {
+    compiled result;
+    result.is_made = run(words, log);
+    result.log     = read(log);
+    if (result.is_made) {
+        result.code = read(output);
+    }
+    return result;
+}
+
 } // namespace
 
 bool is_header_name(const std::string & name) {
@@ -211,11 +228,7 @@ std::map<int, std::string> find_addressed(const std::string & elf, const std::st
 }
 
 compiled compile(const source & from, const std::vector<std::string> & options) {
-    const char * compiler = setting("PATCHKIT_EMULATOR_COMPILER");
-    if (compiler == nullptr) {
-        return refused(no_compiler);
-    }
-    if (const char * reason = asks_for_wave64(options)) {
+    if (const char * reason = cannot_compile(options)) {
         return refused(reason);
     }
     const scratch folder;
@@ -231,7 +244,7 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
     if (!is_written) {
         return refused(no_files);
     }
-    std::vector<std::string> words = lines_of(compiler);
+    std::vector<std::string> words = compiler_words();
     words.insert(words.end(), {"-I", (folder.path() / "headers").string()});
     if (from.has_runtime_header) {
         words.insert(words.end(), {"-include", "hip/hip_runtime.h"});
@@ -242,13 +255,10 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
     std::copy_if(options.begin(), options.end(), std::back_inserter(words),
                  [](const std::string & one) { return !names_gpu(one); });
     words.insert(words.end(), {"--no-gpu-bundle-output", "-o", output.string(), input.string()});
-    compiled result;
-    result.is_made = run(words, log);
-    result.log     = read(log);
+    compiled result = compiled_by(words, log, output);
     if (!result.is_made) {
         return result;
     }
-    result.code = read(output);
     for (const auto & [number, name] : find_addressed(result.code, prefix)) {
         if (number >= 0 && size_t(number) < from.expressions.size()) {
             result.names[from.expressions[size_t(number)]] = name;
@@ -258,11 +268,7 @@ compiled compile(const source & from, const std::vector<std::string> & options) 
 }
 
 compiled run_clang(const std::vector<std::string> & inputs, const char * suffix, const std::vector<std::string> & options) {
-    const char * compiler = setting("PATCHKIT_EMULATOR_COMPILER");
-    if (compiler == nullptr) {
-        return refused(no_compiler);
-    }
-    if (const char * reason = asks_for_wave64(options)) {
+    if (const char * reason = cannot_compile(options)) {
         return refused(reason);
     }
     const scratch folder;
@@ -270,7 +276,7 @@ compiled run_clang(const std::vector<std::string> & inputs, const char * suffix,
         return refused(no_folder);
     }
     const fs::path output = folder.path() / "code", log = folder.path() / "log";
-    std::vector<std::string> words = {lines_of(compiler)[0], "--target=amdgcn-amd-amdhsa", "-mcpu=" + the_device().arch,
+    std::vector<std::string> words = {compiler_words()[0], "--target=amdgcn-amd-amdhsa", "-mcpu=" + the_device().arch,
                                       "-nogpulib", "-Wno-unused-command-line-argument"};
     std::copy_if(options.begin(), options.end(), std::back_inserter(words),
                  [](const std::string & one) { return !names_gpu(one); });
@@ -282,13 +288,7 @@ compiled run_clang(const std::vector<std::string> & inputs, const char * suffix,
         }
         words.push_back(input.string());
     }
-    compiled result;
-    result.is_made = run(words, log);
-    result.log     = read(log);
-    if (result.is_made) {
-        result.code = read(output);
-    }
-    return result;
+    return compiled_by(words, log, output);
 }
 
 } // namespace patchkit
