@@ -358,10 +358,8 @@ def _check_name(folder: Path, arch: str) -> None:
             hint=f"name each GPU, for example: --arch {known[0]}",
         )
     features = _FEATURES.fullmatch(arch)
-    if features:
-        hint = f"omit the feature suffix: --arch {features[1]}"
-    else:
-        hint = near_miss(arch, known) or f"known: {', '.join(known)}"
+    # All names, because gfx ids differ in one digit: the nearest one is a guess.
+    hint = f"omit the feature suffix: --arch {features[1]}" if features else f"known: {', '.join(known)}"
     raise UsageError(
         f"no profile for '{arch}'", code="ARCH_UNKNOWN", where=Location(path=str(folder)), hint=hint
     )

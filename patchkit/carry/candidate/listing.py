@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -18,6 +18,7 @@ from patchkit.carry.series.lock import Lock, Pin, load_lock
 from patchkit.carry.series.patch import Patch
 from patchkit.carry.series.profile import ArchProfile, PatchDefault, load_profile, load_profiles
 from patchkit.carry.series.selection import Terms, terms_of
+from patchkit.carry.series.switches import has_switch
 
 _T = TypeVar("_T")
 
@@ -36,8 +37,17 @@ class Catalogue:
         return self.series.patches
 
     def terms(self, patch: Patch, profile: ArchProfile) -> Terms:
-        """The terms of the patch on the GPU, for the build of :meth:`label_build`."""
-        return terms_of(self.series, patch, profile, self.label_build(patch))
+        """The terms of the patch on the GPU, for the build of :meth:`label_build`.
+
+        The patch with the run-time switches is on with any patch that has a switch.
+        """
+        build = self.label_build(patch)
+        found = terms_of(self.series, patch, profile, build)
+        if patch.switches is None:
+            return found
+        switched = [each for each in self.patches if has_switch(each) and each.builds.covers(build)]
+        is_on = any(terms_of(self.series, each, profile, build).default == "on" for each in switched)
+        return replace(found, is_offered=True, needs="measured") if is_on else found
 
     def label_build(self, patch: Patch) -> int:
         """The build to report for a patch: the lock's default, or else the nearest one that it is for."""

@@ -41,7 +41,7 @@ def test_list_has_the_patches_in_order_and_every_gpu(patchkit) -> None:
     for row in document["patches"]:
         assert f"{row['id']} " in text
         assert f"b{row['builds']['first']}-" in text
-    assert "\ngfx1151  4 on, 13 optional  Radeon 8060S\n" in text
+    assert "\ngfx1151  5 on, 13 optional  Radeon 8060S\n" in text
     assert "\ngfx942   none               MI300X\n" in text
 
 
@@ -151,7 +151,7 @@ def test_show_a_gpu_says_which_patches_are_on_at_the_default_build(patchkit) -> 
     here, _, others = text.partition("\nPatches for other builds only\n")
     here = here.partition("\nPatches on llama.cpp b11549, the default build\n")[2]
     words = [line.split()[1] for line in here.splitlines() if line.startswith("  ")]
-    assert (words.count("on"), words.count("optional")) == (4, 13)
+    assert (words.count("on"), words.count("optional")) == (5, 13)
     assert "wmma-tile-params" not in here
     assert "\n  wmma-tile-params         b6900-b9093    on        " in f"\n{others}"
     document = json.loads(patchkit("show", "gfx1151", "--json")[1])
