@@ -23,7 +23,7 @@ def followed_series(series: Series, pin: Pin) -> Series:
     if not pin.followed:
         return series
     targets = {
-        (each.file, each.function): (each.now_file, each.now_function)
+        (each.file, each.function or ""): (each.now_file, each.now_function or "")
         for each in pin.followed
         if isinstance(each, Followed)
     }
@@ -138,7 +138,8 @@ def retarget_patch(patch: Patch, targets: Mapping[tuple[str, str], tuple[str, st
     def follow(one: _Placed) -> _Placed:
         target = targets.get((one.file, one.function or ""))
         if target is not None:
-            return replace(one, file=target[0], function=target[1])
+            one = replace(one, file=target[0])
+            return replace(one, function=target[1]) if target[1] else one
         files = moved.get(one.file, set())
         return one if one.function or len(files) != 1 else replace(one, file=next(iter(files)))
 

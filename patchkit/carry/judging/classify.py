@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from patchkit.base.errors import AnchorError, CacheError, GitError, Location, PatchkitError, members_of
-from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
@@ -31,6 +30,7 @@ from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
 from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
 from patchkit.carry.judging.merged import follow_by_merge
+from patchkit.carry.judging.moved_files import find_moved_files, in_renamed_files
 from patchkit.carry.judging.preconditions import find_gone, find_replacement
 from patchkit.carry.judging.rendering import Rendering, render_patch
 from patchkit.carry.judging.requirements import PatchStack
@@ -50,23 +50,27 @@ def _compare_rendering(
     last: Rendering | None,
     rendering: Rendering,
     moves: tuple[Move, ...],
-    reporter: Reporter,
+    comparison: Comparison,
 ) -> Classified:
     """The class of a patch that was placed: clean, moved, or in conflict if both derivations differ.
 
-    ``moves``: moves of its functions that are already known. Raises GitError and CacheError.
+    ``moves``: moves of its functions and files that are already known. Raises GitError and CacheError.
     """
     drift: tuple[Drift, ...] = ()
     agreement = Agreement(verdict="no last rendering")
     if last is not None and last.placed is not None and rendering.placed is not None:
         drift = _find_drifts(last, rendering)
         moves = (*moves, *_moves(last, rendering))
+        before, after = (
+            {comparison.renamed.get(path, path): data for path, data in files.items()}
+            for files in (last.before, last.placed.changes)
+        )
         agreement = compare_derivations(
-            last.before,
-            last.placed.changes,
+            before,
+            after,
             rendering.before,
             rendering.placed.changes,
-            reporter,
+            comparison.workspace.reporter,
             incomplete={edit.file for edit in rendering.skipped},
         )
     problems: tuple[AnchorError, ...] = ()
@@ -154,6 +158,21 @@ def _is_in_another_scope(old: Anchor, new: Anchor) -> bool:
     return names[0] != names[1] and len({name.rpartition("::")[2] for name in names}) == 1
 
 
+def _file_moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
+    """One move for each file that upstream renamed, with the first edit in it."""
+    was = {edit.id: edit.file for edit in last.patch.edits}
+    first = {(was[edit.id], edit.file): edit for edit in reversed(rendering.patch.edits) if edit.id in was}
+    for (old, new), edit in first.items():
+        if old != new:
+            yield Move(
+                edit=edit.id,
+                how="another file",
+                before=Location(path=old),
+                after=Location(path=new),
+                detail=f"{old} is now {new}",
+            )
+
+
 def _moves(last: Rendering, rendering: Rendering) -> Iterator[Move]:
     # Edits of empty lines are skipped where they do not fit.
     placed = [{edit.id for edit in each.placed.edits} for each in (last, rendering) if each.placed]
@@ -180,7 +199,7 @@ class Comparison:
 
     ``pulls``: for patches imported from a pull request, the files of that pull request as imported.
     ``is_pin``: whether the new upstream is exactly the build, and not a user's commit on top of it
-    (``--onto``).
+    (``--onto``). ``renamed``: files that upstream renamed since, new path by old path.
     """
 
     workspace: Workspace
@@ -190,6 +209,7 @@ class Comparison:
     last: Mapping[str, Rendering]
     is_pin: bool = True
     pulls: Mapping[str, tuple[Versions, ...]] = field(default_factory=dict)
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
@@ -197,6 +217,9 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
 
     Raises GitError and CacheError for errors of git or the disk, never because of a patch.
     """
+    files, renamed = find_moved_files(comparison.chosen, comparison.last, comparison.files)
+    chosen = tuple(replace(one, patch=in_renamed_files(one.patch, renamed)) for one in comparison.chosen)
+    comparison = replace(comparison, chosen=chosen, files=files, renamed=renamed)
     proofs = _merged(comparison) | _upstreamed(comparison)
     reason = "upstream has this change" if comparison.is_pin else "this commit has the change already"
     settled = {
@@ -266,7 +289,10 @@ def _with_next_step(
         return verdict
     if last is None or last.placed is None or unmergeable_files(last):
         return verdict
-    merged = merge_rendering(last, files, _LABELS, comparison.workspace.reporter)
+    renamed = comparison.renamed
+    merged = merge_rendering(
+        last, files, _LABELS, comparison.workspace.reporter, lambda path: renamed.get(path, path)
+    )
     open_ones = [each for each in merged if each.doubt]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
     differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
@@ -435,16 +461,17 @@ def _classify(
     if steady and last is not None and last.placed is not None and not last.placed.warnings:
         is_known = Unaffected(last.placed.edits, last.upstream, files)
     rendering = render_patch(selected, files, comparison.workspace.series, is_known)
+    moved = tuple(_file_moves(last, rendering)) if last is not None else ()
     if rendering.placed is not None:
         if last is not None and rendering.skipped:
-            followed = _placed_by_merge(comparison, files, (last, rendering), ())
+            followed = _placed_by_merge(comparison, files, (last, rendering), moved)
             if followed is not None:
                 return followed
-        verdict = _compare_rendering(last, rendering, (), comparison.workspace.reporter)
+        verdict = _compare_rendering(last, rendering, moved, comparison)
         return verdict, rendering if verdict.patch_class in GOOD else None
     resemblances: tuple[Location, ...] = ()
     if last is not None:
-        found, resemblances = _followed(comparison, files, last, rendering)
+        found, resemblances = _followed(comparison, files, (last, rendering), moved)
         if found is not None:
             return found
     if gone and not resemblances and _was_looked_for(selected, files):
@@ -461,20 +488,26 @@ def _classify(
 
 
 def _followed(
-    comparison: Comparison, files: UpstreamFiles, last: Rendering, failed: Rendering
+    comparison: Comparison,
+    files: UpstreamFiles,
+    renderings: tuple[Rendering, Rendering],
+    moves: tuple[Move, ...],
 ) -> tuple[tuple[Classified, Rendering | None] | None, tuple[Location, ...]]:
-    """The class of a patch whose places were found again, or None; and functions that resemble lost ones."""
-    moves: tuple[Move, ...] = ()
+    """The class of a patch whose places were found again, or None; and functions that resemble lost ones.
+
+    ``moves``: those of its files.
+    """
+    last, failed = renderings
     found, resemblances = follow(last, failed)
     if found is not None:
         again = render_patch(found.selected, files, comparison.workspace.series)
         if again.placed is not None:
-            verdict = _compare_rendering(last, again, found.moves, comparison.workspace.reporter)
+            verdict = _compare_rendering(last, again, (*moves, *found.moves), comparison)
             agrees = verdict.agreement is not None and verdict.agreement.verdict == "agree"
             if found.certain or agrees:
                 return (verdict, again if verdict.patch_class in GOOD else None), resemblances
         elif found.certain:
-            failed, moves = again, found.moves
+            failed, moves = again, (*moves, *found.moves)
     return _placed_by_merge(comparison, files, (last, failed), moves), resemblances
 
 
@@ -492,7 +525,7 @@ def _placed_by_merge(
     again = render_patch(merged.selected, files, comparison.workspace.series)
     if again.placed is None:
         return None
-    verdict = _compare_rendering(last, again, (*moves, *merged.moves), comparison.workspace.reporter)
+    verdict = _compare_rendering(last, again, (*moves, *merged.moves), comparison)
     return (verdict, again) if verdict.patch_class in GOOD else None
 
 

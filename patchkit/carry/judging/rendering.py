@@ -99,17 +99,21 @@ def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Follow
     for rendering in renderings:
         for now in rendering.patch.edits:
             was = named[rendering.patch.id, now.id, now.first_build]
-            for each in _followed(rendering.patch.id, was, now):
+            for each in _followed(rendering, was, now):
                 found[each.key] = each
     return tuple(found[key] for key in sorted(found))
 
 
-def _followed(patch: str, was: Edit, now: Edit) -> Iterator[Followed | FollowedEdit]:
+def _followed(rendering: Rendering, was: Edit, now: Edit) -> Iterator[Followed | FollowedEdit]:
     if was.at != now.at and now.at is not None:
         yield FollowedEdit(
-            patch=patch, edit=was.id, first_build=was.first_build or 0, at=now.at, digest=digest_of_place(was)
+            patch=rendering.patch.id,
+            edit=was.id,
+            first_build=was.first_build or 0,
+            at=now.at,
+            digest=digest_of_place(was),
         )
-    if was.function is None or now.function is None:
-        return
-    if (was.file, was.function) != (now.file, now.function):
+    # Code outside functions follows a renamed file only: where the file remains, it may remain there.
+    is_whole = was.function is None and was.file in rendering.upstream.names
+    if not is_whole and (was.file, was.function) != (now.file, now.function):
         yield Followed(file=was.file, function=was.function, now_file=now.file, now_function=now.function)

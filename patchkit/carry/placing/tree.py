@@ -149,6 +149,17 @@ class UpstreamFiles:
         other._included = {path: data for path, data in self._included.items() if path not in files}
         return other
 
+    def contents(self, paths: Iterable[str]) -> Mapping[str, bytes]:
+        """Upstream's files at these paths, also ones that are not read otherwise; without missing ones."""
+        wanted = tuple(paths)
+        more = [path for path in wanted if path in self._others and path not in self._base]
+        found = self._read_more(more) if self._read_more is not None and more else {}
+        return {**found, **{path: self._base[path] for path in wanted if path in self._base}}
+
+    def reading(self, paths: Iterable[str]) -> UpstreamFiles:
+        """The same upstream, with these files read, too."""
+        return self.with_others(self.contents(paths), {})
+
     def upstream_scopes(self, path: str) -> ScopeMap:
         """The structure of a file as it is upstream."""
         return parse_scopes(SourceText(path, self._base[path]))

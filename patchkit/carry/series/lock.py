@@ -120,19 +120,24 @@ Source = GitSource | SdistSource
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Followed(TomlTable):
-    """A function that patches name, and where it is on one pin, as found and verified by a bump."""
+    """A function that patches name, and where it is on one pin, as found and verified by a bump.
+
+    Without ``function``, it is the code outside functions of a file that upstream renamed.
+    """
 
     file: TreePath
-    function: Words
+    function: Words | None = None
     now_file: TreePath
-    now_function: Words
+    now_function: Words | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
         """What distinguishes it from the others of a pin."""
-        return self.file, self.function, -1
+        return self.file, self.function or "", -1
 
     def __str__(self) -> str:
+        if self.function is None:
+            return f"{self.file} is now {self.now_file}"
         return f"'{self.function}' of {self.file} is now '{self.now_function}' in {self.now_file}"
 
 

@@ -375,3 +375,57 @@ def test_an_optional_edit_can_be_excluded_by_hand(line: Line) -> None:
     assert "is not optional" in line.run("apply", "--without", "mine:tool-table", code=2).stderr
     assert "has no edit 'lst'" in line.run("apply", "--without", "mine:lst", code=2).stderr
     assert "cannot record" in line.run("bump", "--to", "b3", "--without", "mine:list-txt", code=2).stderr
+
+
+def test_a_renamed_file_is_followed_and_recorded(line: Line) -> None:
+    top = "static std::string name() {"
+    line.patch((RETURN, MINE), (top, f"static int mine(int);\n\n{top}"))
+    git(line.desk.upstream, "mv", TOOL, "common/limits.cpp")
+    line.build(4, ("static int table(", "// The table.\nstatic int table("), path="common/limits.cpp")
+    document = line.bump(4)
+    (made,) = document["candidates"]
+    for patch in made["patches"]:
+        (move,) = patch["moves"]
+        assert (patch["class"], move["how"]) == ("moved", "another file")
+        assert patch["agreement"]["verdict"] == "agree"
+    recorded = {(each.function, each.now_file) for each in line.lock.pin("b4").followed}
+    assert recorded == {("tool::table", "common/limits.cpp"), (None, "common/limits.cpp")}
+    again = json.loads(line.run("apply", "--upstream", "b4", "--json", code=0).stdout)
+    assert again["commits"][-1]["commit"] == made["tip"]
+    text = git(line.desk.repository, "show", f"{made['tip']}:common/limits.cpp")
+    assert MINE in text
+    assert f"static int mine(int);\n\n{top}" in text
+
+
+def test_a_file_that_two_new_ones_resemble_is_not_followed(line: Line) -> None:
+    line.patch((RETURN, MINE))
+    upstream = line.desk.upstream
+    (upstream / "common/other.cpp").write_text((upstream / TOOL).read_text())
+    git(upstream, "mv", TOOL, "common/limits.cpp")
+    git(upstream, "add", "-A")
+    line.build(4, ("    int sum = 0;\n", "    int sum = 1;\n"), path="common/limits.cpp")
+    assert line.onto(4, code=3)["error"]["code"]
+
+
+def test_a_function_that_moved_whole_is_followed_to_a_file_that_no_patch_names(line: Line) -> None:
+    line.patch((RETURN, MINE))
+    (line.desk.upstream / "common/table.cpp").write_text(f'#include "tool.h"\n\n{BODY}')
+    git(line.desk.upstream, "add", "-A")
+    line.build(4, (BODY, ""))
+    document = line.onto(4)
+    move = document["classes"][0]["moves"][0]
+    assert move["how"] == "another file"
+    assert move["after"].startswith("common/table.cpp:")
+    tip = document["commits"][-1]["commit"]
+    assert MINE in git(line.desk.upstream, "show", f"{tip}:common/table.cpp")
+
+
+def test_a_line_that_moved_into_another_function_is_named_only(line: Line) -> None:
+    """The same text in another function need not mean the same."""
+    line.patch(("    sum += second(wanted);\n", "    sum += second(wanted + 1);\n"))
+    (line.desk.upstream / "common/table.cpp").write_text(
+        "int more(int sum) {\n    sum += second(wanted);\n}\n"
+    )
+    git(line.desk.upstream, "add", "-A")
+    line.build(4, ("    sum += second(wanted);\n", ""))
+    assert "common/table.cpp" in json.dumps(line.onto(4, code=3))
