@@ -23,6 +23,8 @@ _LEAVES = re.compile(rb"(?:break|continue|return\b.*|goto \w+)\s*;\s*}?")
 _APPEND = re.compile(
     rb"(\w+(?:\.\w+)?)\.(?:emplace_back|push_back|insert|emplace)\s*\(|(add_(?:opt|option|arg|argument|test)|register_\w+)\s*\("
 )
+_NAME = re.compile(rb"[A-Za-z_]\w*")
+_MEMBER = re.compile(rb"[A-Za-z_][\w:<>,\s*&]*[\s*&](\w+)\s*(?:\[[\w\s]*\]\s*)*(?:=[^;{}()]*)?;")
 _CONSTANT = re.compile(rb"(?:static |inline )*(?:constexpr|const)\b[^=;{}]*=[^=].*;", re.DOTALL)
 
 
@@ -55,9 +57,15 @@ def can_follow(upstream: SourceText, row: int, theirs: Sequence[bytes], ours: Se
     if holder is None:
         is_code_of_file = all(map(_is_definitions, both)) and not _names_shared(both)
         return is_code_of_file or _are_rows_of_map(parse_scopes(upstream), start, both)
-    is_plain = holder.kind == "function" and not any(scopes.directives for scopes in both)
-    known = (_are_cases(theirs, ours), _are_labels(theirs, ours), _are_appends(both), _are_constants(both))
-    return is_plain and any(known)
+    checks = {
+        "enum": [_are_enumerators],
+        "record": [_are_members],
+        "function": [_are_appends, _are_constants],
+    }
+    is_known = any(check(both) for check in checks.get(holder.kind, ()))
+    if holder.kind == "function":
+        is_known = is_known or _are_cases(theirs, ours) or _are_labels(theirs, ours)
+    return is_known and not any(scopes.directives for scopes in both)
 
 
 def _has_loose_directives(scopes: ScopeMap) -> bool:
@@ -116,6 +124,28 @@ def _are_cases(theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
 def _are_labels(theirs: Sequence[bytes], ours: Sequence[bytes]) -> bool:
     """Whether both are only labels of a switch, which then share what follows them."""
     return all(_LABELS.fullmatch(row) for row in (*_rows(theirs), *_rows(ours)))
+
+
+def _are_enumerators(both: Sequence[ScopeMap]) -> bool:
+    """Whether both are only values of an enum without a number: upstream's keep the numbers that it gave."""
+    names: list[bytes] = []
+    for scopes in both:
+        texts = [token.text for token in scopes.code]
+        if len(texts) % 2 or any(text != b"," for text in texts[1::2]):
+            return False
+        names += texts[::2]
+    return all(map(_NAME.fullmatch, names)) and len(names) == len({*names})
+
+
+def _are_members(both: Sequence[ScopeMap]) -> bool:
+    """Whether both only declare data members, and neither uses a name that the other one declares."""
+    names: list[set[bytes]] = []
+    for scopes in both:
+        found = [_MEMBER.fullmatch(each) for each in _statements(scopes)]
+        if not found or not all(found):
+            return False
+        names.append({match[1] for match in found if match is not None})
+    return not (names[0] & _words(both[1]) or names[1] & _words(both[0]))
 
 
 def _are_rows_of_map(upstream: ScopeMap, start: int, both: Sequence[ScopeMap]) -> bool:

@@ -11,6 +11,7 @@ from patchkit.carry.judging.derive import differ_in_order
 CALLS = "void tests(list & all) {\n    all.push_back(first());\n%s}\n"
 SWITCH = "int kind(int n) {\n    switch (n) {\n        case 1: return 1;\n%s    }\n}\n"
 TYPES = "enum kind {\n    ONE,\n%s    COUNT,\n};\n"
+MEMBERS = "struct thing {\n    int one;\n%s};\n"
 FILE = "int one() { return 1; }\n%s"
 ROWS = 'static const std::map<kind, const char *> NAMES = {\n    { ONE, "one" },\n%s};\n'
 LABELS = "int kind(int n) {\n    switch (n) {\n        case 1:\n%s            return 1;\n    }\n}\n"
@@ -38,6 +39,8 @@ def follows(around: str, theirs: str, ours: str, path: str = "a.cpp") -> bool:
         (ROWS, '    { TWO, "two" },\n', '    { THREE, "three" },  // mine\n'),
         (LABELS, "        case 2:\n", "        case 3: case 4:\n"),
         (OPTIONS, '    add_opt(second(\n        "-b"), all);\n', '    add_opt(third("-c"), all);\n'),
+        (TYPES, "    TWO,\n", "    THREE, // mine\n    FOUR,\n"),
+        (MEMBERS, "    int two = 2;\n", "    // mine\n    std::vector<int> three;\n    int four[4];\n"),
     ],
 )
 def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
@@ -54,7 +57,12 @@ def test_what_commutes_may_follow(around: str, theirs: str, ours: str) -> None:
         (CALLS, "    const int n = 2;\n", "    const int m = last++;\n"),
         (SWITCH, "        case 2:\n            note();\n", "        case 3: return 3;\n"),
         (SWITCH, "        case 2: return 2;\n", "        default: return 0;\n"),
-        (TYPES, "    TWO,\n", "    THREE,\n"),  # the values of both depend on the order
+        (TYPES, "    TWO,\n", "    THREE = 7,\n"),
+        (TYPES, "    TWO,\n", "    TWO,\n"),
+        (TYPES.replace("enum kind", "int kinds[] ="), "    TWO,\n", "    THREE,\n"),
+        (MEMBERS, "    int two;\n", "    int three = two;\n"),
+        (MEMBERS, "    int two;\n", "    int three();\n"),
+        (MEMBERS, "    int two;\n", "#if X\n    int three;\n#endif\n"),
         (FILE, "int two() { return 2; }\n", "int three() { return two() + 1; }\n"),
         (FILE, "int two() { return 2; }\n", "static int count = 0;\n"),
         (INCLUDES, "#define B 1\n", '#include "c.h"\n'),
