@@ -327,6 +327,28 @@ def carry_table(rows: Sequence[Row]) -> list[str]:
     return lines
 
 
+def conflict_table(rows: Sequence[Row]) -> list[str]:
+    """The markdown table of the patches that a tool does not apply, for each target and for all.
+
+    In parentheses: applied patches that are wrong or disputed.
+    """
+    lines = _head(("set", "target", "patches", *TOOLS))
+    found: dict[tuple[str, str], list[Placed]] = defaultdict(list)
+    for row in rows:
+        for each in row.carried:
+            found[row.set, each.target].append(each)
+            found["all", ""].append(each)
+    for (name, target), own in sorted(found.items(), key=lambda one: one[0][0] == "all"):
+        cells = []
+        for tool in TOOLS:
+            mine = [each for each in own if each.tool == tool]
+            lost = sum(not each.placed and each.verdict != "there already" for each in mine)
+            notes = _notes(mine, ("wrong", "disputed"))
+            cells.append(f"{lost}{notes}")
+        lines.append(f"| {name} | {target} | {len(own) // len(TOOLS)} | {' | '.join(cells)} |")
+    return lines
+
+
 def until_table(rows: Sequence[Row]) -> list[str]:
     """The markdown table of how many targets, in order, each tool reaches before a patch is not applied.
 
@@ -354,9 +376,14 @@ def _until(rows: Sequence[Row], targets: Sequence[str], tool: str) -> str:
 
 
 def _cell(own: Sequence[Placed]) -> str:
+    notes = _notes(own, ("wrong", "disputed", "there already"))
+    return f"{sum(each.placed for each in own)}{notes}"
+
+
+def _notes(own: Sequence[Placed], verdicts: Sequence[str]) -> str:
     found = Counter(each.verdict for each in own)
-    notes = [f"{found[what]} {what}" for what in ("wrong", "disputed", "there already") if found[what]]
-    return f"{sum(each.placed for each in own)}{' (' + ', '.join(notes) + ')' if notes else ''}"
+    notes = [f"{found[what]} {what}" for what in verdicts if found[what]]
+    return f" ({', '.join(notes)})" if notes else ""
 
 
 def _head(names: Sequence[str]) -> list[str]:
@@ -417,6 +444,7 @@ def report(rows: Sequence[Row], code: str) -> str:
     parts = [
         (f"Import (patchkit's code {code[:12]})", import_table(rows)),
         ("Carried", carry_table(rows)),
+        ("Not applied", conflict_table(rows)),
         ("Targets until a person is needed", until_table(rows)),
         ("Rejected imports", refusal_lines(rows)),
         ("Applied wrongly", placing_lines(rows, "wrong")),
