@@ -13,6 +13,7 @@ The patches are not part of this repository: a TOML file names folders of patch 
     folder = "queues/some"
     base = "b7827"              # a pin; or "fork:REV", a commit of a clone, and build = its number
     targets = ["b8156", "fork:REV=9246"]    # instead of the next two pins: pins, or commits with their build
+    author = { b8156 = "queues/some-later" }    # the author's own version for a target, to judge results
     group = "somebody"          # a file that another queue of the group has is skipped
     guard = "gfx1151"           # as --guard of import; then nothing is carried
     within = "ggml/src/x/"      # only patches that change nothing elsewhere
@@ -49,9 +50,11 @@ own results; a commit to later tags. With ``before``, an upstream commit is impo
 earlier tags that it applies to, and carried from there up to its own parent, where the result must be
 upstream's commit.
 
-The results are judged without the tools (carry_judge.py). Undecided ones are *disputed* and listed. After
-looking at them, give your verdicts with ``--verdicts FILE``: lines of ``KEY right|wrong WHY``. Results are
-stored in --work under a digest of everything they depend on, so a second run computes only what has changed.
+The results are judged without the tools (carry_judge.py). A patch is *right* if it makes of the author's
+own version without this patch the same files as the author's patch. Undecided ones are *disputed* and
+listed. After looking at them, give your verdicts with ``--verdicts FILE``: lines of ``KEY right|wrong
+WHY``. Results are stored in --work under a digest of everything they depend on, so a second run computes
+only what has changed.
 """
 
 from __future__ import annotations
@@ -73,7 +76,7 @@ from typing import Any
 from carry_git import Applied, Store, cherry_pick, git_am, git_apply, patch_fuzzy, with_entries
 from carry_judge import Judged, Placing, judge
 from carry_patchkit import Carried, Change, Goal, Import, Patchkit, code_digest, make_cache, pins
-from carry_sets import Item, Sources, Target, commit_items, fork_items, queue_items
+from carry_sets import Item, Sources, Target, commit_items, fork_items, queue_items, without_number
 from carry_whole import Whole, import_whole, whole_table
 
 PLAIN = ("git apply", "git am -3", "git cherry-pick", "patch -F3")
@@ -266,6 +269,8 @@ def _placed(
         # The tool took it for a change that upstream has: nothing was applied, and nothing can be lost.
         return Placed(tool=tool, target=target.name, placed=False, verdict="there already", why=made.why)
     judged = bench.judged(placing)
+    if target.author and judged.verdict != "wrong":
+        judged = _by_author(bench, placing, target, name, judged)
     key = hashlib.sha256(f"{set_name}\0{name}\0{target.name}\0{tree}".encode()).hexdigest()[:16]
     verdict, why = judged.verdict, judged.why
     if key in bench.verdicts and verdict != "right":
@@ -281,6 +286,17 @@ def _placed(
         original=(change.base, change.after),
         made=(on, made.commit),
     )
+
+
+def _by_author(bench: Bench, placing: Placing, target: Target, name: str, judged: Judged) -> Judged:
+    """The verdict with the author's own version of the patch for this build."""
+    before, after = target.author.get(without_number(name), ("", ""))
+    if not before:
+        return replace(judged, why=f"the author's version does not have it; {judged.why}")
+    made = bench.plain("git apply", bench.store.diff(placing.target, placing.result), before, ())
+    if made.commit is not None and bench.store.tree_of(made.commit) == bench.store.tree_of(after):
+        return Judged(verdict="right", why="the same as the author's version")
+    return replace(judged, verdict="disputed", why=f"differs from the author's version; {judged.why}")
 
 
 def import_table(rows: Sequence[Row]) -> list[str]:

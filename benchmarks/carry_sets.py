@@ -22,12 +22,16 @@ Entry = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A tree to carry to; ``truth`` is the commit that must result, if upstream has one."""
+    """A tree to carry to; ``truth`` is the commit that must result, if upstream has one.
+
+    ``author``: the commits before and after each patch of the author's own version for this build, by name.
+    """
 
     name: str
     commit: str
     build: int
     truth: str | None = None
+    author: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,18 @@ class Sources:
             return tuple(Target(name=f"b{each}", commit=self.pins[each], build=each) for each in later)
         return tuple(map(self._target, map(str, named)))
 
+    def of_author(self, entry: Entry, target: Target) -> Target:
+        """The target with the author's own version of a queue for it, if the TOML file names one."""
+        folders = entry.get("author")
+        tip, found = target.commit, dict[str, tuple[str, str]]()
+        folder = folders.get(target.name) if isinstance(folders, Mapping) else None
+        for path in sorted((self.data / str(folder)).glob("*.patch")) if folder is not None else ():
+            made = self.apply("git apply", path.read_bytes(), tip)
+            if made.commit is not None:
+                found[without_number(path.stem)] = tip, made.commit
+                tip = made.commit
+        return replace(target, author=found)
+
     def _target(self, name: str) -> Target:
         clone, colon, rest = name.partition(":")
         if not colon:
@@ -104,6 +120,11 @@ class Sources:
         return Target(name=f"b{build}", commit=commit, build=int(build))
 
 
+def without_number(name: str) -> str:
+    """The name of a patch file without its number, which differs between versions of a queue."""
+    return name.lstrip("0123456789").lstrip("-")
+
+
 def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
     """The patch files of a folder, each on top of the fair ones before it."""
     base, build = sources.base(entry)
@@ -111,6 +132,7 @@ def queue_items(sources: Sources, entry: Entry) -> Iterator[Item]:
     group, guard = str(entry.get("group", name)), str(entry.get("guard", "none"))
     # A guarded patch differs from what a plain tool gives, so it is only imported.
     targets = sources.targets(entry, build) if guard == "none" else ()
+    targets = tuple(sources.of_author(entry, target) for target in targets)
     tip = base
     for path in sorted((sources.data / str(entry["folder"])).glob("*.patch")):
         data = path.read_bytes()
