@@ -17,6 +17,7 @@ from patchkit.carry.cpp.scopes import ScopeMap, is_code, parse_scopes
 _LIST_ITEM = re.compile(rb"\s*[\w./${}+-]+\s*")
 _CASE = re.compile(rb"case [\w:]+\s*:")
 _LABELS = re.compile(rb"(?:case [\w:]+\s*:\s*)+")
+_CONDITIONS = frozenset({b"if", b"ifdef", b"ifndef", b"elif", b"else", b"endif"})
 _MAPS = frozenset({b"map", b"unordered_map"})
 _LONGEST_HEAD = 60  # tokens of a declaration before its initializer
 _LEAVES = re.compile(rb"(?:break|continue|return\b.*|goto \w+)\s*;\s*}?")
@@ -25,6 +26,7 @@ _APPEND = re.compile(
 )
 _NAME = re.compile(rb"[A-Za-z_]\w*")
 _MEMBER = re.compile(rb"[A-Za-z_][\w:<>,\s*&]*[\s*&](\w+)\s*(?:\[[\w\s]*\]\s*)*(?:=[^;{}()]*)?;")
+_FUNCTION = re.compile(rb"[A-Za-z_][\w:<>,\s*&]*[\s*&](\w+)\s*\([^={};]*\)\s*(?:const\s*)?;")
 _CONSTANT = re.compile(rb"(?:static |inline )*(?:constexpr|const)\b[^=;{}]*=[^=].*;", re.DOTALL)
 
 
@@ -54,24 +56,27 @@ def can_follow(upstream: SourceText, row: int, theirs: Sequence[bytes], ours: Se
     start = upstream.line_span(min(row + 1, len(upstream.rows))).start
     around = [each for each in parse_scopes(upstream).definitions if each.span.start < start < each.span.end]
     holder = max(around, key=lambda each: each.span.start, default=None)
+    is_bare = not any(scopes.directives for scopes in both)
     if holder is None:
-        is_code_of_file = all(map(_is_definitions, both)) and not _names_shared(both)
-        return is_code_of_file or _are_rows_of_map(parse_scopes(upstream), start, both)
-    checks = {
-        "enum": [_are_enumerators],
-        "record": [_are_members],
-        "function": [_are_appends, _are_constants],
-    }
-    is_known = any(check(both) for check in checks.get(holder.kind, ()))
-    if holder.kind == "function":
-        is_known = is_known or _are_cases(theirs, ours) or _are_labels(theirs, ours)
-    return is_known and not any(scopes.directives for scopes in both)
+        is_known = all(map(_is_definitions, both)) and not _names_shared(both)
+        is_known = is_known or (is_bare and _are_declarations(both, _FUNCTION))
+        return is_known or _are_rows_of_map(parse_scopes(upstream), start, both)
+    is_known = False
+    if holder.kind == "enum":
+        is_known = _are_enumerators(both)
+    elif holder.kind == "record":
+        is_known = _are_declarations(both, _MEMBER) or _are_declarations(both, _FUNCTION)
+    elif holder.kind == "function":
+        is_branches = _are_cases(theirs, ours) or _are_labels(theirs, ours)
+        is_known = is_branches or _are_appends(both) or _are_constants(both)
+    return is_known and is_bare
 
 
 def _has_loose_directives(scopes: ScopeMap) -> bool:
-    """Whether there are preprocessor lines outside of functions, structs and enums."""
+    """Whether there are preprocessor lines outside of functions, structs and enums, but for conditions."""
     spans = [each.span for each in scopes.definitions if each.kind != "macro"]
-    return any(not any(span.contains(line.span) for span in spans) for line in scopes.directives)
+    loose = [line for line in scopes.directives if not any(span.contains(line.span) for span in spans)]
+    return any(line.keyword not in _CONDITIONS for line in loose)
 
 
 def _has_only_includes(scopes: ScopeMap) -> bool:
@@ -137,11 +142,11 @@ def _are_enumerators(both: Sequence[ScopeMap]) -> bool:
     return all(map(_NAME.fullmatch, names)) and len(names) == len({*names})
 
 
-def _are_members(both: Sequence[ScopeMap]) -> bool:
-    """Whether both only declare data members, and neither uses a name that the other one declares."""
+def _are_declarations(both: Sequence[ScopeMap], form: re.Pattern[bytes]) -> bool:
+    """Whether both only declare in this form, and neither uses a name that the other one declares."""
     names: list[set[bytes]] = []
     for scopes in both:
-        found = [_MEMBER.fullmatch(each) for each in _statements(scopes)]
+        found = [form.fullmatch(each) for each in _statements(scopes)]
         if not found or not all(found):
             return False
         names.append({match[1] for match in found if match is not None})
