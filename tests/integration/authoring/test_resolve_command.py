@@ -243,7 +243,7 @@ def test_what_upstream_has_already_is_for_a_person(desk) -> None:
     assert len(edits(desk)) == 1
 
 
-def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk) -> None:
+def test_a_line_that_went_to_a_function_in_another_file_is_no_patch_that_nobody_needs(desk) -> None:
     before = "int first_thing(int x) {\n    return x + 1;\n}\n"
     commit_build(desk, 3, {"common/added.cpp": before})
     git(desk.clone, "fetch", "-q", "origin", "master", "--tags")
@@ -253,7 +253,8 @@ def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk
     take(desk, at="b3")
     done = desk.run("lock", *WITHOUT, "--upstream", "b3")
     assert done.returncode == 0, done.stderr
-    commit_build(desk, 4, {"common/added.cpp": "int other;\n", "common/moved.cpp": before}, day=11)
+    after = "int second_thing(int x) {\n    x *= 2;\n    return x + 1;\n}\n"
+    commit_build(desk, 4, {"common/added.cpp": "int other;\n", "common/moved.cpp": after}, day=11)
     url = ("--upstream-url", str(desk.upstream))
     bumped = desk.run("bump", "--to", "b4", *url, "--no-verify", "--drop-conflicts", "--json")
     (found,) = verdicts(bumped.stdout)
@@ -262,12 +263,12 @@ def test_a_function_that_went_to_another_file_is_no_patch_that_nobody_needs(desk
     place = problem["where"][-1]
     assert (place["path"], place["line"], place["label"]) == (
         "common/moved.cpp",
-        2,
+        3,
         "contains 'return x + 1;'",
     )
     assert problem["hint"].startswith("its line is now in common/moved.cpp")
     planned = desk.run("plan", *WITHOUT, "--upstream", "b4", "--only", "mine")
-    assert "common/moved.cpp:2: contains 'return x + 1;'" in planned.stderr
+    assert "common/moved.cpp:3: contains 'return x + 1;'" in planned.stderr
 
 
 def verdicts(document: str) -> list[dict[str, Any]]:
