@@ -39,7 +39,7 @@ def _with_places(patch: Patch, places: Mapping[tuple[str, str, int], FollowedEdi
         place = places.get((patch.id, edit.id, edit.first_build or 0))
         if place is None or place.digest != digest_of_place(edit):
             return edit
-        return replace(edit, at=place.at)
+        return replace(edit, at=place.at, parameters=place.parameters or edit.parameters)
 
     return replace(patch, edits=tuple(map(follow, patch.edits))) if places else patch
 

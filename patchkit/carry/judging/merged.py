@@ -34,7 +34,7 @@ from patchkit.carry.placing.lines import (
     sides,
 )
 from patchkit.carry.placing.plain import expand_plain, is_blank
-from patchkit.carry.placing.resolve import find_entity, resolve_anchor
+from patchkit.carry.placing.resolve import EntityNotFound, find_entity, resolve_anchor
 from patchkit.carry.placing.select import select
 from patchkit.carry.series.patch import Edit
 from patchkit.carry.series.selection import Selected
@@ -236,6 +236,7 @@ def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> 
     """The edit with lines that select the place at which it gives ``wanted``; None if there are none."""
     if edit.count != 1 or edit.digest is not None:
         return None
+    edit = _with_parameters(edit, scopes, wanted)
     inside = edit.at.inside if edit.at is not None else None
     if inside is not None and (inside.definition is None or len(select(scopes, None, inside)) != 1):
         inside = None
@@ -247,10 +248,30 @@ def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> 
     return None
 
 
+def _with_parameters(edit: Edit, scopes: ScopeMap, wanted: bytes) -> Edit:
+    """The edit with the parameters that its function has now, if no function has the old ones."""
+    if edit.function is None or edit.parameters is None:
+        return edit
+    try:
+        find_entity(scopes, edit.function, edit.parameters, edit.where)
+    except EntityNotFound:
+        first = _first_change(scopes.source.rows, wanted.split(b"\n"))
+        named = [each for each in scopes.definitions if each.answers_to(edit.function)]
+        here = [each for each in named if first in scopes.source.lines_of(each.span)]
+        if len(here) == 1:
+            tokens = [scopes.code[at].text for at in scopes.code_in(here[0].parameters)]
+            return replace(edit, parameters=b" ".join(tokens).decode("utf-8", "replace"))
+    return edit
+
+
+def _first_change(rows: Sequence[bytes], new: Sequence[bytes]) -> int:
+    pairs = enumerate(zip(rows, new, strict=False))
+    return next((at for at, pair in pairs if pair[0] != pair[1]), min(len(rows), len(new)))
+
+
 def _places(edit: Edit, rows: Sequence[bytes], new: Sequence[bytes]) -> Iterator[tuple[int, int]]:
     """First row, from 0, and number of the rows to select, for each place that may give the ``new`` rows."""
-    pairs = enumerate(zip(rows, new, strict=False))
-    first = next((at for at, pair in pairs if pair[0] != pair[1]), min(len(rows), len(new)))
+    first = _first_change(rows, new)
     if edit.verb in ("insert_before", "insert_after"):
         size = len(new) - len(rows)
         # The same insertion may begin earlier, with lines that equal those above its end.

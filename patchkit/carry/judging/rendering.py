@@ -105,13 +105,14 @@ def followed_by(series: Series, renderings: Iterable[Rendering]) -> tuple[Follow
 
 
 def _followed(rendering: Rendering, was: Edit, now: Edit) -> Iterator[Followed | FollowedEdit]:
-    if was.at != now.at and now.at is not None:
+    if (was.at, was.parameters) != (now.at, now.parameters) and now.at is not None:
         yield FollowedEdit(
             patch=rendering.patch.id,
             edit=was.id,
             first_build=was.first_build or 0,
             at=now.at,
             digest=digest_of_place(was),
+            parameters=now.parameters if now.parameters != was.parameters else None,
         )
     # Code outside functions follows a renamed file only: where the file remains, it may remain there.
     is_whole = was.function is None and was.file in rendering.upstream.names

@@ -146,15 +146,17 @@ class FollowedEdit(TomlTable):
     """The lines that select the place of an edit on one pin, as found by git's merge in a bump.
 
     ``digest`` is that of the place as patch.toml has it; if that changes, the recorded lines no longer count.
-    ``first_build`` is that of the edit, 0 for none.
+    ``first_build`` is that of the edit, 0 for none. ``parameters``: those that its function has on the pin,
+    if patch.toml names other ones.
     """
 
-    json_keys: ClassVar = "patch edit first_build at=selector"
+    json_keys: ClassVar = "patch edit first_build at=selector parameters"
     patch: Words
     edit: Words
     first_build: Annotated[int, Field(ge=0)] = 0
     at: Selector
     digest: Sha256
+    parameters: Words | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
