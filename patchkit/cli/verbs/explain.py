@@ -278,9 +278,12 @@ def _operation(op: str, lines: list[PathLine]) -> Iterator[str]:
             yield from _spans(first.before)
 
 
+_NOT_THERE = "not on the GPU: not supported there, or not in this build"
+
+
 def _spans(spans: tuple[BatchSpan, ...]) -> Iterator[str]:
     for span in spans:
         (low, high), route, precision = span.alike
         batch = f"{low}" if low == high else f"{low}-{high}"
-        yield f"      {batch:>8}  {', '.join(route) or 'not supported on the GPU; computed on the CPU'}"
+        yield f"      {batch:>8}  {', '.join(route) or _NOT_THERE}"
         yield from (f"                {each}" for each in precision)

@@ -23,18 +23,38 @@ _CACHES = ("f16", "q8_0", "q4_0")
 _WIDTH = 4096  # rows and columns of a matrix, as in an 8B model
 _EXPERTS, _USED = 32, 4  # gpt-oss-20b
 _EXPERT_WIDTH = 2880 + 192  # gpt-oss-20b's, rounded up to blocks of 256 values
-_PLAIN = ("RMS_NORM", "ROPE", "SOFT_MAX", "SWIGLU", "ADD")
+_HEAD = 128  # of gated delta nets and of indexers
+# Operations of one row per token. With those below, these are the operations that build 11549 computes for
+# small models of gpt-oss, GLM-4.5, Gemma 4, Qwen3.5, Qwen3.8-Flash-Next and DeepSeek V4 (GGML_SCHED_DEBUG=2).
+_PLAIN = (
+    *(
+        "RMS_NORM",
+        "L2_NORM",
+        "ROPE",
+        "ROPE_BACK",
+        "SOFT_MAX",
+        "SWIGLU",
+        "SWIGLU_OAI",
+        "SWIGLU_CLAMP",
+        "GEGLU",
+    ),
+    *("SIGMOID", "SILU", "SOFTPLUS", "RELU", "TANH", "EXP", "SQRT", "ABS", "SGN", "ADD", "SUB", "MUL", "DIV"),
+    *("SCALE", "CLAMP", "FILL", "SUM_ROWS", "CUMSUM", "ARGSORT", "REPEAT", "CONCAT", "CONT", "DUP", "CPY"),
+)
 _FEW = (1, 512)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCase:
-    """One case. ``type`` is that of the weights or the cache; ``rows`` are outputs, ``columns`` inputs."""
+    """One case. ``type`` is that of the weights or the cache; ``rows`` are outputs, ``columns`` inputs.
 
-    id: str
+    For operations on heads, ``rows`` is the number of heads and ``columns`` their size.
+    """
+
+    id: str = ""
     op: str
-    type: str
-    tokens: int
+    type: str = "f32"
+    tokens: int = 1
     rows: int = _WIDTH
     columns: int = _WIDTH
     experts: int = 1
@@ -42,6 +62,28 @@ class OperationCase:
 
     def __str__(self) -> str:
         return f"{self.op} {self.type} of {self.tokens} tokens"
+
+
+_MOE = OperationCase(op="MUL_MAT_ID", rows=_EXPERT_WIDTH, columns=_EXPERT_WIDTH, experts=_EXPERTS, used=_USED)
+_FLOAT_CASES = (
+    *(OperationCase(op=op) for op in _PLAIN),
+    replace(_MOE, op="ADD_ID"),
+    # DeepSeek V4: 512 rows are selected; its cache has so many for 4096 and 65536 tokens.
+    *(OperationCase(op="TOP_K", columns=columns, used=512) for columns in (1024, 16384)),
+)
+_BY_BATCH = (
+    # Qwen3.8 27B. There are a third as many heads of Q and K.
+    OperationCase(op="SSM_CONV", columns=10240),
+    OperationCase(op="GATED_DELTA_NET", rows=48, columns=_HEAD),
+    # DeepSeek V4 and Qwen3.8-Flash-Next
+    *(
+        OperationCase(op="LIGHTNING_INDEXER", type=kind, rows=heads, columns=_HEAD)
+        for heads in (64, 4)
+        for kind in _CACHES
+    ),
+    # Hyper-connections of both
+    *(OperationCase(op=f"DSV4_HC_{name}") for name in ("COMB", "PRE", "PRE_GATED", "POST")),
+)
 
 
 def operation_cases() -> tuple[OperationCase, ...]:
@@ -52,25 +94,19 @@ def operation_cases() -> tuple[OperationCase, ...]:
 def _cases() -> Iterator[OperationCase]:
     for kind in (*_QUANTS, *_FLOATS):
         for tokens in BATCHES:
-            yield OperationCase(id="", op="MUL_MAT", type=kind, tokens=tokens)
+            yield OperationCase(op="MUL_MAT", type=kind, tokens=tokens)
         for tokens in BATCHES:
-            yield OperationCase(
-                id="",
-                op="MUL_MAT_ID",
-                type=kind,
-                tokens=tokens,
-                rows=_EXPERT_WIDTH,
-                columns=_EXPERT_WIDTH,
-                experts=_EXPERTS,
-                used=_USED,
-            )
+            yield replace(_MOE, op="MUL_MAT_ID", type=kind, tokens=tokens)
     for tokens in _FEW:
         for kind in (*_QUANTS, *_FLOATS):
-            yield OperationCase(id="", op="GET_ROWS", type=kind, tokens=tokens)
+            yield OperationCase(op="GET_ROWS", type=kind, tokens=tokens)
         for kind in _CACHES:
-            yield OperationCase(id="", op="SET_ROWS", type=kind, tokens=tokens)
-        for op in _PLAIN:
-            yield OperationCase(id="", op=op, type="f32", tokens=tokens)
+            yield OperationCase(op="SET_ROWS", type=kind, tokens=tokens)
+        for case in _FLOAT_CASES:
+            yield replace(case, tokens=tokens)
+    for tokens in BATCHES:
+        for case in _BY_BATCH:
+            yield replace(case, tokens=tokens)
 
 
 def operation_line(case: OperationCase) -> str:

@@ -136,7 +136,7 @@ def build_driver(
         includes = [*(tree / folder for folder in upstream.folders.api), compiler.toolchain.root / "include"]
         of, library, sources = "llama", [f"-l{upstream.targets.library}"], [source]
     else:
-        argv = ["-std=c++17", "-O1", *_WARNINGS]
+        argv = [STUB_STANDARD, "-O1", *_WARNINGS]
         includes = [tree / upstream.ggml_path("include")]
         of, library, sources = "ggml", [], [source, f"drivers/{CASE_READER.name}"]
     places = [

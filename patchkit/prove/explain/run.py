@@ -235,8 +235,9 @@ class TimedLaunch(LaunchRow):
 
 
 class BatchSpan(Record):
-    """Batches from ``first`` to ``last`` tokens. ``route`` is empty if the CPU computes them.
+    """Batches from ``first`` to ``last`` tokens.
 
+    ``route`` is empty if the CPU computes them or this build lacks the operation.
     ``launches`` are all launches of the first of these batches.
     """
 
@@ -340,6 +341,10 @@ def _lines(
 
 
 def _key_of(case: OperationCase) -> _Key:
+    if case.op in {"GATED_DELTA_NET", "LIGHTNING_INDEXER"}:
+        return case.op, f"{case.rows} heads {case.type}", f"head size {case.columns}"
+    if case.op in {"ADD_ID", "SSM_CONV", "TOP_K"}:
+        return case.op, f"{case.columns} values per token", case.type
     if case.op not in {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS"}:
         return "others", case.op, f"{case.columns} values per token"
     experts = f", {case.used} of {case.experts} experts" if case.experts > 1 else ""
@@ -371,10 +376,13 @@ def _attention_key(case: Case) -> _Key:
     return "FLASH_ATTN_EXT", f"D={case.sizes} gqa={case.gqa} {case.type_k}", sizes
 
 
+_COPIED = ("hipMemcpy",)  # what a copy that launches nothing calls
+
+
 def _spans(found: Sequence[_Record]) -> tuple[BatchSpan, ...]:
     spans: list[BatchSpan] = []
     for each in sorted(found, key=lambda one: one.case.tokens):
-        route = route_of(each.section) if each.is_supported else ()
+        route = (route_of(each.section) or _COPIED) if each.is_supported else ()
         precision = precision_of(each.section)
         if spans and (spans[-1].route, spans[-1].precision) == (route, precision):
             spans[-1] = spans[-1].model_copy(update={"last": each.case.tokens})

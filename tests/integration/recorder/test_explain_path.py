@@ -48,6 +48,11 @@ def test_every_operation_has_its_kernels_by_type_and_batch(document: dict) -> No
         assert route("MUL_MAT_ID", kind, 1) == ["quantize_q8_1", "mul_mat_vec_q"]
     assert route("MUL_MAT", "f32", 512) == ["hipblasSgemm"]
     assert route("GET_ROWS", "q4_K", 1) == []
+    # Operations of later models: this build has some of them.
+    assert route("SSM_CONV", "10240 values per token", 32) == ["ssm_conv_f32"]
+    assert route("SSM_CONV", "10240 values per token", 33) == ["ssm_conv_long_token_f32"]
+    assert route("LIGHTNING_INDEXER", "64 heads f16", 1) == []
+    assert route("others", "CONT", 1) == ["hipMemcpy"]
     # Attention: the patches send decode of grouped heads to TILE, on their GPU only.
     decode = ("FLASH_ATTN_EXT", "D=128 gqa=4 f16", 1)
     assert "flash_attn_ext_vec (VEC)" in route(*decode, side="before")

@@ -31,7 +31,10 @@ def test_cases_have_each_type_and_batch_once():
     products = {(case.type, case.tokens) for case in cases if case.op == "MUL_MAT"}
     assert {("q4_K", tokens) for tokens in BATCHES} <= products
     assert {case.op for case in cases} >= {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS", "ROPE"}
-    assert all(case.columns % 256 == 0 for case in cases)  # whole blocks of every type
+    indexed = {(case.rows, case.tokens) for case in cases if case.op == "LIGHTNING_INDEXER"}
+    assert {(4, 7), (4, 8), (64, 1)} <= indexed
+    weighted = [case for case in cases if case.op in {"MUL_MAT", "MUL_MAT_ID", "GET_ROWS", "SET_ROWS"}]
+    assert all(case.columns % 256 == 0 for case in weighted)  # whole blocks of every type
     assert operation_line(cases[0]) == (
         "op-0 op=MUL_MAT type=q4_0 rows=4096 columns=4096 tokens=1 experts=1 used=1\n"
     )

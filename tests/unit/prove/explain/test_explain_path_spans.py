@@ -54,7 +54,7 @@ def test_types_alike_share_a_block_and_a_change_shows_both_sides():
     at = lines.index("f16")
     assert lines[at + 1 : at + 5] == [
         "1  new",
-        "2  not supported on the GPU; computed on the CPU",
+        "2  not on the GPU: not supported there, or not in this build",
         "before the patches:",
         "1  old",
     ]
