@@ -1,4 +1,4 @@
-"""Small models of architectures whose attention or norms differ from Llama's: Gemma, gpt-oss, GLM, MLA."""
+"""Small models of architectures whose attention or norms differ from Llama's, as in Gemma or DeepSeek."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import gguf
 from patchkit.gpu.emulated.models import CLASSES, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
-Architecture = Literal["gemma3", "gemma4", "gpt-oss", "glm4moe", "deepseek2"]
+Architecture = Literal["gemma3", "gemma4", "gpt-oss", "glm4moe", "deepseek2", "deepseek4"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
 _EXPERTS, _EXPERTS_USED = 6, 2
@@ -23,6 +23,7 @@ _WEIGHTS: dict[Architecture, tuple[str, ...]] = {
     "glm4moe": ("Q4_K", "Q6_K"),
     "gpt-oss": ("Q8_0",),  # its experts are MXFP4
     "deepseek2": ("Q8_0",),
+    "deepseek4": ("Q8_0",),
 }
 _GEMMA_HEAD, _GEMMA_HEADS, _GEMMA_KV_HEADS = 256, 2, 1
 _GEMMA4_HEAD = 512  # of the layers without a window; the others have Gemma 3's
@@ -31,6 +32,13 @@ _SIGMOID = 2  # LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID
 _OSS_HEAD, _OSS_HEADS, _OSS_KV_HEADS = 64, 8, 1
 # As in DeepSeek V2 and V3: K has 512 values that all heads share and 64 with positions; V is the former.
 _MLA_HEADS, _MLA_RANK, _MLA_POSITIONS, _MLA_NOPE, _MLA_VALUES, _MLA_QUERY_RANK = 16, 512, 64, 128, 128, 128
+# DeepSeek V4: heads share one row for K and V, of which 64 values have positions; the projections of their
+# outputs are in groups. One layer compresses 4 tokens to a row, and an indexer selects rows; the other one
+# compresses 128. The indexer may select more rows than a scene has, as for Qwen3.8-Flash-Next.
+_V4_HEAD, _V4_HEADS, _V4_POSITIONS, _V4_RANK = 512, 8, 64, 128
+_V4_GROUPS, _V4_GROUP_RANK, _V4_STREAMS, _V4_RATIOS = 2, 64, 4, (4, 128)
+_V4_INDEX_HEADS, _V4_INDEX_HEAD, _V4_INDEX_ROWS = 64, 128, 64
+_SQRT_SOFTPLUS = 4  # LLAMA_EXPERT_GATING_FUNC_TYPE_SQRT_SOFTPLUS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +216,79 @@ def _deepseek2(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
         _shared_expert(tensors, block)
 
 
+def _deepseek4(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+    """Compressed and sparse attention, hyper-connections, and MoE with a shared expert."""
+    _attend(writer, _V4_HEAD, _V4_HEADS, 1, rotated=_V4_POSITIONS)
+    writer.add_q_lora_rank(_V4_RANK)
+    writer.add_sliding_window(_WINDOW)
+    writer.add_expert_count(_EXPERTS)
+    writer.add_expert_used_count(_EXPERTS_USED)
+    writer.add_expert_shared_count(1)
+    writer.add_expert_weights_scale(1.0)
+    writer.add_expert_weights_norm(value=True)
+    writer.add_expert_feed_forward_length(_WIDTH)
+    for name, number in (
+        ("expert_gating_func", _SQRT_SOFTPLUS),
+        ("attention.indexer.head_count", _V4_INDEX_HEADS),
+        ("attention.indexer.key_length", _V4_INDEX_HEAD),
+        ("attention.indexer.top_k", _V4_INDEX_ROWS),
+        ("attention.output_group_count", _V4_GROUPS),
+        ("attention.output_lora_rank", _V4_GROUP_RANK),
+        ("hyper_connection.count", _V4_STREAMS),
+        ("hyper_connection.sinkhorn_iterations", 20),
+        ("hash_layer_count", 0),
+    ):
+        writer.add_uint32(f"deepseek4.{name}", number)
+    writer.add_float32("deepseek4.attention.compress_rope_freq_base", 10000.0)
+    writer.add_float32("deepseek4.hyper_connection.epsilon", 1e-6)
+    writer.add_float32("deepseek4.swiglu_clamp_exp", 10.0)
+    writer.add_array("deepseek4.attention.compress_ratios", _V4_RATIOS)
+    _streams(tensors, "output_hc", _V4_STREAMS, scales=1)
+    for layer, ratio in enumerate(_V4_RATIOS):
+        block = f"blk.{layer}"
+        tensors.ones(f"{block}.attn_norm.weight", _WIDTH)
+        tensors.numbers(f"{block}.attn_sinks.weight", _V4_HEADS, spread=1.0)
+        tensors.matrix(f"{block}.attn_q_a.weight", _V4_RANK, _WIDTH)
+        tensors.ones(f"{block}.attn_q_a_norm.weight", _V4_RANK)
+        tensors.matrix(f"{block}.attn_q_b.weight", _V4_HEADS * _V4_HEAD, _V4_RANK)
+        tensors.matrix(f"{block}.attn_kv.weight", _V4_HEAD, _WIDTH)
+        tensors.ones(f"{block}.attn_kv_a_norm.weight", _V4_HEAD)
+        grouped = _V4_GROUPS * _V4_GROUP_RANK
+        tensors.matrix(f"{block}.attn_output_a.weight", grouped, _V4_HEADS * _V4_HEAD // _V4_GROUPS)
+        tensors.matrix(f"{block}.attn_output_b.weight", _WIDTH, grouped, zeros=CLASSES)
+        for name in ("attn", "ffn"):
+            _streams(tensors, f"{block}.hc_{name}", (2 + _V4_STREAMS) * _V4_STREAMS, scales=3)
+        _compressor(tensors, f"{block}.attn_compressor", _V4_HEAD, ratio)
+        if ratio == min(_V4_RATIOS):
+            tensors.matrix(f"{block}.indexer.proj.weight", _V4_INDEX_HEADS, _WIDTH)
+            tensors.matrix(f"{block}.indexer.attn_q_b.weight", _V4_INDEX_HEADS * _V4_INDEX_HEAD, _V4_RANK)
+            _compressor(tensors, f"{block}.indexer_compressor", _V4_INDEX_HEAD, ratio)
+        tensors.ones(f"{block}.ffn_norm.weight", _WIDTH)
+        write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
+        tensors.numbers(f"{block}.exp_probs_b.bias", _EXPERTS, spread=0.0)
+        _shared_expert(tensors, block)
+
+
+def _streams(tensors: RandomTensors, name: str, outputs: int, *, scales: int) -> None:
+    tensors.matrix(f"{name}_fn.weight", outputs, _V4_STREAMS * _WIDTH)
+    tensors.numbers(f"{name}_base.weight", outputs)
+    tensors.ones(f"{name}_scale.weight", scales)
+
+
+def _compressor(tensors: RandomTensors, name: str, head: int, ratio: int) -> None:
+    """Makes one row of ``ratio`` tokens, or of twice as many where rows overlap, as the smaller ones do."""
+    columns = head * (2 if ratio == min(_V4_RATIOS) else 1)
+    tensors.matrix(f"{name}_kv.weight", columns, _WIDTH)
+    tensors.matrix(f"{name}_gate.weight", columns, _WIDTH)
+    tensors.numbers(f"{name}_ape.weight", ratio, columns)
+    tensors.ones(f"{name}_norm.weight", head)
+
+
 _WRITERS: Mapping[Architecture, Callable[[gguf.GGUFWriter, RandomTensors], None]] = {
     "gemma3": _gemma3,
     "gemma4": _gemma4,
     "glm4moe": _glm4moe,
     "gpt-oss": _gpt_oss,
     "deepseek2": _deepseek2,
+    "deepseek4": _deepseek4,
 }

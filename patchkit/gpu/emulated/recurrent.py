@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +13,7 @@ import gguf
 from patchkit.gpu.emulated.models import CLASSES, EPSILON, SEED, close_model, open_model, write_feed_forward
 from patchkit.gpu.emulated.random_tensors import RandomTensors
 
-Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35moe", "qwen4exp"]
+Architecture = Literal["mamba", "mamba2", "rwkv6", "rwkv7", "qwen3next", "qwen35", "qwen35moe", "qwen4exp"]
 
 _WIDTH, _LAYERS, _VOCABULARY, _SPREAD = 256, 2, 512, 0.08
 _CONVOLVED = 4  # tokens, the convolution's kernel size
@@ -54,20 +56,21 @@ class RecurrentModel:
         writer = open_model(path, self.architecture, layers=_LAYERS, width=_WIDTH, vocabulary=_VOCABULARY)
         has_delta_net = self.architecture.startswith("qwen")
         # Quantized, because matmuls with quantized weights can be fused with the operation before them.
-        types = ("Q8_0",) if self.architecture in {"qwen35moe", "qwen4exp"} else ()
+        types = ("Q8_0",) if self.architecture.startswith(("qwen35", "qwen4")) else ()
         tensors = RandomTensors(writer, seed=SEED, spread=_SPREAD, types=types)
-        classes = CLASSES if has_delta_net else 0
+        classes = CLASSES if has_delta_net and self.architecture != "qwen35" else 0
         tensors.embeddings("token_embd.weight", _VOCABULARY, _WIDTH, classes=classes)
-        write = {
+        write: Mapping[str, Callable[[gguf.GGUFWriter, RandomTensors], None]] = {
             "mamba": _mamba,
             "mamba2": _mamba2,
             "rwkv6": _rwkv6,
             "rwkv7": _rwkv7,
             "qwen3next": _qwen3next,
-            "qwen35moe": _qwen35moe,
+            "qwen35": partial(_qwen35, experts=0),
+            "qwen35moe": partial(_qwen35, experts=_EXPERTS),
             "qwen4exp": _qwen4exp,
-        }[self.architecture]
-        write(writer, tensors)
+        }
+        write[self.architecture](writer, tensors)
         if self.architecture != "qwen4exp":  # the last hyper-connection has its norm
             tensors.ones("output_norm.weight", _WIDTH)
         tensors.matrix("output.weight", _VOCABULARY, _WIDTH)
@@ -192,9 +195,9 @@ def _qwen3next(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
     _delta_net(writer, tensors, _HEAD, ("ssm_ba",))
 
 
-def _qwen35moe(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
+def _qwen35(writer: gguf.GGUFWriter, tensors: RandomTensors, *, experts: int) -> None:
     writer.add_rope_dimension_sections(_ROPE_SECTIONS)
-    _delta_net(writer, tensors, _HEAD_35, ("ssm_beta", "ssm_alpha"))
+    _delta_net(writer, tensors, _HEAD_35, ("ssm_beta", "ssm_alpha"), experts=experts)
 
 
 def _qwen4exp(writer: gguf.GGUFWriter, tensors: RandomTensors) -> None:
@@ -235,12 +238,14 @@ def _delta_net(
     head: int,
     openings: tuple[str, ...],
     *,
+    experts: int = _EXPERTS,
     has_norms: bool = True,
 ) -> None:
-    """One gated delta net layer and one attention layer, each with MoE and a shared expert.
+    """One gated delta net layer and one attention layer, each with MoE and a shared expert if ``experts``.
 
     ``head``: head size of the delta net; ``openings``: the matrices that compute its gate and beta.
     """
+    zeros = CLASSES if experts else 0
     keys, values = _DELTA_KEYS * head, _DELTA_VALUES * head
     _state_space(writer, inner=values, state=head, rank=_DELTA_VALUES)
     writer.add_ssm_group_count(_DELTA_KEYS)
@@ -251,10 +256,11 @@ def _delta_net(
     writer.add_value_length(_HEAD)
     writer.add_rope_dimension_count(_HEAD)
     writer.add_feed_forward_length(_WIDTH)
-    writer.add_expert_count(_EXPERTS)
-    writer.add_expert_used_count(_EXPERTS_USED)
-    writer.add_expert_feed_forward_length(_WIDTH)
-    writer.add_expert_shared_feed_forward_length(_WIDTH)
+    if experts:
+        writer.add_expert_count(experts)
+        writer.add_expert_used_count(_EXPERTS_USED)
+        writer.add_expert_feed_forward_length(_WIDTH)
+        writer.add_expert_shared_feed_forward_length(_WIDTH)
     for layer, block in enumerate(_blocks()):
         for name in ("attn_norm", "post_attention_norm") if has_norms else ():
             tensors.ones(f"{block}.{name}.weight", _WIDTH)
@@ -262,7 +268,7 @@ def _delta_net(
             tensors.matrix(f"{block}.attn_q.weight", 2 * _ATTENTION_HEADS * _HEAD, _WIDTH)
             tensors.matrix(f"{block}.attn_k.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
             tensors.matrix(f"{block}.attn_v.weight", _ATTENTION_KV_HEADS * _HEAD, _WIDTH)
-            tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _ATTENTION_HEADS * _HEAD, zeros=CLASSES)
+            tensors.matrix(f"{block}.attn_output.weight", _WIDTH, _ATTENTION_HEADS * _HEAD, zeros=zeros)
             tensors.ones(f"{block}.attn_q_norm.weight", _HEAD)
             tensors.ones(f"{block}.attn_k_norm.weight", _HEAD)
         else:
@@ -274,8 +280,10 @@ def _delta_net(
             for name in openings:
                 tensors.matrix(f"{block}.{name}.weight", 2 * _DELTA_VALUES // len(openings), _WIDTH)
             tensors.ones(f"{block}.ssm_norm.weight", head)
-            tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values, zeros=CLASSES)
-        write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=_EXPERTS)
+            tensors.matrix(f"{block}.ssm_out.weight", _WIDTH, values, zeros=zeros)
+        write_feed_forward(tensors, block, width=_WIDTH, inner=_WIDTH, experts=experts)
+        if not experts:
+            continue
         tensors.numbers(f"{block}.ffn_gate_inp_shexp.weight", _WIDTH)
         tensors.matrix(f"{block}.ffn_gate_shexp.weight", _WIDTH, _WIDTH)
         tensors.matrix(f"{block}.ffn_up_shexp.weight", _WIDTH, _WIDTH)

@@ -31,11 +31,12 @@ _RECURRENT: tuple[Recurrent, ...] = (
     "rwkv6",
     "rwkv7",
     "qwen3next",
+    "qwen35",
     "qwen35moe",
     "qwen4exp",
 )
 _GEMMA: tuple[Architecture, ...] = ("gemma3", "gemma4")
-_WITH_EXPERTS: tuple[Architecture, ...] = ("gpt-oss", "deepseek2", "glm4moe")
+_WITH_EXPERTS: tuple[Architecture, ...] = ("gpt-oss", "deepseek2", "deepseek4", "glm4moe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from patchkit.prove.gates.width_scenes import SCENE, WIDTHS, cases, choose, models
 
 CUDA = "ggml/src/ggml-cuda/"
-OTHERS = {"gemma3", "gemma4", "gpt-oss", "glm4moe", "deepseek2"}
+OTHERS = {"gemma3", "gemma4", "gpt-oss", "glm4moe", "deepseek2", "deepseek4"}
 
 
 def test_there_is_a_model_of_each_family_and_a_token_in_several_places() -> None:
     families = {one.model.architecture for one in models()}
-    assert {"llama", *OTHERS, "mamba2", "qwen3next", "qwen35moe", "qwen4exp"} <= families
+    assert {"llama", *OTHERS, "mamba2", "qwen3next", "qwen35", "qwen35moe", "qwen4exp"} <= families
     assert any("moe" in one.model.name for one in models())
     # With these widths, token 7 is in place 1, 1, 3, 2, 1, 0 and 7 of its batch.
     assert SCENE.steps >= max(WIDTHS)
