@@ -16,7 +16,7 @@ from patchkit.cli.completing import gpus
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
 from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.remaining_time import format_duration
-from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, EstimateRow, make_estimate
+from patchkit.gpu.modelled.estimate import ACCEPTANCE, Estimate, EstimateRequest, EstimateRow, make_estimate
 from patchkit.prove.durations import Duration, durations_of, seconds_from
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
@@ -99,7 +99,21 @@ _MAX_DEPTHS = 64
     type=click.IntRange(min=0, max=64),
     default=0,
     metavar="N",
-    help="Also the cost of a step of speculative decoding that verifies N drafted tokens.",
+    help="Also the cost of a step of speculative decoding that drafts and verifies N tokens.",
+)
+@click.option(
+    "--draft-model",
+    type=FOLDER,
+    metavar="FILE",
+    help="GGUF model or shape that drafts (default: the model's own layers for drafts, MTP).",
+)
+@click.option(
+    "--acceptance",
+    type=click.FloatRange(min=0, max=1),
+    default=ACCEPTANCE,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the drafts that are accepted. llama-server prints it.",
 )
 @click.option(
     "--durations",
@@ -193,14 +207,21 @@ def _lines(found: Estimate) -> Iterator[str]:
 def _drafts(found: Estimate) -> Iterator[str]:
     if not found.drafts:
         return
-    drafts = found.drafts[0].drafts
+    first = found.drafts[0]
     yield ""
-    yield f"Speculative decoding: a step verifies {counted(drafts, 'draft')} and makes one token more"
-    yield f"{'depth':<16} {'max t/s':>11}  pays from"
+    yield f"Speculative decoding: a step verifies {counted(first.drafts, 'draft')} and makes one token more"
+    yield f"{'depth':<10} {'draft ms':>9} {'verify ms':>9} {'max t/s':>9} {'expected':>9}  pays from"
     for row in found.drafts:
-        yield f"{row.step.test.depth:<16} {row.rate:>11.2f}  {row.pays_from:.2f} tokens per step"
-    yield "max t/s: if all drafts are accepted. pays from: the tokens per step (1 and the accepted drafts)"
-    yield "that make it faster than without drafts. Drafting takes time, too, which is not counted."
+        drafting = "-" if row.drafting_seconds is None else f"{row.drafting_seconds * 1e3:.2f}"
+        yield (
+            f"{row.step.test.depth:<10} {drafting:>9} {row.step.seconds * 1e3:>9.2f} {row.rate:>9.2f} "
+            f"{row.expected_rate:>9.2f}  {row.pays_from:.2f} tokens per step"
+        )
+    share = f"{100 * first.acceptance:.0f} %"
+    yield f"max t/s: if all drafts are accepted; expected: if {share} are (--acceptance)."
+    yield "pays from: the tokens per step (1 and the accepted drafts) that make it faster than without."
+    if first.draft is None:
+        yield "Drafting is not counted: the model has no layers for it. --draft-model FILE adds it."
 
 
 def _row(row: EstimateRow) -> str:

@@ -15,7 +15,7 @@ from patchkit.gpu.gguf import Kind, load_gguf_parts, tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.compare import load_rows
 from patchkit.gpu.hardware.bench.rows import BenchRow
 from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of
-from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
+from patchkit.gpu.modelled.shape import ModelShape, draft_shape_of_header, shape_of_file, shape_of_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,18 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
     return found
 
 
+# With three drafts of the MTP layer of Qwen3.6 35B-A3B (0.88 with one, 0.82 with two, 0.64 with four):
+# measured by GloballyUniquePlaceholder on nine short texts, llama.cpp PR 22673, 2026-05-05.
+ACCEPTANCE = 0.71
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
     """What to estimate: either ``model`` (GGUF) or ``shape`` (TOML); other names as in llama-bench.
 
     ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures. ``drafts``: tokens that
-    speculative decoding drafts per step; 0: none.
+    speculative decoding drafts per step; 0: none. ``draft_model`` (GGUF or TOML) drafts them; None: the
+    model's own layers for drafts, if it has any. ``acceptance``: share of the drafts that are accepted.
     """
 
     arch: str
@@ -105,30 +111,54 @@ class EstimateRequest:
     compute: float | None = None
     bench: Path | None = None
     drafts: int = 0
+    draft_model: Path | None = None
+    acceptance: float = ACCEPTANCE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftRow:
-    """A step of speculative decoding, which verifies ``drafts`` tokens and makes one more.
+    """A step of speculative decoding, which drafts and verifies ``drafts`` tokens and makes one more.
 
-    ``step`` and ``token`` are the bounds of that step and of a token without drafts. Drafting is not counted.
+    ``step`` and ``token`` are the bounds of verifying and of a token without drafts, ``draft`` that of
+    drafting one token; None: it is not known what drafts, and drafting is not counted.
+    ``acceptance``: share of the drafts that are accepted, as llama-server prints it.
     """
 
-    json_keys: ClassVar = "depth=step.test.depth drafts pays_from tokens_per_second_if_all_are_accepted=rate"
+    json_keys: ClassVar = (
+        "depth=step.test.depth drafts acceptance drafting_seconds verifying_seconds=step.seconds pays_from "
+        "tokens_per_second_if_all_are_accepted=rate tokens_per_second=expected_rate"
+    )
 
     drafts: int
+    acceptance: float
     step: Bound
     token: Bound
+    draft: Bound | None
+
+    @property
+    def drafting_seconds(self) -> float | None:
+        """Of all drafts of a step, one after the other."""
+        return None if self.draft is None else self.drafts * self.draft.seconds
+
+    @property
+    def seconds(self) -> float:
+        """Of a step: drafting, as far as it is known, and verifying."""
+        return self.step.seconds + (self.drafting_seconds or 0)
 
     @property
     def pays_from(self) -> float:
         """Tokens per step from which it is faster than without drafts; 1: no draft is accepted."""
-        return self.step.seconds / self.token.seconds
+        return self.seconds / self.token.seconds
 
     @property
     def rate(self) -> float:
         """Upper bound of tokens per second, if all drafts are accepted."""
-        return (1 + self.drafts) / self.step.seconds
+        return (1 + self.drafts) / self.seconds
+
+    @property
+    def expected_rate(self) -> float:
+        """Upper bound of tokens per second with the given acceptance."""
+        return (1 + self.acceptance * self.drafts) / self.seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +229,8 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         for depth in request.depths if tokens else ():
             bound = bound_of(model, Test(tokens=tokens, depth=depth, batch=batch), peaks, kv)
             rows.append(EstimateRow(bound=bound, measured=measured.get((prompt, generated, depth))))
-    drafts = [_drafted(model, request.drafts, depth, peaks, kv) for depth in request.depths]
+    drafting = _drafting(request)
+    drafts = [_drafted(model, drafting, request, depth, peaks, kv) for depth in request.depths]
     return Estimate(
         arch=request.arch,
         model=model,
@@ -210,9 +241,31 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
     )
 
 
-def _drafted(model: ModelShape, drafts: int, depth: int, peaks: Peaks, kv: Kind) -> DraftRow:
-    step = Test(tokens=1 + drafts, depth=depth, batch=1 + drafts, has_all_logits=True)
+def _drafted(
+    model: ModelShape,
+    drafting: ModelShape | None,
+    request: EstimateRequest,
+    depth: int,
+    peaks: Peaks,
+    kv: Kind,
+) -> DraftRow:
+    batch = 1 + request.drafts
     token = Test(tokens=1, depth=depth, batch=1)
     return DraftRow(
-        drafts=drafts, step=bound_of(model, step, peaks, kv), token=bound_of(model, token, peaks, kv)
+        drafts=request.drafts,
+        acceptance=request.acceptance,
+        step=bound_of(model, Test(tokens=batch, depth=depth, batch=batch, has_all_logits=True), peaks, kv),
+        token=bound_of(model, token, peaks, kv),
+        draft=None if drafting is None else bound_of(drafting, token, peaks, kv),
     )
+
+
+def _drafting(request: EstimateRequest) -> ModelShape | None:
+    """What drafts a token, if it is known."""
+    path = request.draft_model or request.model
+    if path is None or not request.drafts:
+        return None
+    if path.suffix == ".toml":
+        return shape_of_file(path)
+    read = shape_of_header if request.draft_model is not None else draft_shape_of_header
+    return read(load_gguf_parts(path), path)

@@ -133,7 +133,7 @@ _LOOKUPS = ("token_embd.weight", "per_layer_token_embd.weight", "position_embd.w
 
 def role_of(name: str, shape: Sequence[int]) -> Role:
     """How a tensor is used, derived from llama.cpp's tensor names (llama-arch.cpp)."""
-    if name in _LOOKUPS:
+    if name in _LOOKUPS or name.endswith("nextn.embed_tokens.weight"):
         return "lookup"
     if "_exps." in name:
         return "experts"
@@ -277,6 +277,7 @@ PATTERNS = {
     "olmo2": 4,
 }
 _LAST_FFN = "ffn_"
+_DRAFT_LAYERS = "nextn_predict_layers"
 _DRAFTS = "llama.cpp loads them only for --spec-type draft-mtp"
 
 
@@ -388,23 +389,41 @@ def load_models(profiles: Path) -> tuple[ModelShape, ...]:
 
 
 def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
-    """Read a model from its GGUF header. ``path`` is used in messages.
+    """Read a model from its GGUF header, without its layers for drafts. ``path`` is used in messages.
 
     Raises:
         MODEL_MISSING: metadata that every language model has is missing or invalid.
     """
+    return _shape(header, path, is_draft=False)
+
+
+def draft_shape_of_header(header: GgufHeader, path: Path) -> ModelShape | None:
+    """What drafts a token: a model's layers for drafts (MTP) with the output matrix; None without them.
+
+    Raises:
+        MODEL_MISSING: as :func:`shape_of_header`.
+    """
+    reader = _Metadata(header.metadata, path)
+    return _shape(header, path, is_draft=True) if reader.optional(_DRAFT_LAYERS, 0) else None
+
+
+def _shape(header: GgufHeader, path: Path, *, is_draft: bool) -> ModelShape:
     reader = _Metadata(header.metadata, path)
     count = reader.number("block_count")
     if not 0 < count <= _MAX_LAYERS:
         raise reader.refused(f"it has {count} layers")
     notes: list[str] = []
-    drafts = reader.optional("nextn_predict_layers", 0)
+    drafts = reader.optional(_DRAFT_LAYERS, 0)
     trunk = count - drafts
     if trunk <= 0:
         raise reader.refused(f"{drafts} of its {count} layers are for drafts")
-    layers = _layers(reader, count, notes)[:trunk]
+    chosen = slice(trunk, count) if is_draft else slice(trunk)
+    layers = _layers(reader, count, notes)[chosen]
     last = f"blk.{trunk - 1}.{_LAST_FFN}"
-    unused = tuple(f"blk.{index}." for index in range(trunk, count))
+    used = tuple(f"blk.{index}." for index in range(count)[chosen])
+    # Layers for drafts may have an output matrix of their own.
+    has_output = not is_draft or not any("nextn.shared_head_head" in tensor.name for tensor in header.tensors)
+    shared = ("token_embd", "output") if is_draft else ("",)
     weights = [
         Weight(
             name=tensor.name,
@@ -414,13 +433,14 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
             after_last_attention=tensor.name.startswith((last, "output")),
         )
         for tensor in header.tensors
-        if not tensor.name.startswith(unused)
+        if tensor.name.startswith(used)
+        or (has_output and not tensor.name.startswith("blk.") and tensor.name.startswith(shared))
     ]
     if drafts:
         notes.append(f"{drafts} of {count} layers are for drafts (MTP) and not counted: {_DRAFTS}")
-    experts, used = reader.optional("expert_count", 0), reader.optional("expert_used_count", 0)
-    if used > experts or experts > _MAX_EXPERTS:
-        raise reader.refused(f"{used} of {experts} experts are used")
+    experts, used_experts = reader.optional("expert_count", 0), reader.optional("expert_used_count", 0)
+    if used_experts > experts or experts > _MAX_EXPERTS:
+        raise reader.refused(f"{used_experts} of {experts} experts are used")
     if not weights:
         raise reader.refused("it has no tensors")
     return ModelShape(
@@ -429,7 +449,7 @@ def shape_of_header(header: GgufHeader, path: Path) -> ModelShape:
         layers=tuple(layer for layer in layers if layer is not None),
         weights=with_output(weights),
         experts=experts,
-        experts_used=used,
+        experts_used=used_experts,
         notes=tuple(notes),
     )
 
@@ -546,7 +566,7 @@ def _recurrent(reader: _Metadata, count: int) -> tuple[bool, ...]:
     every = reader.optional("full_attention_interval", _INTERVALS.get(reader.arch, 1))
     if every == 0:
         raise reader.refused(f"{reader.arch}.full_attention_interval is 0")
-    trunk = count - reader.optional("nextn_predict_layers", 0)
+    trunk = count - reader.optional(_DRAFT_LAYERS, 0)
     return tuple(index < trunk and is_windowed(index, every) for index in range(count))
 
 

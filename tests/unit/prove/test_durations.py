@@ -75,6 +75,15 @@ def test_estimate_shows_drafts_and_durations(checkout, capsys) -> None:
     assert document["durations"][0]["command"] == "bench run"
     # Four tokens use more experts than one, so a step costs more, but less than four tokens do.
     assert all(1.2 < each["pays_from"] < 4 for each in document["drafts"])
+    assert all(each["drafting_seconds"] is None for each in document["drafts"])
+    small = shape.with_name("llama-3.2-1b-q4_k_m.toml")
+    drafting = (*argv, "--drafts", "3", "--draft-model", str(small), "--acceptance", "0.5", "--json")
+    assert main([*drafting]) == 0
+    for free, paid in zip(document["drafts"], json.loads(capsys.readouterr().out)["drafts"], strict=True):
+        assert paid["verifying_seconds"] == free["verifying_seconds"]
+        seconds = paid["verifying_seconds"] + paid["drafting_seconds"]
+        assert paid["tokens_per_second"] == pytest.approx(2.5 / seconds)
+        assert paid["pays_from"] > free["pays_from"]
     assert main([*argv, "--drafts", "3", "--durations"]) == 0
     shown = capsys.readouterr().out
     assert "Speculative decoding" in shown

@@ -7,11 +7,15 @@ from refusing import refused
 
 from patchkit.base.errors import ErrorGroup
 from patchkit.gpu.gguf import load_gguf
-from patchkit.gpu.modelled.shape import load_models, shape_of_file, shape_of_header
+from patchkit.gpu.modelled.shape import draft_shape_of_header, load_models, shape_of_file, shape_of_header
 
 
 def _read(path):
     return shape_of_header(load_gguf(path), path)
+
+
+def _draft(path):
+    return draft_shape_of_header(load_gguf(path), path)
 
 
 def test_sizes_come_from_the_metadata_and_the_tensors(write_model):
@@ -77,6 +81,16 @@ def test_layers_for_drafts_are_not_counted(write_model):
     late = {weight.name for weight in with_drafts.weights if weight.after_last_attention}
     assert "blk.2.ffn_up.weight" in late
     assert "1 of 4 layers are for drafts (MTP)" in with_drafts.notes[0]
+    drafting = _draft(write_model("glm4moe", nextn_predict_layers=1))
+    assert drafting is not None
+    assert len(drafting.layers) == 1
+    # A draft reads its layer and the output; the embedding is read for one token only.
+    assert {weight.name for weight in drafting.weights if weight.role == "matrix"} == {
+        "blk.3.attn_q.weight",
+        "blk.3.ffn_up.weight",
+        "output.weight (token_embd.weight)",
+    }
+    assert _draft(write_model("glm4moe")) is None
     # Of a hybrid model, the layer for drafts is one that attends.
     assert len(_read(write_model("qwen35", full_attention_interval=2, nextn_predict_layers=2)).layers) == 1
 
