@@ -88,6 +88,9 @@ def _checked(name: str, look: Callable[[], str]) -> Check:
 
 _INSTALL = "patchkit sdk install"
 _NEEDED = f"needed to compile and emulate GPU code: {_INSTALL}; to run it on a GPU, install ROCm"
+_NEEDED_WITHOUT_APT = (
+    "needed to compile, emulate and run GPU code: install ROCm (the SDK of patchkit needs apt)"
+)
 
 
 def check_toolchain(
@@ -100,7 +103,8 @@ def check_toolchain(
         try:
             toolchains.append(find_toolchain(cache_root, environ, _Quiet(reporter)))
         except ToolchainMissing as error:
-            raise _Absent(error.message, _NEEDED) from error
+            has_apt = shutil.which("apt-get", path=environ.get("PATH")) is not None
+            raise _Absent(error.message, _NEEDED if has_apt else _NEEDED_WITHOUT_APT) from error
         return _toolchain(toolchains[0], archs, found, reporter)
 
     found = [inspect_rocm(place, environ) for place in rocm_locations(environ)]

@@ -163,14 +163,22 @@ def rocm(tmp_path: Path) -> Path:
     return root
 
 
-def test_nothing_there_says_how_to_get_it(look) -> None:
-    found = look()
+@pytest.mark.parametrize("has_apt", [True, False])
+def test_nothing_there_says_how_to_get_it(look, tmp_path: Path, has_apt: bool) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    if has_apt:
+        (programs / "apt-get").write_text("#!/bin/sh\n")
+        (programs / "apt-get").chmod(0o755)
+    found = look(PATH=str(programs))
     assert {name: check.state for name, check in found.items()} == {
         "rocm": "absent",
         "sdk": "absent",
         "hip toolchain": "absent",
     }
-    assert all("patchkit sdk install" in (check.hint or "") for check in found.values())
+    hint = found["hip toolchain"].hint or ""
+    assert "install ROCm" in hint
+    assert ("patchkit sdk install" in hint) == has_apt  # it is made of packages that apt downloads
 
 
 def test_a_whole_rocm_is_named_with_version_and_rocwmma(look, rocm: Path) -> None:

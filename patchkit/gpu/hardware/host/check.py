@@ -20,7 +20,7 @@ def check_host(root: HostRoot, *, environ: Mapping[str, str], archs: tuple[str, 
     """Find what costs speed or is broken on the machine below ``root``.
 
     ``archs`` are the GPUs that programs are built for. Without an AMD GPU, only ROCm and environment
-    variables are judged.
+    variables are judged, and packages are listed.
     """
     known = load_knowledge()
     facts = read_host(root, known, environ=environ, identity=this_identity())
@@ -31,7 +31,7 @@ def judge_host(facts: HostFacts, known: Knowledge, archs: tuple[str, ...]) -> tu
     """Judge facts that were read, in the order in which faults stop a run."""
     always = (*judge_rocm(facts, known), *judge_override(facts, known, archs))
     if not facts.gpus:
-        return (*judge_driver(facts, known), *always)
+        return (*judge_driver(facts, known), *always, *judge_packages(facts, known))
     return (
         *judge_driver(facts, known),
         *judge_devices(facts, known),

@@ -46,7 +46,10 @@ def missing_needs(found: RocmInstallation) -> tuple[str, ...]:
 
 
 def judge_packages(facts: HostFacts, known: Knowledge) -> Iterator[Finding]:
-    """List missing packages that a build of llama.cpp needs, with the command that installs them."""
+    """List missing packages that a build of llama.cpp needs, with the command that installs them.
+
+    Without an AMD GPU that is no fault, and said only of a distribution whose packages are known.
+    """
     tools = [
         need
         for need, names in known.packages.programs.items()
@@ -65,7 +68,11 @@ def judge_packages(facts: HostFacts, known: Knowledge) -> Iterator[Finding]:
         change = f"install them; patchkit does not know the package names of {title}"
     else:
         change = ". ".join(_lines(match, tools, rocm, facts, known))
-    yield advise("packages", "broken", detail, advice, change=change)
+    if facts.gpus:
+        yield advise("packages", "broken", detail, advice, change=change)
+    elif match is not None:
+        detail = f"{detail}; needed only to build for an AMD GPU"
+        yield Finding(name="packages", state="unknown", detail=detail, change=change)
 
 
 def _lines(

@@ -395,6 +395,17 @@ MACHINES = [
     Machine(
         "no AMD GPU",
         {"sys/class/kfd": None, "sys/bus": None, **IOMMU_ON, **NO_ROCM},
+        {"gpu driver": ("unknown", "no AMD GPU"), "packages": ("unknown", "sudo dnf install rocm-hip-devel")},
+    ),
+    Machine(
+        "no AMD GPU, and a distribution that is not known",
+        {
+            "sys/class/kfd": None,
+            "sys/bus": None,
+            **IOMMU_ON,
+            **NO_ROCM,
+            "etc/os-release": "ID=plan9\n",
+        },
         {"gpu driver": ("unknown", "no AMD GPU")},
     ),
     # Good machines of other kinds: no false alarm
