@@ -44,7 +44,9 @@ extern "C" void ** __hipRegisterFatBinary(const void *);
 extern "C" int hipFrobnicate(int);
 static const struct { unsigned magic, version; const void * binary; void * unused; } none = {};
 static void ** registered = __hipRegisterFatBinary(&none);
+#ifdef CALLS
 int use() { return hipFrobnicate(1); }
+#endif
 """
 
 
@@ -66,7 +68,10 @@ def built(compiler, tmp_path_factory) -> Path:
     links = (f"-L{folder}", "-lamdhip64", "-Wl,-z,lazy")
     compile_one(_PROGRAM, "program", "-DCALLS", *links)
     compile_one(_PROGRAM, "loads", *links)
-    compile_one(_LIBRARY, "library.so", "-shared", *links)
+    compile_one(_LIBRARY, "library.so", "-DCALLS", "-shared", *links)
+    compile_one(_LIBRARY, "complete.so", "-shared", *links)
+    whole = ("-Wl,--no-as-needed", f"{folder}/complete.so", f"-Wl,-rpath,{folder}")
+    compile_one(_PROGRAM, "linked", *whole, *links)
     return folder
 
 
@@ -84,3 +89,8 @@ def test_a_library_that_is_loaded_later_is_named_then(built, execute):
     done = execute(built / "loads", str(built / "library.so"))
     assert (done.returncode, done.stdout) == (86, "ran\n")
     assert f"{built / 'library.so'} calls hipFrobnicate (" in done.stderr
+
+
+def test_a_library_with_kernels_that_the_program_links_is_initialised_once(built, execute):
+    done = execute(built / "linked")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ran\n", "")

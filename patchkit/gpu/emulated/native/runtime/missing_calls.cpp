@@ -103,9 +103,19 @@ int gather(dl_phdr_info * info, size_t, void * data) {
     return 0;
 }
 
-// As in the loader: searches globally, and in the object's own dependencies.
-bool is_there(void * object, const std::string & name) {
-    return dlsym(RTLD_DEFAULT, name.c_str()) != nullptr || (object != nullptr && dlsym(object, name.c_str()) != nullptr);
+// As in the loader: searches globally, and in the object's own dependencies. dlopen initialises a library that is not yet
+// initialised, so it is called only if a name is missing globally.
+std::vector<std::string> missing_in(const object & one) {
+    std::vector<std::string> names = one.wanted;
+    std::erase_if(names, [](const std::string & name) { return dlsym(RTLD_DEFAULT, name.c_str()) != nullptr; });
+    if (names.empty() || one.path.empty()) {
+        return names;
+    }
+    if (void * handle = dlopen(one.path.c_str(), RTLD_LAZY | RTLD_NOLOAD)) {
+        std::erase_if(names, [handle](const std::string & name) { return dlsym(handle, name.c_str()) != nullptr; });
+        dlclose(handle);
+    }
+    return names;
 }
 
 std::string join(const std::vector<std::string> & names) {
@@ -119,23 +129,17 @@ std::string join(const std::vector<std::string> & names) {
 } // namespace
 
 void refuse_missing_calls() {
-    static std::mutex mutex;
+    static std::recursive_mutex mutex; // a library that dlopen initialises registers its kernels, which calls this again
     static auto * seen = new std::set<ElfW(Addr)>;
     if (setting("PATCHKIT_EMULATOR") == nullptr) {
         return;
     }
-    const std::lock_guard<std::mutex> guard(mutex);
+    const std::lock_guard<std::recursive_mutex> guard(mutex);
     gathering all = {*seen, {}};
     dl_iterate_phdr(gather, &all);
     std::string text;
     for (const object & one : all.found) {
-        void * handle = one.path.empty() ? nullptr : dlopen(one.path.c_str(), RTLD_LAZY | RTLD_NOLOAD);
-        std::vector<std::string> missing;
-        std::copy_if(one.wanted.begin(), one.wanted.end(), std::back_inserter(missing),
-                     [handle](const std::string & name) { return !is_there(handle, name); });
-        if (handle != nullptr) {
-            dlclose(handle);
-        }
+        const std::vector<std::string> missing = missing_in(one);
         if (!missing.empty()) {
             text += (text.empty() ? "" : "; ") + (one.path.empty() ? "the program" : one.path) + " calls " + join(missing);
         }
