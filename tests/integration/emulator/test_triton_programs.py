@@ -58,6 +58,13 @@ def test_a_program_computes_what_numpy_does(run, arch, name):
     assert done.returncode == 0, (done.stdout, done.stderr)
 
 
+def test_addresses_in_an_array_are_those_of_the_device(run, python):
+    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{python} has no PyTorch")
+    done = run("emulate", "programs.py", "addresses")
+    assert done.returncode == 0, (done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize("buffers", ["0", "1"])
 @pytest.mark.parametrize("name", ["softmax", "matmul", "histogram"])
 def test_a_program_without_faults_has_no_findings(run, name, buffers, monkeypatch):

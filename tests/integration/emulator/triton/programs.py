@@ -133,6 +133,29 @@ def by_dlpack() -> tuple[np.ndarray, np.ndarray, float]:
     return total, left + right, 0.0
 
 
+@triton.jit
+def _double_each(tables, count):
+    table = tl.load(tables + tl.program_id(axis=0)).to(tl.pointer_type(tl.float32))
+    at = tl.arange(0, 128)
+    tl.store(table + at, 2 * tl.load(table + at, mask=at < count), mask=at < count)
+    tl.store(tables + 2, tl.load(tables + 2) + 1, mask=tl.program_id(axis=0) == 0)
+
+
+def addresses() -> tuple[np.ndarray, np.ndarray, float]:
+    """In an array that the kernel changes elsewhere. One tensor is a view, the other later an argument."""
+    import torch
+
+    values = torch.arange(200.0)
+    other = torch.ones(100)
+    tables = torch.tensor([values[100:].data_ptr(), other.data_ptr(), 6])
+    before = tables.tolist()
+    _double_each[(2,)](tables, 100)
+    kernels.vector_add[(1,)](other, values, other, 100, block=128)
+    found = torch.cat([values, other, (tables - torch.tensor(before)).double()]).numpy()
+    wanted = np.arange(200.0) * np.repeat([1, 2], 100)
+    return found, np.concatenate([wanted, 2 + wanted[:100], [0, 0, 1]]), 0.0
+
+
 def benchmarked() -> tuple[np.ndarray, np.ndarray, float]:
     left = np.ones(4096, np.float32)
     total = np.zeros_like(left)
@@ -155,6 +178,7 @@ PROGRAMS: dict[str, Callable[[], tuple[np.ndarray, np.ndarray, float]]] = {
         benchmarked,
         descriptors,
         by_dlpack,
+        addresses,
     )
 }
 

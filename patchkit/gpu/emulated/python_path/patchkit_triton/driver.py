@@ -17,6 +17,7 @@ from .hooks import after_import
 from .host_arrays import as_argument
 from .launcher import WAVE, Launcher, memory_of, packed
 from .mirrors import Mirrors
+from .pointers import Pointers, watch
 from .timing import Timer
 
 _DEVICE = "PATCHKIT_RECORDER_DEVICE"  # file of "name value" lines: the emulated GPU
@@ -37,6 +38,11 @@ def _places_of_program() -> list[tuple[str, int, str]]:
             places.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return places
+
+
+def _is_called_by_program() -> bool:
+    """Whether the caller of the calling function is neither Triton nor this package."""
+    return not sys._getframe(2).f_code.co_filename.startswith(_NOT_THE_PROGRAMS)  # noqa: SLF001 - as above
 
 
 class _Utils:
@@ -101,6 +107,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         self._device = dict(line.split(" ", 1) for line in lines)
         self._hip = Hip()
         self._mirrors = Mirrors(self._hip)
+        self._pointers = Pointers(self._hip)
         self._is_checked = "PATCHKIT_EMULATOR_CHECK" in os.environ
         self.utils = _Utils(self._hip, self._device)
         self.timer = Timer(self._hip, self._device["arch"])
@@ -123,7 +130,10 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
             return
         if self._is_checked:
             self._hip.called_from(_places_of_program())
-        mirrored = self._mirrors.upload(memory_of(arguments))
+        entries = self._pointers.entries(arguments)
+        pointed = ((storage.data_ptr(), storage.nbytes(), True) for *_, storage in entries)
+        mirrored = self._mirrors.upload([*memory_of(arguments), *pointed])
+        self._pointers.translate(entries, mirrored)
         blocks = grid[0] * grid[1] * grid[2]
         scratch = [
             self._scratch(blocks * (getattr(metadata, name, 0) or 0))
@@ -140,6 +150,7 @@ class EmulatedDriver(DriverBase):  # type: ignore[misc] # Triton is not installe
         )
         self._hip.synchronize()
         if not self.timer.is_timing:
+            self._pointers.restore(entries, mirrored)
             self._mirrors.download(mirrored, metadata.name)
         for one in filter(None, scratch):
             self._hip.free(one)
@@ -239,6 +250,15 @@ def _adapt_descriptors() -> None:
     TensorDescriptor.from_tensor = staticmethod(from_tensor)
 
 
+def _adapt_torch() -> None:
+    """Note the addresses of tensors that the program reads."""
+    watch(sys.modules["torch"].Tensor, _is_called_by_program)
+
+
 if _is_emulated():
+    if "torch" in sys.modules:
+        _adapt_torch()
+    else:
+        after_import("torch", _adapt_torch)
     after_import("triton.testing", _adapt_triton)
     after_import("triton.tools.tensor_descriptor", _adapt_descriptors)
