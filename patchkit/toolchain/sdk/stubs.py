@@ -41,6 +41,8 @@ _DECLARED = {
     "libamdhip64": ("hip", r"\bhip(?:rtc)?[A-Z]\w*"),
     "libhipblas": ("hipblas", r"\bhipblas[A-Z]\w*"),
     "libhiprtc": ("hip", r"\bhiprtc[A-Z]\w*"),
+    # The emulated GPU has no other function of it.
+    "librocblas": ("rocblas", r"\brocblas_initialize"),
 }
 
 

@@ -352,6 +352,9 @@ extern "C" {
 
 using namespace patchkit::blas;
 
+// The only function of rocBLAS: ollama's ggml calls it to load the kernels for a GPU early, and there are none.
+void rocblas_initialize() {}
+
 int hipblasCreate(handle_t * handle) {
     if (handle == nullptr) {
         return handle_is_nullptr;
