@@ -52,13 +52,14 @@ def test_code_for_another_gpu_is_not_compiled_by_comgr(run):
     assert (done.returncode, "a call returned 1" in done.stderr) == (1, True), done.stderr
 
 
+@pytest.mark.parametrize("arch", ["gfx1100", "gfx1151", "gfx1201"])
 @pytest.mark.parametrize("package", ["hip", "cupy", "tinygrad"])
-def test_a_program_with_a_package_is_right_and_checked(run, package):
+def test_a_program_with_a_package_is_right_and_checked(run, package, arch):
     python = os.environ.get("PATCHKIT_TEST_PYTHON", sys.executable)
     code = f"import importlib.util as u; raise SystemExit(u.find_spec({package!r}) is None)"
     if subprocess.run([python, "-c", code], check=False).returncode:
         pytest.skip(f"{python} has no {package}; PATCHKIT_TEST_PYTHON names a Python that has")
-    done = run("emulate", "packages.py", package, python=python)
+    done = run("emulate", "packages.py", package, arch=arch, python=python)
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["right"]), (done.stdout, done.stderr)
-    done = run("sanitize", "packages.py", package, python=python)
+    done = run("sanitize", "packages.py", package, arch=arch, python=python)
     assert (done.returncode, "0 findings" in done.stdout) == (0, True), (done.stdout, done.stderr)
