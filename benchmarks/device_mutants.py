@@ -340,7 +340,6 @@ class Bench:
                     device=self.machine.device,
                     timeout_s=_TIMEOUT_S,
                     folder=self._place("mutant").folder,
-                    is_pinned=False,
                 )
             )
         except PatchkitError as error:
@@ -475,7 +474,7 @@ def _units(subject: Subject, root: Path, arch: str, folder: Path, whole: Sequenc
     """The kernels of the tree with mutants, compiled when they are launched."""
     if subject.toolchain is None:
         raise ToolchainError("the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", where=())
-    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, None, stop=subject.stop)
+    compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, stop=subject.stop)
     return DeviceUnits(SourceTree(root), arch, compiler, folder, LINE_TABLES, rocwmma=False, whole=whole)
 
 

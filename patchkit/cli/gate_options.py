@@ -54,7 +54,6 @@ class HardwareChoice:
     runner: str | None
     ssh_config: Path | None
     fresh: bool
-    scheduler: str | None
 
     def check(self) -> None:
         """Raise OPTIONS_CONTRADICT for options that contradict each other."""
@@ -69,13 +68,6 @@ class HardwareChoice:
                 "--emulated cannot be combined with --backend or --runner",
                 code="OPTIONS_CONTRADICT",
                 why="--emulated uses the emulated GPU on this machine; the others select another device",
-            )
-        if self.scheduler and (self.backend or self.runner):
-            raise UsageError(
-                "--scheduler cannot be combined with --backend or --runner",
-                code="OPTIONS_CONTRADICT",
-                why="--scheduler distributes compilers and the emulated GPU; the others select "
-                "another device",
             )
         if self.text and not self.model:
             raise UsageError(
@@ -109,7 +101,6 @@ class HardwareChoice:
             fresh=self.fresh,
             emulated=self.emulated,
             full=full,
-            scheduler=self.scheduler,
             only=only,
         )
 
@@ -118,7 +109,6 @@ class HardwareChoice:
             "--backend": self.backend,
             "--emulated": self.emulated,
             "--runner": self.runner,
-            "--scheduler": self.scheduler,
             "--model": self.model,
         }
         named = [option for option, value in given.items() if value]
@@ -166,13 +156,6 @@ hardware_options = packed(
         help="Text for the logits gate to evaluate with --model.",
     ),
     runner_options,
-    click.option(
-        "--scheduler",
-        type=TEXT,
-        metavar="tcp://HOST:PORT",
-        help="Dask scheduler whose workers run compilers and the emulated GPU. They must see the same "
-        "folders.",
-    ),
     click.option("--fresh", is_flag=True, help="Repeat gates that already passed on this machine."),
 )
 

@@ -76,7 +76,7 @@ class Subject:
     both trees share the programs. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
     ``profiles_folder``. ``authors`` maps each changed file of the candidate to the patch that each line comes
     from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the plain
-    patches, if there are any. Workers of the Dask ``scheduler`` compile for it, if one is named. ``builds``
+    patches, if there are any. ``builds``
     caches the builds of both trees by :mod:`patchkit.prove.build`; setting ``stop`` ends the compilers of
     gates on the emulated GPU.
     """
@@ -97,7 +97,6 @@ class Subject:
     base: str = ""
     label: str = ""
     plain_baseline: Path | None = None
-    scheduler: str | None = None
     _trees: list[SourceTree] = field(default_factory=list, init=False, compare=False, repr=False)
     builds: dict[object, Any] = field(default_factory=dict, init=False, compare=False, repr=False)
     stop: threading.Event = field(default_factory=threading.Event, init=False, compare=False, repr=False)

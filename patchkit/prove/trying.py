@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from patchkit.base.errors import GitError, PatchkitError
-from patchkit.base.jobs import cores, local_pool, run_tasks
+from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.occupancy import limits_of
 from patchkit.base.upstreams import build_name
 from patchkit.base.workspace import Workspace
@@ -397,7 +397,7 @@ def compare_kernels(
 
     found: dict[tuple[str, str], list[KernelRow]] = {}
     variants: list[str] = []
-    with local_pool("threads", cores()) as pool:
+    with open_pool("threads") as pool:
         for item, (rows, names) in run_tasks(
             pool,
             work,

@@ -277,9 +277,9 @@ def compile_unit(job: Job, compiler: Compiler, *, timeout_s: float = _TIMEOUT_S)
 def compile_all(
     jobs: Sequence[Job], compiler: Compiler, *, what: str, unit: str = "units"
 ) -> list[CompiledUnit | CompileFailed]:
-    """Compile many units, on this machine or on the scheduler's workers; CompileFailed counts as a result.
+    """Compile many units; CompileFailed counts as a result.
 
-    Raises the other errors of :func:`compile_unit`, and those of :func:`patchkit.base.jobs.open_pool`.
+    Raises the other errors of :func:`compile_unit`.
     """
     return run_parallel(
         jobs,
@@ -288,7 +288,6 @@ def compile_all(
         what=what,
         unit=unit,
         stop=compiler.stop,
-        scheduler=compiler.scheduler,
     )
 
 

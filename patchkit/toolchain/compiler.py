@@ -21,7 +21,7 @@ class Compiler:
     """A toolchain with its cache; ``identity`` is a digest that covers its version and headers.
 
     Setting ``stop`` ends all running compilers. A copy in another process, which shares only the file
-    system, has its own ``stop`` and reports nothing. With a Dask ``scheduler``, its workers compile.
+    system, has its own ``stop`` and reports nothing.
     """
 
     toolchain: Toolchain
@@ -29,7 +29,6 @@ class Compiler:
     identity: str
     reporter: Reporter
     stop: threading.Event = field(default_factory=threading.Event, compare=False)
-    scheduler: str | None = field(default=None, compare=False)
 
     def __reduce__(self) -> tuple[Callable[..., Compiler], tuple[Toolchain, Path, Reporter]]:
         return open_compiler, (self.toolchain, self.cache_root, NullReporter())
@@ -62,7 +61,6 @@ def open_compiler(
     toolchain: Toolchain,
     cache_root: Path,
     reporter: Reporter,
-    scheduler: str | None = None,
     *,
     stop: threading.Event | None = None,
 ) -> Compiler:
@@ -75,7 +73,6 @@ def open_compiler(
         store=open_store(cache_root, reporter),
         identity=toolchain_identity(toolchain),
         reporter=reporter,
-        scheduler=scheduler,
         stop=threading.Event() if stop is None else stop,
     )
 

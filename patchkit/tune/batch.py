@@ -153,7 +153,7 @@ def run_batch_limits(workspace: Workspace, request: TuneRequest) -> BatchReport:
     models = load_models(workspace.series.profiles)
     shapes = {kind: _three(matrices_of(models, kind, whole=_ROWS)) for kind in known}
     sides = ("vector", "matrix")
-    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
+    with open_pool("threads", request.jobs) as pool:
         done = run_tasks(
             pool,
             partial(_time, timings, source, shapes),

@@ -40,7 +40,6 @@ class TuneRequest:
     shortlist: int = 3
     bounds: bool = False
     jobs: int | None = None
-    scheduler: str | None = None
     again: bool = False
 
 

@@ -73,12 +73,11 @@ def _compile_with(
     """The outcomes of each unit, in the order of the compilers; each is cached as soon as it is available.
 
     Raises:
-        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
         ToolMissing, ToolStopped, CacheError: a unit could not be measured.
     """
     request, reporter = run.request, run.workspace.reporter
     benches = [_bench(run, compiler, units) for compiler in compilers]
-    with open_pool(request.scheduler, kind="threads", workers=request.jobs) as pool:
+    with open_pool("threads", request.jobs) as pool:
         found = dict(
             run_tasks(
                 pool,
@@ -124,7 +123,6 @@ def run_tune(workspace: Workspace, request: TuneRequest, environ: Mapping[str, s
         TUNE_RECORD_BAD: the shipped record cannot be read, or is out of date.
         ToolchainMissing, TUNE_KERNEL_UNTUNABLE: there is no compiler, or it does not compile upstream's
             kernel.
-        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
         SourceError, CacheError: the pin could not be fetched, or a disk operation failed.
     """
     profile = load_profile(workspace.series.profiles, request.arch)
@@ -330,7 +328,7 @@ def _clock(run: _Run, site: Site, variants: Collection[str]) -> _Clock | str:
         return "the timing model is validated only with rocWMMA's stand-in (--rocwmma stand-in)"
     compiler = run.compilers[headers.played]
     return _Clock(
-        timing=Timing(site=site, compiler=compiler, scheduler=request.scheduler, jobs=request.jobs),
+        timing=Timing(site=site, compiler=compiler, jobs=request.jobs),
         timings=Timings.of(run.workspace, run.profile, compiler),
         family=family,
         played=headers.here[headers.played],

@@ -34,11 +34,10 @@ _USUAL = "Q4_K"  # its matrices are used for types that no listed model has
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """How settings are timed; ``scheduler`` and ``jobs`` as for compiling."""
+    """How settings are timed; ``jobs`` as for compiling."""
 
     site: Site
     compiler: Compiler
-    scheduler: str | None = None
     jobs: int | None = None
 
 
@@ -127,14 +126,13 @@ def time_settings(
 
     Raises:
         The errors of :meth:`patchkit.gpu.modelled.timings.Timings.record` and of recording.
-        SCHEDULER_UNREACHABLE and other SCHEDULER errors: the cluster cannot be used.
     """
     base = {
         variant: tuple((case, True) for case in cases)
         for variant in wanted
         if (cases := timed_cases(family, variant, timings.machine))
     }
-    with open_pool(timing.scheduler, kind="threads", workers=timing.jobs) as pool:
+    with open_pool("threads", timing.jobs) as pool:
 
         def timed(tasks: Sequence[_Task], of: str) -> dict[Candidate, _Times]:
             found = run_tasks(

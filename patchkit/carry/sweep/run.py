@@ -101,7 +101,6 @@ def run_sweep(
     archs: Sequence[str],
     with_: Sequence[str] = (),
     jobs: int | None = None,
-    scheduler: str | None = None,
 ) -> Sweep:
     """Classify the series on every pin.
 
@@ -111,14 +110,13 @@ def run_sweep(
         archs: the GPUs of one candidate.
         with_: opt-in patches to include.
         jobs: processes on this machine; by default one per core.
-        scheduler: address of a Dask scheduler whose workers see the same folders.
 
     Raises:
         SWEEP_EMPTY: no pins.
         PIN_DIFFERS: the lock has another tree for one of the builds.
         SourceError, GitError, CacheError: a tree could not be fetched.
         ErrorGroup, ConfigError: the series cannot be read.
-        SCHEDULER_UNREACHABLE and related errors, SCHEDULER_UNREACHABLE.
+        WORKER_DIED: a worker process died.
     """
     lock = load_lock(workspace.series.lock)
     # The cache keeps one base per build, so use the lock's own pin where it has one. But take `followed` from
@@ -138,7 +136,7 @@ def run_sweep(
     for pin in ordered:
         obtain(pin, cache=cache, reporter=workspace.reporter)
     workers = jobs or cores()
-    size = max(2, math.ceil(len(ordered) / (2 * workers))) if scheduler is None else 2
+    size = max(2, math.ceil(len(ordered) / (2 * workers)))
     quiet = Workspace(series=workspace.series, cache_root=cache.root, reporter=NullReporter())
     chunks = [
         Chunk(
@@ -151,7 +149,7 @@ def run_sweep(
         for first in range(0, len(ordered), size)
     ]
     found: dict[str, SweepRow] = {}
-    with open_pool(scheduler, kind="processes", workers=min(workers, len(chunks))) as pool:
+    with open_pool("processes", min(workers, len(chunks))) as pool:
         for _, done in run_tasks(
             pool, classify_chunk, chunks, reporter=workspace.reporter, what="sweeping", unit="runs of pins"
         ):

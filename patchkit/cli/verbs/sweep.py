@@ -64,12 +64,6 @@ from patchkit.prove.sweep import Proof, prove_rows
     metavar="N",
     help="Number of processes (default: one per core).",
 )
-@click.option(
-    "--scheduler",
-    type=TEXT,
-    metavar="tcp://HOST:PORT",
-    help="Dask scheduler whose workers to use.",
-)
 @click.option("--markdown", is_flag=True, help="Print the matrix as a Markdown table.")
 def command(
     settings: Settings,
@@ -82,7 +76,6 @@ def command(
     upstream_url: str | None,
     gates: bool,
     jobs: int | None,
-    scheduler: str | None,
     markdown: bool,
 ) -> int:
     """Show on which llama.cpp builds each patch fits: a matrix of patches and builds.
@@ -106,7 +99,7 @@ def command(
         result = sweep_remote(workspace, archs=archs, with_=with_, url=upstream_url, first=first, last=last)
     else:
         pins = load_lock(corpus or workspace.series.catalogue).pins
-        result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs, scheduler=scheduler)
+        result = run_sweep(workspace, pins, archs=archs, with_=with_, jobs=jobs)
     proven: list[Proof] = []
     if gates:
         for proof in prove_rows(workspace, result, with_=with_, environ=os.environ):

@@ -108,7 +108,6 @@ _COLUMNS = range(2, 9)
 @click.option(
     "--jobs", type=click.IntRange(min=1), help="Compilers to run in parallel (default: one per core)."
 )
-@click.option("--scheduler", metavar="URL", help="Dask scheduler, for example tcp://host:8786.")
 @click.option("--again", is_flag=True, help="Retry settings that did not compile before.")
 @click.option(
     "--device",

@@ -146,8 +146,7 @@ def run_mode(
 class Part:
     """Some cases of a run, executed by one of several processes; its output is named ``name``.
 
-    The output goes to ``folder``. ``is_pinned``: run on a dedicated core, because ggml's CPU code busy-waits
-    for as many threads as it may have. ``looked``: the stage with checks enabled, if a later gate needs the
+    The output goes to ``folder``. ``looked``: the stage with checks enabled, if a later gate needs the
     same run with checks; its results count if it has no findings.
     """
 
@@ -157,7 +156,6 @@ class Part:
     device: str
     timeout_s: float
     folder: Path
-    is_pinned: bool
     looked: Stage | None = None
 
     def halves(self) -> tuple[Part, Part]:
@@ -209,7 +207,7 @@ def run_part(part: Part, *, stop: threading.Event | None = None) -> ProgramRun |
                 and is_clean_report(Path(report))
             ):
                 return ended
-    with _core_of_its_own() if part.is_pinned else contextlib.nullcontext():
+    with _core_of_its_own():
         try:
             return run_mode(
                 part.stage,
@@ -252,7 +250,10 @@ _taking = threading.Lock()
 
 @contextlib.contextmanager
 def _core_of_its_own() -> Iterator[None]:
-    """Pin this thread, and processes it starts, to a core that no other such thread uses."""
+    """Pin this thread, and processes it starts, to a core that no other such thread uses.
+
+    ggml's CPU code busy-waits for as many threads as it may have.
+    """
     allowed = os.sched_getaffinity(0)
     with _taking:
         core = min(allowed - _taken or allowed)

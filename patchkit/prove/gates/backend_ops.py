@@ -169,7 +169,6 @@ class BackendOpsGate(DeviceGate):
     elsewhere: RemoteRunner | None = None
     is_sample: bool = False
     is_sanitized: bool = False
-    scheduler: str | None = None
     types: tuple[str, ...] = ()
 
     @classmethod
@@ -182,7 +181,6 @@ class BackendOpsGate(DeviceGate):
             cases=gate_cases(is_sample=is_sample),
             is_sample=is_sample,
             is_sanitized=setup.is_sanitized,
-            scheduler=setup.scheduler,
         )
 
     def run(self, subject: Subject) -> GateResult:
@@ -211,7 +209,6 @@ class BackendOpsGate(DeviceGate):
             sides=sides,
             place=place,
             timeout_s=self.timeout_s,
-            scheduler=self.scheduler,
             looked=looked.variables if self.is_sanitized else None,
             is_spread=bool(self.types),
         )

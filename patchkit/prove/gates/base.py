@@ -181,8 +181,8 @@ class DeviceSetup:
     """What gates on a device are created with.
 
     ``runner`` starts programs, on the machine ``elsewhere`` if it is not this one. ``model`` and ``text`` are
-    files given by the user. ``full``: the complete check, not a sample. ``scheduler``: address of a Dask
-    scheduler whose workers share the work of the emulated GPU. ``is_sanitized``: gate ``sanitize`` runs too,
+    files given by the user. ``full``: the complete check, not a sample.
+    ``is_sanitized``: gate ``sanitize`` runs too,
     so other gates run with its checks on and share their runs with it.
     """
 
@@ -192,7 +192,6 @@ class DeviceSetup:
     model: Path | None = None
     text: Path | None = None
     full: bool = False
-    scheduler: str | None = None
     is_sanitized: bool = False
 
 

@@ -167,7 +167,7 @@ class CompileGate:
         """Compile both trees. Raises the errors of the compiler and the disk."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device", "host"))
         problems: list[PatchkitError] = list(_problems(pairs, subject))
         good = [pair for pair in pairs if isinstance(pair.after, CompiledUnit)]

@@ -111,7 +111,6 @@ class Tools:
     sides: Sides
     place: RunContext
     timeout_s: float
-    scheduler: str | None = None
     variables: Callable[[str], Mapping[str, str]] = _no_more
     forget: Callable[[str], None] = _nothing
     looked: Callable[[str], Mapping[str, str]] | None = None
@@ -476,8 +475,6 @@ def _parts(
     if tools.is_spread and side == "candidate":
         each = math.ceil(cores() / max(1, len(parts)))
         parts = [some for part in parts for some in _cut(part, each)]
-    if tools.scheduler is not None:  # the cache of runs is in this process
-        stage = replace(stage, kept=None)
     return tuple(
         Part(
             stage=_with(stage, tools.variables(f"test-{side}-{number}")),
@@ -486,7 +483,6 @@ def _parts(
             device=tools.machine.device,
             timeout_s=tools.timeout_s,
             folder=tools.place.folder,
-            is_pinned=tools.scheduler is None,
             looked=None if tools.looked is None else _with(stage, tools.looked(f"test-{side}-{number}")),
         )
         for number, some in enumerate(parts)
@@ -501,14 +497,13 @@ def _cut(cases: tuple[str, ...], most: int) -> Iterator[tuple[str, ...]]:
 
 
 def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, ProgramRun | ToolchainError]:
-    """The result of each part by its name, run here or on the workers of a cluster."""
+    """The result of each part by its name."""
     stop = threading.Event()
-    work = partial(run_part, stop=stop) if tools.scheduler is None else run_part
     done: dict[str, ProgramRun | ToolchainError] = {}
-    with open_pool(tools.scheduler, kind="threads") as pool:
+    with open_pool("threads") as pool:
         for part, ended in run_tasks(
             pool,
-            work,
+            partial(run_part, stop=stop),
             parts,
             reporter=tools.place.reporter,
             what=f"test-backend-ops, {side}",
@@ -518,7 +513,7 @@ def _run_parts(tools: Tools, parts: Sequence[Part], side: str) -> dict[str, Prog
             if isinstance(ended, ProgramRun):
                 check_device(tools.machine, ended.talk(), tools.subject.archs, ended.stderr)
                 if not ended.is_kept:
-                    tools.place.reporter.used("run", ended.cpu_s)  # a worker of a cluster has no reporter
+                    tools.place.reporter.used("run", ended.cpu_s)
             done[part.name] = ended
     return done
 

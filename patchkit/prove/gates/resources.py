@@ -318,7 +318,7 @@ class ResourcesGate:
         """Compile both trees (or reuse cached results) and compare. Raises the errors of the compiler."""
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         pairs = compile_touched(subject, compiler, ("device",))
         rows = _rows(pairs, subject)
         worse = list(_worse(rows, subject))

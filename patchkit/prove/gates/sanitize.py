@@ -186,7 +186,6 @@ class SanitizeGate(DeviceGate):
     cases: Sequence[Case] = field(default_factory=gate_cases)
     timeout_s: float = TIMEOUT_S
     is_sample: bool = False
-    scheduler: str | None = None
 
     @classmethod
     def make(cls, setup: DeviceSetup) -> SanitizeGate:
@@ -196,7 +195,6 @@ class SanitizeGate(DeviceGate):
             machine=setup.machine,
             cases=gate_cases(is_sample=is_sample),
             is_sample=is_sample,
-            scheduler=setup.scheduler,
         )
 
     def run(self, subject: Subject) -> GateResult:
@@ -223,7 +221,6 @@ class SanitizeGate(DeviceGate):
             sides=sides,
             place=RunContext(folder=runs.folder, reporter=subject.reporter),
             timeout_s=self.timeout_s,
-            scheduler=self.scheduler,
             variables=runs.variables,
             forget=runs.forget,
         )

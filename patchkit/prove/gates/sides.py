@@ -78,9 +78,7 @@ def emulated_gpu_of(
             "the emulated GPU needs a HIP toolchain", code="COMPILER_MISSING", hint="patchkit sdk install"
         )
     compiler = adapt(
-        open_compiler(
-            subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler, stop=subject.stop
-        )
+        open_compiler(subject.toolchain, subject.cache_root, subject.reporter, stop=subject.stop)
     )
     return emulated_gpu(device_of(subject.profiles[arch], guess_units=True), compiler), compiler
 

@@ -22,14 +22,13 @@ from patchkit.toolchain.parts import BackendName
 class Hardware:
     """The ``gates`` that can run on a device here; ``not_here`` has the reason for every other one.
 
-    ``fresh``: run again what has passed before. ``scheduler``: address of a Dask scheduler, if any.
+    ``fresh``: run again what has passed before.
     """
 
     backend: BackendName | None
     gates: tuple[Gate, ...]
     not_here: Mapping[str, str]
     fresh: bool = False
-    scheduler: str | None = None
 
     def own_name(self, asked: str) -> str:
         """The name of a gate on this backend: ``logits`` on the CPU backend is ``logits@cpu``."""
@@ -48,7 +47,6 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
     fresh: bool = False,
     emulated: bool = False,
     full: bool = False,
-    scheduler: str | None = None,
     only: Sequence[str] = (),
 ) -> Hardware:
     """Choose the gates for a backend; by default for the candidate's GPU, emulated if it is not here.
@@ -63,7 +61,6 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
         fresh: run gates again that have passed on the same trees and machine.
         emulated: use the emulated GPU even if this machine has the GPU.
         full: all cases instead of a sample, on the emulated GPU and the CPU.
-        scheduler: address of a Dask scheduler, for compilers and the emulated GPU.
         only: the selected gates; empty: all.
     """
     not_here = {entry.name: entry.needs for entry in entries("device", "emulated")}
@@ -71,7 +68,7 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
         not_here = {entry.name: entry.plain for entry in entries() if isinstance(entry.plain, str)}
         no_gpu = no_gpu or backend is None
     if no_gpu:
-        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh, scheduler=scheduler)
+        return Hardware(backend=None, gates=(), not_here=not_here, fresh=fresh)
     found = detect_gpus()
     elsewhere = runner if isinstance(runner, SshRunner) else None
     machine: Machine | None = None
@@ -95,7 +92,6 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
             model=model,
             text=text,
             full=full,
-            scheduler=scheduler,
             is_sanitized=machine.is_emulated and not fresh and (not only or "sanitize" in only),
         )
         settings = f"{machine.backend} {machine.device}, {model_identity(model)}, {model_identity(text)}"
@@ -119,5 +115,4 @@ def choose_hardware(  # noqa: PLR0913 - one for each option
         gates=tuple(gates),
         not_here={name: why for name, why in not_here.items() if name not in running},
         fresh=fresh,
-        scheduler=scheduler,
     )

@@ -202,8 +202,6 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
         report = replace(report, proven_with=_tools(toolchain, candidate))
     with watch.stage("trees"):
         subject = make_subject(workspace, repository, candidate, toolchain)
-        if hardware.scheduler is not None:
-            subject = replace(subject, scheduler=hardware.scheduler)
     setup = RunSetup(workspace=workspace, upstream=upstream, full=full)
     chosen = [entry for entry in entries("anywhere") if not is_plain or entry.plain is True]
     key, fresh = key_of_run(subject, workspace, full=full), hardware.fresh or full

@@ -1,4 +1,4 @@
-"""The matrix of a small upstream: from a file of pins, from a git remote by halving, on a Dask cluster."""
+"""The matrix of a small upstream: from a file of pins, from a git remote by halving."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import json
 import re
 
 import pytest
-from command_line import process_environment
-from dask_cluster import dask_cluster
 
 from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
@@ -76,7 +74,6 @@ def test_a_conflict_is_exit_code_3_with_both_sides_and_the_intent(river, pins):
         (["--from", "b77"], "SWEEP_BUILD_UNKNOWN"),
         (["--from", "b3", "--to", "b2"], "SWEEP_BUILD_UNKNOWN"),
         (["--from", "b1", "--corpus", "x.toml"], "OPTIONS_CONTRADICT"),
-        (["--scheduler", "nonsense"], "USAGE_VALUE"),
     ],
 )
 def test_what_cannot_be_swept_is_said(river, pins, args, code):
@@ -84,15 +81,6 @@ def test_what_cannot_be_swept_is_said(river, pins, args, code):
     done = river.run("sweep", "--arch", "gfx1151", *args, *extra, "--json")
     assert done.returncode == 2, done.stderr
     assert json.loads(done.stdout)["error"]["code"] == code
-
-
-@pytest.mark.thorough  # that a cluster gives what processes give: tests/integration/tasks/test_cluster.py
-def test_a_cluster_gives_the_same_matrix(river, pins):
-    args = ["sweep", "--arch", "gfx1151", "--corpus", str(pins), "--json"]
-    with dask_cluster(river.root, 1, process_environment()) as address:
-        done = river.run(*args, "--scheduler", address)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == json.loads(river.run(*args).stdout)
 
 
 def test_gates_without_a_compiler_are_refused_with_the_way_to_get_one(river, pins, capsys, monkeypatch):

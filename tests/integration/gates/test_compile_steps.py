@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import dask_cluster
 
 from patchkit.base.process import run_tool
 from patchkit.base.reporter import NullReporter
@@ -20,7 +19,6 @@ from patchkit.toolchain.compile import (
     CompiledUnit,
     CompileFailed,
     Job,
-    compile_all,
     compile_unit,
     compiler_argv,
     ir_digest,
@@ -258,28 +256,3 @@ def test_a_head_that_changed_is_parsed_again(
     second = compile_unit(replace(job, tree=SourceTree(instances.root)), compiler)
     assert second.key != first.key
     assert _code(second.output.read_text()) != _code(first.output.read_text())
-
-
-def test_workers_of_a_cluster_compile_the_same(
-    instances: SourceTree, hip_toolchain: Toolchain, tmp_path: Path
-) -> None:
-    broken = instances.root / FOLDER / "broken.cu"
-    broken.write_text('#include "all.cuh"\n\nint broken = nothing;\n')
-    names = (*INSTANCES, "broken")
-    jobs = [
-        Job(tree=instances, unit=f"{FOLDER}/{name}.cu", arch="gfx1151", which="device", rocwmma=False)
-        for name in names
-    ]
-    here = open_compiler(hip_toolchain, tmp_path / "here", NullReporter())
-    alone = compile_all(jobs, here, what="compiling")
-    with dask_cluster(tmp_path, workers=2) as address:
-        there = open_compiler(hip_toolchain, tmp_path / "there", NullReporter(), address)
-        shared = compile_all(jobs, there, what="compiling")
-    assert [each.key for each in shared[:2]] == [each.key for each in alone[:2]]
-    assert [_code(each.output.read_text()) for each in shared[:2]] == [
-        _code(each.output.read_text()) for each in alone[:2]
-    ]
-    failed = shared[2]
-    assert isinstance(failed, CompileFailed)
-    assert [str(place) for place in failed.where] == [str(place) for place in alone[2].where]
-    assert failed.diagnostics == alone[2].diagnostics

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dask_cluster import dask_cluster
 from gate_subject import subject_for
 
 from patchkit.base.reporter import NullReporter
@@ -74,11 +73,3 @@ def test_what_backend_ops_ran_with_checks_is_not_run_again_to_look_for_faults(su
     (again,) = (line for line in result.lines if "reused from cache" in line)
     ran = _counts(looked.evidence)[0]
     assert int(again.split()[0]) >= 2 * (ran // 24), again
-
-
-@pytest.mark.hours
-def test_two_workers_of_a_cluster_give_the_same(subject: Subject, tmp_path: Path) -> None:
-    with dask_cluster(tmp_path, workers=2) as address:
-        shared = replace(OPS, scheduler=address).run(subject)
-    assert shared.verdict == "passed (emulated)", shared.problems
-    assert _counts(shared.evidence) == _counts(OPS.run(subject).evidence)

@@ -206,7 +206,6 @@ def test_a_relative_compiles_only_what_is_first_by_the_report(tune, cache) -> No
         (("--arch", "gfx1151", "--exclude", "80-32-f32:17/3"), 2, "TUNE_OPTIONS"),
         (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_OPTIONS"),
         (("--arch", "gfx1151", "--rocwmma", "/nowhere"), 2, "TUNE_KERNEL_UNTUNABLE"),
-        (("--arch", "gfx1151", "--scheduler", "elsewhere"), 2, "USAGE_VALUE"),
         (("--arch", "gfx1151", "--device", "/nowhere"), 2, "TUNE_OPTIONS"),
     ],
 )

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from strix_halo import LIMITS
 
-from patchkit.base.jobs import local_pool, run_tasks
+from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.process import ToolStopped
 from patchkit.base.reporter import NullReporter
@@ -191,7 +191,7 @@ def test_an_interrupt_loses_only_what_is_under_way(sums) -> None:
     family, made = sums
     units = [family.unit(Candidate("only", setting)) for setting in ((8,), (32,), (96,))]
     stop = made.compiler.stop
-    with local_pool("threads", 1) as pool:
+    with open_pool("threads", 1) as pool:
         results = run_tasks(
             pool, partial(_measure_on, made), units, reporter=NullReporter(), what="x", unit="x", stop=stop
         )
@@ -212,7 +212,7 @@ def _measure_on(bench: Bench, unit: str):
 def test_another_process_gives_the_same_figures(sums) -> None:
     family, made = sums
     unit = family.unit(Candidate("only", (32,)))
-    with local_pool("processes", 1) as pool:
+    with open_pool("processes", 1) as pool:
         ((_, there),) = run_tasks(
             pool, partial(_measure_on, made), [unit], reporter=NullReporter(), what="x", unit="x"
         )

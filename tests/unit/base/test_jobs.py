@@ -8,7 +8,7 @@ import threading
 import pytest
 from refusing import refused
 
-from patchkit.base.jobs import cluster_pool, local_pool, open_pool, run_tasks
+from patchkit.base.jobs import open_pool, run_tasks
 from patchkit.base.reporter import NullReporter
 
 
@@ -28,18 +28,18 @@ def _run(executor, work, items, stop=None):
 
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_every_item_comes_back_with_its_result(kind) -> None:
-    with open_pool(None, kind=kind, workers=2) as pool:
+    with open_pool(kind, 2) as pool:
         assert dict(_run(pool, _square, [1, 2, 3])) == {1: 1, 2: 4, 3: 9}
 
 
 def test_no_items_are_no_results() -> None:
-    with local_pool("threads", 1) as pool:
+    with open_pool("threads", 1) as pool:
         assert list(_run(pool, _square, [])) == []
 
 
 def test_a_result_comes_before_the_slowest_is_done() -> None:
     gate = threading.Event()
-    with local_pool("threads", 2) as pool:
+    with open_pool("threads", 2) as pool:
         results = _run(pool, lambda item: item == "fast" or gate.wait(30), ["slow", "fast"])
         assert next(results)[0] == "fast"
         gate.set()
@@ -57,7 +57,7 @@ def test_the_first_error_cancels_pending_jobs_and_sets_stop() -> None:
         assert stop.wait(30)  # the rest of the queue is cancelled by then
         return item
 
-    with local_pool("threads", 1) as pool, pytest.raises(ValueError, match="broken"):
+    with open_pool("threads", 1) as pool, pytest.raises(ValueError, match="broken"):
         list(_run(pool, work, list(range(1000)), stop))
     assert stop.is_set()
     # The one worker may have taken one more, whichever it came to while the others were being cancelled.
@@ -67,7 +67,7 @@ def test_the_first_error_cancels_pending_jobs_and_sets_stop() -> None:
 
 def test_leaving_the_loop_early_stops_the_rest() -> None:
     stop = threading.Event()
-    with local_pool("threads", 1) as pool:
+    with open_pool("threads", 1) as pool:
         results = _run(pool, _square, list(range(100)), stop)
         next(results)
         results.close()
@@ -75,20 +75,5 @@ def test_leaving_the_loop_early_stops_the_rest() -> None:
 
 
 def test_a_process_that_dies_is_an_error() -> None:
-    with local_pool("processes", 1) as pool, refused("SCHEDULER_UNREACHABLE", match="died"):
+    with open_pool("processes", 1) as pool, refused("WORKER_DIED", match="died"):
         list(_run(pool, _die, [7]))
-
-
-@pytest.mark.parametrize("address", ["localhost", "tcp://", "http://host:1", "tcp://host", "tcp://h:1 x"])
-def test_an_invalid_address_is_rejected(address) -> None:
-    with refused("USAGE_VALUE", match="not the address"), cluster_pool(address):
-        pass
-
-
-def test_an_unreachable_scheduler_is_an_error(monkeypatch) -> None:
-    monkeypatch.setattr("patchkit.base.jobs._CONNECT_S", 0.5)
-    with (
-        refused("SCHEDULER_UNREACHABLE", match="cannot reach a Dask scheduler"),
-        cluster_pool("tcp://127.0.0.1:9"),
-    ):
-        pass

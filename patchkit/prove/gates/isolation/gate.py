@@ -195,7 +195,7 @@ class IsolationGate:
         )
 
     def _guarded(self, subject: Subject, toolchain: Toolchain) -> GateResult:
-        compiler = open_compiler(toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+        compiler = open_compiler(toolchain, subject.cache_root, subject.reporter)
         trees = subject.trees
         problems = list(_lists(subject, trees))
         if problems:
@@ -447,7 +447,6 @@ def _compile_both(
         what=f"comparing {which} code",
         unit="units",
         stop=compiler.stop,
-        scheduler=compiler.scheduler,
     )
 
 

@@ -344,7 +344,6 @@ def compare(
         what="reading units",
         unit="parts",
         stop=compiler.stop,
-        scheduler=compiler.scheduler,
     )
     by_place = {
         at: one for part, ones in zip(parts, done, strict=True) for at, one in zip(part, ones, strict=True)

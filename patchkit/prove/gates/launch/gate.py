@@ -82,7 +82,7 @@ class LaunchGate:
             )
         if subject.toolchain is None:
             return GateResult.without_compiler(self.name)
-        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter, subject.scheduler)
+        compiler = open_compiler(subject.toolchain, subject.cache_root, subject.reporter)
         touched = compile_touched(subject, compiler, ("device",))
         broken = [pair.after for pair in touched if isinstance(pair.after, CompileFailed)]
         if broken:

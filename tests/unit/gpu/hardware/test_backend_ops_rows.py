@@ -84,7 +84,6 @@ PART = Part(
     device="ROCm0",
     timeout_s=1.0,
     folder=HERE,
-    is_pinned=False,
 )
 
 
