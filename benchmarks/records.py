@@ -32,10 +32,6 @@ PAGES = ROOT / "docs" / "records"
 _ALSO = (ROOT / "README.md", ROOT / "docs" / "guide" / "strix-halo.md")
 DATA = PAGES / "data"
 _TABLE = re.compile(r"(<!-- table ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# As in tune's records: upstream's stride and warps, and the name of a compiled unit.
-_UPSTREAMS = (256, 4)
-_UNIT = re.compile(r".*/wmma-s(\d+)-n(\d+)/(\d+-\d+-f\d+)\.cu")
-_FEW_WAVES = 5
 _TESTS = (PROMPT, "pp512 @ d16384", TEXT, "tg128 @ d16384", "tg128 x8 @ d0")  # of the table of gains
 _NOTICED = 0.5  # percent: repeated runs of the model differ by up to 0.4
 _SOME = 2  # fewest models for a mean
@@ -163,122 +159,6 @@ def _plain_tools() -> str:
         "of these on trees where patchkit applies none",
     ]
     return f"{_table(head, rows)}\n\n{_source_line(record)}"
-
-
-# Compiler figures of the settings of the rocWMMA kernel (arch_profiles/tuned).
-
-
-class Tuned:
-    """The shipped record of a tuning, and the settings that the GPU's profile has now."""
-
-    def __init__(self, arch: str) -> None:
-        path = ROOT / "arch_profiles" / "tuned" / f"{arch}-wmma-b6900.json"
-        record = json.loads(path.read_text("utf-8"))
-        profile = tomllib.loads((ROOT / "arch_profiles" / f"{arch}.toml").read_text("utf-8"))
-        self.headers: list[str] = [one["name"] for one in record["headers"]]
-        self.chosen = {
-            f"{row['head_size']}-{row['ncols']}-{row['acc']}": (row["kq_stride"], row["nwarps"])
-            for row in profile["tuning"]["wmma"]
-        }
-        at = [record["columns"].index(name) for name in ("vgprs", "spills", "waves", "resident")]
-        self.found: dict[str, dict[tuple[int, int], list[tuple[int, ...]]]] = {}
-        for unit, by_header in record["units"].items():
-            if name := _UNIT.fullmatch(unit):
-                figures = [tuple(one[index] for index in at) for one in by_header]
-                self.found.setdefault(name[3], {})[int(name[1]), int(name[2])] = figures
-
-    def figures(self, variant: str, setting: tuple[int, int], header: int) -> tuple[int, ...]:
-        """VGPRs, spilled VGPRs, waves per SIMD, and resident waves per SIMD in whole blocks."""
-        return self.found[variant][setting][header]
-
-    def spilled(self, header: int, *, upstream: bool) -> int:
-        """Spilled VGPRs over all variants, with upstream's settings or the profile's."""
-        return sum(
-            self.figures(variant, _UPSTREAMS if upstream else setting, header)[1]
-            for variant, setting in self.chosen.items()
-        )
-
-    def few_waves(self, header: int, *, upstream: bool) -> int:
-        """Number of variants with fewer than five waves."""
-        return sum(
-            self.figures(variant, _UPSTREAMS if upstream else setting, header)[2] < _FEW_WAVES
-            for variant, setting in self.chosen.items()
-        )
-
-
-def _cell(figures: Sequence[int]) -> str:
-    return "/".join(str(one) for one in figures)
-
-
-def _wmma_rocwmma() -> str:
-    tuned = Tuned("gfx1151")
-    headers = [tuned.headers.index(name) for name in ("rocWMMA 2.2.1", "rocWMMA 1.6.0")]
-    rows: list[list[object]] = []
-    for variant, setting in tuned.chosen.items():
-        row: list[object] = [variant.replace("-", ", "), _setting(setting)]
-        for header in headers:
-            ours = "the same" if setting == _UPSTREAMS else _cell(tuned.figures(variant, setting, header))
-            row += [_cell(tuned.figures(variant, _UPSTREAMS, header)), ours]
-        rows.append(row)
-    for name, count in (
-        ("spilled, total", tuned.spilled),
-        (f"variants below {_FEW_WAVES} waves", tuned.few_waves),
-    ):
-        rows.append([name, "", *(count(at, upstream=side) for at in headers for side in (True, False))])
-    head = ["D, columns, acc", "S, N"]
-    return _table([*head, "2.2.1: upstream", "profile", "1.6.0: upstream", "profile"], rows)
-
-
-def _setting(setting: tuple[int, int]) -> str:
-    return f"{setting[0]}, {setting[1]}"
-
-
-def _wmma_least() -> str:
-    tuned = Tuned("gfx1151")
-    rows = []
-    for header, name in enumerate(tuned.headers):
-        upstream = tuned.spilled(header, upstream=True)
-        least = (
-            tuned.spilled(header, upstream=False),
-            sum(min(_no_worse(tuned, variant, header)) for variant in tuned.chosen),
-            sum(min(each[header][1] for each in tuned.found[variant].values()) for variant in tuned.chosen),
-        )
-        shares = [cell for spilled in least for cell in (spilled, f"{spilled / upstream:.2f}")]
-        rows.append([name, upstream, *shares])
-    head = ["profile", "share", "fewest, not worse", "share", "fewest of all", "share"]
-    return _table(["headers", "upstream", *head], rows)
-
-
-def _no_worse(tuned: Tuned, variant: str, header: int) -> list[int]:
-    """Spilled VGPRs of the settings that have no fewer waves than upstream's, reported or resident."""
-    _, most, waves, resident = tuned.figures(variant, _UPSTREAMS, header)
-    found = (each[header] for each in tuned.found[variant].values())
-    return [one[1] for one in found if one[1] <= most and one[2] >= waves and one[3] >= resident]
-
-
-def _wmma_others() -> str:
-    groups = (("gfx1100", "gfx1101"), ("gfx1150", "gfx1152", "gfx1153", "gfx1102", "gfx1103"))
-    tuned = {arch: Tuned(arch) for group in groups for arch in group}
-    rows: list[list[str]] = []
-    for variant in tuned["gfx1100"].chosen:
-        row = [variant.replace("-", ", ")]
-        for first, *_ in groups:
-            setting = tuned[first].chosen[variant]
-            upstream = _cell(tuned[first].figures(variant, _UPSTREAMS, 0))
-            ours = _cell(tuned[first].figures(variant, setting, 0))
-            kept = setting == _UPSTREAMS
-            row.append(f"upstream's: {upstream}" if kept else f"{_setting(setting)}: {upstream} → {ours}")
-        rows.append(row)
-    spilled = [
-        "; ".join(
-            f"{arch}: {tuned[arch].spilled(0, upstream=True)} → {tuned[arch].spilled(0, upstream=False)}"
-            for arch in group
-        )
-        for group in groups
-    ]
-    return _table(
-        ["D, columns, acc", *(", ".join(group) for group in groups)], [*rows, ["spilled, total", *spilled]]
-    )
 
 
 # Data that patchkit ships.
@@ -691,9 +571,6 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "where-the-time-is": _where,
     "with-patches": _with_patches,
     "with-patches-means": _with_patches_means,
-    "wmma-least": _wmma_least,
-    "wmma-others": _wmma_others,
-    "wmma-rocwmma": _wmma_rocwmma,
 }
 
 if __name__ == "__main__":

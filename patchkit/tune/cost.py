@@ -7,10 +7,10 @@ error of such ratios, so that a difference within the model's error does not rep
 Otherwise eligible candidates are ranked by judgement; each criterion decides only among equals in all earlier
 ones:
 
-1. spilled registers, as a share of upstream's, summed over the headers;
-2. waves per SIMD below five as reported by the compiler, the worst of the headers;
+1. spilled registers, as a share of upstream's;
+2. waves per SIMD below five as reported by the compiler;
 3. resident waves below six: limited by registers and LDS together, in whole blocks;
-4. the estimate (:func:`estimate`), as a share of upstream's, summed over the headers; upstream's own
+4. the estimate (:func:`estimate`), as a share of upstream's; upstream's own
    counts a tenth less, so that an estimate must be better by that much to replace it;
 5. barriers per KV row, LDS bytes per KV row, and the share of matrix instructions (more is better);
 6. the values of the setting, so that the order is total.
@@ -105,7 +105,7 @@ def _simds_per_cu(limits: HardwareLimits) -> int:
     return limits.simds_per_pool // 2 if limits.wave_size == 32 else limits.simds_per_pool  # noqa: PLR2004 - RDNA
 
 
-FEWEST_WAVES = 5
+_FEWEST_WAVES = 5
 _ENOUGH_RESIDENT = 6
 _UPSTREAM_COUNTS = 0.9
 
@@ -142,18 +142,13 @@ class Modelled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """A candidate with its figures, one per headers in a fixed order.
+    """A candidate with its figures; ``refused`` is why it is not eligible, or None."""
 
-    ``refused`` is why it is not eligible, or None. ``worse`` has, per headers, why it is worse than
-    upstream's setting, or None.
-    """
-
-    json_keys: ClassVar = "setting=candidate.setting refused figures estimates modelled"
+    json_keys: ClassVar = "setting=candidate.setting refused figures estimate modelled"
 
     candidate: Candidate
-    figures: tuple[Figures, ...]
-    estimates: tuple[Estimate, ...]
-    worse: tuple[str | None, ...] = ()
+    figures: Figures
+    estimate: Estimate
     refused: str | None = None
     modelled: Modelled | None = None
 
@@ -178,20 +173,16 @@ def rank_key(judged: Judged, upstream: Judged) -> Key:
     if judged.modelled is not None:
         kept = 1 - judged.modelled.half if judged.candidate == upstream.candidate else 1.0
         return (round(kept * judged.modelled.ratio, 6), *judged.candidate.setting)
-    pairs = list(zip(judged.figures, upstream.figures, strict=True))
-    spills = sum(mine.spills / max(1, theirs.spills) for mine, theirs in pairs)
-    waves = min(figures.waves for figures in judged.figures)
-    resident = min(figures.resident for figures in judged.figures)
+    figures, cost = judged.figures, judged.estimate
     kept = _UPSTREAM_COUNTS if judged.candidate == upstream.candidate else 1.0
-    estimates = zip(judged.estimates, upstream.estimates, strict=True)
     return (
-        round(spills, 6),
-        max(0, FEWEST_WAVES - waves),
-        max(0, _ENOUGH_RESIDENT - resident),
-        round(kept * sum(mine.cost / theirs.cost for mine, theirs in estimates), 6),
-        round(max(each.barriers_per_row for each in judged.estimates), 6),
-        round(max(each.lds_bytes_per_row for each in judged.estimates), 3),
-        -round(min(each.matrix_share for each in judged.estimates), 6),
+        round(figures.spills / max(1, upstream.figures.spills), 6),
+        max(0, _FEWEST_WAVES - figures.waves),
+        max(0, _ENOUGH_RESIDENT - figures.resident),
+        round(kept * cost.cost / upstream.estimate.cost, 6),
+        round(cost.barriers_per_row, 6),
+        round(cost.lds_bytes_per_row, 3),
+        -round(cost.matrix_share, 6),
         *judged.candidate.setting,
     )
 
@@ -223,24 +214,19 @@ def _setting(judged: Judged) -> str:
 
 
 def front(judged: Sequence[Judged]) -> list[Judged]:
-    """The Pareto front over spills, reported waves, resident waves and the estimate, each the worst value.
+    """The Pareto front over spills, reported waves, resident waves and the estimate.
 
     Of candidates with equal values only the first is included.
     """
     first: dict[tuple[float, ...], Judged] = {}
     for each in judged:
-        if each.figures:
-            first.setdefault(_point(each), each)
+        first.setdefault(_point(each), each)
     return [each for point, each in first.items() if not _is_dominated(point, first)]
 
 
 def _point(judged: Judged) -> tuple[float, ...]:
-    return (
-        max(figures.spills for figures in judged.figures),
-        -min(figures.waves for figures in judged.figures),
-        -min(figures.resident for figures in judged.figures),
-        max(each.cost for each in judged.estimates),
-    )
+    figures = judged.figures
+    return (figures.spills, -figures.waves, -figures.resident, judged.estimate.cost)
 
 
 def _is_dominated(point: tuple[float, ...], points: Iterable[tuple[float, ...]]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from patchkit.base.occupancy import HardwareLimits, limits_of, waves_by_vgprs
 from patchkit.base.upstreams import llama_cpp
 from patchkit.base.workspace import Workspace
 from patchkit.carry.series.lock import Pin
-from patchkit.carry.series.profile import ArchProfile, TunedTile, TunedWmma
+from patchkit.carry.series.profile import ArchProfile, TunedTile
 from patchkit.carry.upstream.exported import export_tree
 from patchkit.carry.upstream.repository import Repository
 from patchkit.gpu.emulated.names import KernelName
@@ -63,6 +63,15 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Exclusion:
+    """A legal candidate that must not be chosen."""
+
+    variant: str
+    setting: Setting
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
     """Properties of a candidate that are known without compiling it.
 
@@ -84,13 +93,12 @@ class Family(ABC):
     """A tunable kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
     ``name`` is the value for ``--kernel``, ``kernel`` the name of the device function, and ``parameters`` the
-    names of a setting's values. ``rocwmma``: compile with GGML_HIP_ROCWMMA_FATTN. ``prelude`` is the path, in
+    names of a setting's values. ``prelude`` is the path, in
     the overlay, of a header with the includes of all units.
     """
 
     name: ClassVar[str]
     kernel: ClassVar[str]
-    rocwmma: ClassVar[bool] = False
     prelude: ClassVar[str | None] = None
     limits: HardwareLimits
     rows: Mapping[str, Setting]
@@ -194,7 +202,7 @@ def unit_text(lines: Sequence[str], kernel: str, returned: str = "fattn_kernel_t
 class Site:
     """The upstream build and the GPU that a kernel is tuned for.
 
-    ``base`` is the pin's commit. With ``bounds``, settings of wmma include a minimum number of waves.
+    ``base`` is the pin's commit.
     """
 
     workspace: Workspace
@@ -202,7 +210,6 @@ class Site:
     base: str
     pin: Pin
     profile: ArchProfile
-    bounds: bool = False
 
     @property
     def limits(self) -> HardwareLimits:
@@ -252,27 +259,13 @@ class Site:
 FRAGMENTS_16X16 = "16x16 fragments in waves of 32 lanes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tunable:
-    """A tunable kernel, as defined by its module in ``TUNABLE``.
-
-    ``make`` creates its family for a site. ``rows_with`` returns the rows of the profile's ``table`` after
-    replacing one variant's setting and its ``measured_on``; None if profiles have no such table.
-    """
-
-    make: Callable[[Site], Family]
-    table: str | None = None
-    rows_with: Callable[[ArchProfile, str, Setting, str], list[Row]] | None = None
-
-
 Row = dict[str, int | str]  # one ``[[tuning.<table>]]`` of a profile
 
-# Prefixes of measured_on for rows that were not measured on hardware.
-COMPILER_ONLY = "compiler for "
+# Prefix of measured_on for rows that were not measured on hardware.
 MODELLED_ONLY = "modelled for "
 
 
-def row_of(tuned: TunedWmma | TunedTile) -> Row:
+def row_of(tuned: TunedTile) -> Row:
     """The keys of a profile's row in the order of the file: the setting, then source and measured_on."""
     row = asdict(tuned)
     provenance = {name: row.pop(name) for name in ("source", "measured_on")}

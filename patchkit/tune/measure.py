@@ -123,7 +123,6 @@ class Bench:
     tree: SourceTree
     limits: HardwareLimits
     kernel: str
-    rocwmma: bool
     mca: Path | None
     again: bool = False
     prelude: Path | None = None
@@ -174,7 +173,7 @@ def _job(unit: str, bench: Bench) -> Job:
         unit=unit,
         arch=bench.limits.arch,
         which="device",
-        rocwmma=bench.rocwmma,
+        rocwmma=False,
         flags=_FLAGS,
     )
 

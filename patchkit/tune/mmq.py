@@ -39,15 +39,21 @@ from patchkit.tune.family import (
     Site,
     TimedFamily,
     Traits,
-    Tunable,
     binding_bounds,
     includes,
     prelude_text,
     unit_text,
 )
-from patchkit.tune.table import definitions, local_includes, numbers, table_rows, with_own_row, with_rows
+from patchkit.tune.table import (
+    cut_after,
+    definitions,
+    local_includes,
+    numbers,
+    table_rows,
+    with_own_row,
+    with_rows,
+)
 from patchkit.tune.timed import PROMPTS, expert_cases, matrices_of, product_cases
-from patchkit.tune.wmma import cut_after
 
 MMQ_FILE = llama_cpp().gpu_file("mmq.cuh")
 MMQ_PARTS = (llama_cpp().gpu_file("mmq-load-tiles.cuh"), llama_cpp().gpu_file("mmq-vec-dot.cuh"))
@@ -276,11 +282,13 @@ def rows_of_block(threads: int) -> int:
     return threads // _LANES * _FRAGMENT
 
 
-def _make(site: Site) -> MmqFamily:
+def make_family(site: Site) -> MmqFamily:
+    """The family for a site.
+
+    Raises:
+        TUNE_KERNEL_UNTUNABLE: the GPU has other matrix units, or the build lacks the table.
+    """
     site.require_matrix("wmma", "wmma_gfx12", known=FRAGMENTS_16X16)
     family = site.profile.families[0]
     files = site.read(MMQ_FILE, *MMQ_PARTS, config_file(family))
     return make_mmq_family(site.limits, files, family, load_models(site.workspace.series.profiles))
-
-
-TUNABLE = Tunable(make=_make)

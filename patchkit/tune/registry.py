@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from datetime import date
 
     from patchkit.carry.series.profile import ArchProfile
-    from patchkit.tune.family import Row, Tunable
+    from patchkit.tune.family import Family, Row, Site
     from patchkit.tune.report import TuneReport
 
-KernelName = Literal["wmma", "tile", "mma", "mmq", "mmvq"]
+KernelName = Literal["tile", "mmq", "mmvq"]
 DEFAULT: KernelName = "mmq"
 
 
@@ -27,43 +27,29 @@ class Kernel:
     """One tunable kernel.
 
     ``name`` is used for ``--kernel``, in reports and for the profile's table. ``about`` describes it in one
-    line; ``note`` is an additional sentence for the help. ``tunable`` references the module's ``TUNABLE``; if
-    empty, the kernel has no settings to compile, and its batch limits are modelled (batch.py). ``timed_rows``
-    references the function that creates rows of the profile's table by modelled time, if any.
-    ``keeps_record``: the figures for its table are shipped with the profile (record.py).
+    line; ``note`` is an additional sentence for the help. ``family`` references the function that creates its
+    family for a site, and ``timed_rows`` the one that creates rows of the profile's table by modelled time.
+    Without them, the kernel has no settings to compile, and its batch limits are modelled (batch.py).
     """
 
     name: KernelName
     about: str
     note: str = ""
-    tunable: str = ""
+    family: str = ""
     timed_rows: str = ""
-    keeps_record: bool = False
 
 
 KERNELS: tuple[Kernel, ...] = (
     Kernel(
-        name="wmma",
-        about="flash_attn_ext_f16 with rocWMMA: attention on matrix units, in earlier builds",
-        note="wmma is only in earlier builds: --upstream b6900.",
-        tunable="patchkit.tune.wmma:TUNABLE",
-        keeps_record=True,
-    ),
-    Kernel(
         name="tile",
         about="flash_attn_tile: attention without matrix units",
-        tunable="patchkit.tune.tile:TUNABLE",
+        family="patchkit.tune.tile:make_family",
         timed_rows="patchkit.tune.report:timed_tile_rows",
-    ),
-    Kernel(
-        name="mma",
-        about="flash_attn_ext_f16: attention on matrix units, in later builds",
-        tunable="patchkit.tune.mma:TUNABLE",
     ),
     Kernel(
         name="mmq",
         about="mul_mat_q: quantized matmul",
-        tunable="patchkit.tune.mmq:TUNABLE",
+        family="patchkit.tune.mmq:make_family",
         timed_rows="patchkit.tune.report:timed_rows",
     ),
     Kernel(
@@ -91,13 +77,13 @@ def kernels_help() -> str:
     return " ".join(kernel.note for kernel in KERNELS if kernel.note)
 
 
-def tunable(name: str) -> Tunable:
-    """The ``TUNABLE`` of a kernel that has settings to compile."""
-    found: Tunable = resolve_name(find_kernel(name).tunable)
-    return found
+def make_family(name: str, site: Site) -> Family:
+    """The family of a kernel that has settings to compile."""
+    make: Callable[[Site], Family] = resolve_name(find_kernel(name).family)
+    return make(site)
 
 
-def rows_by_time(name: str) -> Callable[[TuneReport, ArchProfile, date], list[Row]] | None:
-    """The function that creates rows of the profile's table by modelled time, or None."""
-    reference = find_kernel(name).timed_rows
-    return resolve_name(reference) if reference else None
+def rows_by_time(name: str, report: TuneReport, profile: ArchProfile, today: date) -> list[Row]:
+    """The rows of the profile's table by modelled time."""
+    make: Callable[[TuneReport, ArchProfile, date], list[Row]] = resolve_name(find_kernel(name).timed_rows)
+    return make(report, profile, today)

@@ -11,10 +11,9 @@ from patchkit.base.occupancy import HardwareLimits
 from patchkit.base.plain import fields_of
 from patchkit.tune.cost import Judged, Modelled, estimate, front, margin, rank, why_worse
 from patchkit.tune.family import Candidate, Family, Setting
-from patchkit.tune.outcome import Failure, Figures, Outcome, with_launch_lds
+from patchkit.tune.outcome import Failure, Outcome, with_launch_lds
 
-# By unit, the outcomes, one per version of the headers in a fixed order.
-Compiled = Mapping[str, tuple[Outcome, ...]]
+Compiled = Mapping[str, Outcome]  # by unit
 CompileUnits = Callable[[Sequence[str]], Compiled]
 
 
@@ -24,13 +23,11 @@ class Verdict:
 
     ``best`` is confirmed by the checks. ``kept`` is why it is not the first of the order, or None;
     ``measured``: because it was measured on hardware. ``failures`` are candidates that did not compile.
-    ``reachable`` is the highest number of reported waves per SIMD that a compiled setting has with all
-    headers.
     """
 
     json_keys: ClassVar = (
         "variant upstream=upstream.candidate.setting best=best.candidate.setting margin kept measured "
-        "most_waves_reachable=reachable front=front_settings order=order_settings candidates=judged "
+        "front=front_settings order=order_settings candidates=judged "
         "failures=failed"
     )
 
@@ -43,7 +40,6 @@ class Verdict:
     margin: str
     kept: str | None
     measured: bool
-    reachable: int
     failures: tuple[tuple[Candidate, Failure], ...]
 
     @property
@@ -76,7 +72,7 @@ def judge(
     limits: HardwareLimits,
     compute_units: int | None,
 ) -> tuple[Judged, list[Judged], list[tuple[Candidate, Failure]]]:
-    """Upstream's candidate of a variant, all candidates that compiled with all headers, and the failures.
+    """Upstream's candidate of a variant, all candidates that compiled, and the failures.
 
     Raises:
         TUNE_KERNEL_UNTUNABLE: upstream's own setting did not compile.
@@ -87,21 +83,16 @@ def judge(
     failures: list[tuple[Candidate, Failure]] = []
     for setting in sorted({*settings, base.setting}):
         candidate = Candidate(variant, setting)
-        outcomes = _launched(family, candidate, family.unit(candidate), compiled, limits)
-        figures = tuple(each for each in outcomes if isinstance(each, Figures))
-        if len(figures) < len(outcomes):
-            failed = next(each for each in outcomes if isinstance(each, Failure))
-            failures.append((candidate, failed))
+        outcome = _launched(family, candidate, family.unit(candidate), compiled, limits)
+        if isinstance(outcome, Failure):
+            failures.append((candidate, outcome))
             continue
-        worse = tuple(why_worse(mine, theirs) for mine, theirs in zip(outcomes, before, strict=True))
-        traits = family.traits(candidate)
         judged.append(
             Judged(
                 candidate=candidate,
-                figures=figures,
-                estimates=tuple(estimate(each, traits, limits, compute_units) for each in figures),
-                worse=worse,
-                refused=next((why for why in worse if why is not None), None),
+                figures=outcome,
+                estimate=estimate(outcome, family.traits(candidate), limits, compute_units),
+                refused=why_worse(outcome, before),
             )
         )
     upstream = next((each for each in judged if each.candidate == base), None)
@@ -117,7 +108,7 @@ def judge(
     return upstream, judged, failures
 
 
-def settings_to_time(  # noqa: PLR0913 - the inputs of the choice; all but the first four by name
+def settings_to_time(
     family: Family,
     variant: str,
     settings: Iterable[Setting],
@@ -125,14 +116,12 @@ def settings_to_time(  # noqa: PLR0913 - the inputs of the choice; all but the f
     *,
     limits: HardwareLimits,
     compute_units: int | None,
-    played: int,
     exhaustive: bool,
     measured: Setting | None = None,
 ) -> tuple[Setting, ...]:
     """The settings to time: the Pareto front of the compiler's figures; all settings if ``exhaustive``.
 
-    Settings that are worse than upstream's with headers other than the ``played`` ones are omitted. A setting
-    that was measured on hardware is included, so that its modelled time is reported.
+    A setting that was measured on hardware is included, so that its modelled time is reported.
 
     Raises:
         TUNE_KERNEL_UNTUNABLE: upstream's own setting does not compile.
@@ -140,12 +129,7 @@ def settings_to_time(  # noqa: PLR0913 - the inputs of the choice; all but the f
     _, judged, _ = judge(family, variant, settings, compiled, limits=limits, compute_units=compute_units)
     found = judged if exhaustive else front(judged)
     found += [each for each in judged if each.candidate.setting == measured and each not in found]
-    return tuple(each.candidate.setting for each in found if _worse_elsewhere(each, played) is None)
-
-
-def _worse_elsewhere(judged: Judged, played: int) -> str | None:
-    """Why a candidate is worse than upstream's with headers other than the played ones, or None."""
-    return next((why for index, why in enumerate(judged.worse) if why is not None and index != played), None)
+    return tuple(each.candidate.setting for each in found)
 
 
 def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five by name
@@ -159,12 +143,10 @@ def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five 
     compute_units: int | None,
     measured: Setting | None = None,
     modelled: Mapping[Setting, Modelled] | None = None,
-    played: int = 0,
 ) -> Verdict:
     """Choose the best setting of one variant.
 
-    ``modelled`` has the times of :func:`settings_to_time`; if there are any, they decide. ``played`` is the
-    index of the headers that the timed code was compiled with.
+    ``modelled`` has the times of :func:`settings_to_time`; if there are any, they decide.
 
     ``measured`` is the profile's setting if it was measured on hardware: it is kept if it is eligible,
     because a measurement is more reliable than any estimate. ``compile_checks`` compiles the units that
@@ -177,7 +159,7 @@ def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five 
         family, variant, settings, compiled, limits=limits, compute_units=compute_units
     )
     if modelled:
-        judged = [_timed(each, modelled, played) for each in judged]
+        judged = [_timed(each, modelled) for each in judged]
         upstream = next(each for each in judged if each.candidate == upstream.candidate)
     order = rank(judged, upstream)
     wanted = [each for each in order if each.candidate.setting == measured]
@@ -202,40 +184,25 @@ def choose(  # noqa: PLR0913 - the inputs of the choice; all but the first five 
         margin=margin(best, second, upstream),
         kept=kept,
         measured=bool(wanted) and best is wanted[0],
-        reachable=max(min(figures.waves for figures in each.figures) for each in judged),
         failures=tuple(failures),
     )
 
 
-NOT_WORTH_TIMING = "another one is as good in everything, and better in something"
+_NOT_WORTH_TIMING = "another one is as good in everything, and better in something"
 
 
-def _timed(judged: Judged, modelled: Mapping[Setting, Modelled], played: int) -> Judged:
+def _timed(judged: Judged, modelled: Mapping[Setting, Modelled]) -> Judged:
     """Add the modelled time; it covers spills and waves, so those do not make a candidate ineligible."""
-    time, elsewhere = modelled.get(judged.candidate.setting), _worse_elsewhere(judged, played)
-    untimed = judged.refused or NOT_WORTH_TIMING if time is None else None
-    return replace(judged, modelled=time, refused=elsewhere or untimed)
-
-
-def find_regression(
-    family: Family, verdict: Verdict, compiled: Compiled, limits: HardwareLimits
-) -> str | None:
-    """Why the chosen setting is worse than upstream's by these outcomes, or None."""
-    mine, theirs = verdict.best.candidate, verdict.upstream.candidate
-    for ours, base in zip(family.units(mine), family.units(theirs), strict=True):
-        after = _launched(family, mine, ours, compiled, limits)
-        before = _launched(family, theirs, base, compiled, limits)
-        for one, other in zip(after, before, strict=True):
-            if (why := why_worse(one, other)) is not None:
-                return why
-    return None
+    time = modelled.get(judged.candidate.setting)
+    refused = (judged.refused or _NOT_WORTH_TIMING) if time is None else None
+    return replace(judged, modelled=time, refused=refused)
 
 
 def _launched(
     family: Family, candidate: Candidate, unit: str, compiled: Compiled, limits: HardwareLimits
-) -> tuple[Outcome, ...]:
+) -> Outcome:
     added = family.traits(candidate).launch_lds_bytes
-    return tuple(with_launch_lds(outcome, added, limits) for outcome in compiled[unit])
+    return with_launch_lds(compiled[unit], added, limits)
 
 
 def _is_confirmed(
@@ -247,11 +214,7 @@ def _is_confirmed(
     mine, theirs = family.checks(judged.candidate), family.checks(upstream.candidate)
     for ours, base in zip(mine, theirs, strict=True):
         compiled = compile_checks([ours, base])  # one at a time, because most regressions show in the first
-        pairs = zip(
-            _launched(family, judged.candidate, ours, compiled, limits),
-            _launched(family, upstream.candidate, base, compiled, limits),
-            strict=True,
-        )
-        if any(why_worse(after, before) is not None for after, before in pairs):
+        after = _launched(family, judged.candidate, ours, compiled, limits)
+        if why_worse(after, _launched(family, upstream.candidate, base, compiled, limits)) is not None:
             return False
     return True

@@ -14,6 +14,24 @@ _GUARD = "PATCHKIT_OWN_ROW"
 _QUOTED = re.compile(rb'^([ \t]*#[ \t]*include[ \t]+")([^"\n/]+)(")', re.MULTILINE)
 
 
+def cut_after(source: SourceText, function: str) -> bytes:
+    """The bytes of a file up to the end of a function.
+
+    Raises:
+        TUNE_KERNEL_UNTUNABLE: the file does not define the function exactly once.
+    """
+    found = [entity for entity in parse_scopes(source).entities if entity.answers_to(function)]
+    found = [entity for entity in found if entity.kind == "function"]
+    if len(found) != 1:
+        raise ToolchainError(
+            f"{source.path} defines {function} {len(found)} times, expected once",
+            code="TUNE_KERNEL_UNTUNABLE",
+            where=Location(path=source.path),
+            hint="use another build, for example: --upstream b11549",
+        )
+    return source.data[: found[0].span.end] + b"\n"
+
+
 def tables(path: str, data: bytes, name: str) -> list[Entity]:
     """The functions called ``name`` in a file."""
     return [each for each in parse_scopes(SourceText(path, data)).entities if each.answers_to(name)]

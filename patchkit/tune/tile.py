@@ -25,23 +25,19 @@ from patchkit.gpu.modelled.shape import ModelShape, load_models
 from patchkit.tune.family import (
     UNIT_FOLDER,
     Candidate,
-    Row,
     Setting,
     Site,
     TimedFamily,
     Traits,
-    Tunable,
     binding_bounds,
     includes,
     instantiations,
     numbers_of,
     prelude_text,
-    row_of,
     unit_text,
 )
-from patchkit.tune.table import definitions, numbers, table_rows, tables, with_own_row, with_rows
+from patchkit.tune.table import cut_after, definitions, numbers, table_rows, tables, with_own_row, with_rows
 from patchkit.tune.timed import attention_cases, is_attention_of
-from patchkit.tune.wmma import cut_after
 
 TILE_FILE = llama_cpp().gpu_file("fattn-tile.cuh")
 _TABLE = "ggml_cuda_fattn_tile_get_config_amd_rdna"
@@ -189,7 +185,12 @@ def _is_legal(head_size: int, columns: int, nthreads: int, rows: int, halves: in
     )
 
 
-def _make(site: Site) -> TileFamily:
+def make_family(site: Site) -> TileFamily:
+    """The family for a site.
+
+    Raises:
+        TUNE_KERNEL_UNTUNABLE: the GPU does not use this table, or the build lacks it.
+    """
     if site.limits.wave_size != _LANES:
         raise UsageError(
             f"upstream does not use the table for RDNA on {site.profile.arch}",
@@ -198,24 +199,3 @@ def _make(site: Site) -> TileFamily:
         )
     models = load_models(site.workspace.series.profiles)
     return make_tile_family(site.limits, site.read(TILE_FILE)[TILE_FILE], models)
-
-
-def _rows_with(profile: ArchProfile, variant: str, setting: Setting, measured_on: str) -> list[Row]:
-    head_size, ncols = numbers_of(variant)
-    rows: list[Row] = [
-        row_of(row) for row in profile.tuning.tile if (row.head_size_k, row.ncols) != (head_size, ncols)
-    ]
-    rows.append(
-        {
-            "head_size_k": head_size,
-            "head_size_v": head_size,
-            "ncols": ncols,
-            **dict(zip(_PARAMETERS, setting, strict=True)),
-            "source": "patchkit tune --device: the fastest of the measured settings",
-            "measured_on": measured_on,
-        }
-    )
-    return sorted(rows, key=lambda row: (row["head_size_k"], row["head_size_v"], row["ncols"]))
-
-
-TUNABLE = Tunable(make=_make, table="tile", rows_with=_rows_with)

@@ -102,7 +102,6 @@ def bench(hip_toolchain, tmp_path):
             tree=SourceTree(tmp_path / "tree"),
             limits=LIMITS,
             kernel=kernel,
-            rocwmma=False,
             mca=find_mca(hip_toolchain, NullReporter()),
         )
 
@@ -116,8 +115,8 @@ def _unit(name: str) -> str:
 def test_the_known_best_of_a_synthetic_family_is_found(sums) -> None:
     family, made = sums
     candidates = [Candidate("only", setting) for setting in family.legal("only")]
-    compiled = {family.unit(each): (measure(family.unit(each), made),) for each in candidates}
-    figures = {each.setting[0]: compiled[family.unit(each)][0] for each in candidates}
+    compiled = {family.unit(each): measure(family.unit(each), made) for each in candidates}
+    figures = {each.setting[0]: compiled[family.unit(each)] for each in candidates}
     assert all(isinstance(one, Figures) for one in figures.values())
     assert figures[400].spills > 0
     assert figures[96].spills == figures[8].spills == 0

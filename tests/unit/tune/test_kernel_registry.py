@@ -7,31 +7,29 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import get_args
 
 import pytest
 
 from patchkit.cli.app import main
 from patchkit.tune import registry
-from patchkit.tune.family import Tunable
 
 ROOT = Path(__file__).resolve().parents[3]
 TOY = registry.Kernel(
     name="toy",
     about="how toys are wound",
     note="toy belongs to no build.",
-    tunable="toy_kernel:TUNABLE",
+    family="toy_kernel:make_family",
     timed_rows="toy_kernel:timed_rows",
 )
 MODULE = """
-from patchkit.tune.family import Tunable
+def make_family(site):
+    return f"of {site}"
 
 
 def timed_rows(report, profile, today):
     return [{"type": "toy"}]
-
-
-TUNABLE = Tunable(make=lambda site: None, table="toy")
 """
 
 
@@ -55,20 +53,17 @@ def test_a_kernel_of_one_entry_is_offered_found_and_listed(
     out = " ".join(capsys.readouterr().out.split())
     assert f"[{'|'.join(registry.kernel_names())}]" in out
     assert "by modelled time. toy belongs to no build." in out
-    assert registry.tunable("toy").table == "toy"
-    rows_of = registry.rows_by_time("toy")
-    assert rows_of is not None
-    assert rows_of.__module__ == "toy_kernel"
+    assert registry.make_family("toy", "a site") == "of a site"
+    assert registry.rows_by_time("toy", None, None, None) == [{"type": "toy"}]
     reference = runpy.run_path(str(ROOT / "ci" / "reference.py"))["reference"]()["gates-and-formats.md"]
     assert "| `toy` | how toys are wound |" in reference
 
 
 @pytest.mark.parametrize("kernel", registry.KERNELS, ids=lambda kernel: kernel.name)
 def test_what_an_entry_references_exists(kernel: registry.Kernel) -> None:
-    if kernel.tunable:
-        assert isinstance(registry.tunable(kernel.name), Tunable)
-    if kernel.timed_rows:
-        assert callable(registry.rows_by_time(kernel.name))
+    assert bool(kernel.family) == bool(kernel.timed_rows)
+    for reference in filter(None, (kernel.family, kernel.timed_rows)):
+        assert callable(resolve_name(reference))
 
 
 def test_the_type_has_the_names_of_the_table() -> None:

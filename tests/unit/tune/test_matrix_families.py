@@ -7,30 +7,11 @@ from refusing import refused
 
 from patchkit.base.occupancy import limits_of
 from patchkit.carry.series.profile import load_profile
-from patchkit.gpu.modelled.shape import load_models
-from patchkit.tune import mma, mmq
+from patchkit.tune import mmq
 from patchkit.tune.family import Candidate, binding_bounds
 from patchkit.tune.table import local_includes, table_rows, with_own_row
 
 # In upstream's form, with rows of our own.
-MMA = b"""#include "common.cuh"
-#include "mma.cuh"
-static constexpr mma_config ggml_cuda_fattn_mma_get_config_cdna(const int DKQ, const int ncols) {
-    GGML_CUDA_FATTN_MMA_CONFIG_CASE(128, 128, 16, 256, 2,  64,  64,  64,  64, 1, true);
-}
-static constexpr mma_config ggml_cuda_fattn_mma_get_config_rdna(const int DKQ, const int ncols) {
-    GGML_CUDA_FATTN_MMA_CONFIG_CASE(128, 128,  8,  64, 2,  32,  64,  64,  64, 1, true);
-    GGML_CUDA_FATTN_MMA_CONFIG_CASE( 80,  80, 32, 128, 2,  64,  40,  40,  40, 1, true);
-    GGML_CUDA_FATTN_MMA_CONFIG_CASE(192, 128, 16,  64, 2,  32,  96,  64,  64, 1, true);
-    GGML_CUDA_FATTN_MMA_CONFIG_CASE(256, 256, 64, 256, 2,  64, 128, 128,  64, 1, true);
-    return fattn_mma_config(32, 1, 0, 0, 0, 0, 0, false);
-}
-template<int DKQ, bool use_sparse>
-static __global__ void flash_attn_ext_f16(int x) {
-    x = DKQ;
-}
-static void launches() {}
-"""
 CONFIG = b"""static constexpr config ggml_cuda_mmq_get_config_rdna3_5(ggml_type type, int J, bool fallback) {
     CASE(GGML_TYPE_Q4_K, 128, 2,  64,  16, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, true);
     CASE(GGML_TYPE_Q4_K, 256, 2, 128, 128, GGML_CUDA_MMQ_SRAM_LAYOUT_Q8_1, MMQ_ITER_K, false, false);
@@ -54,11 +35,6 @@ def limits(checkout):
 
 
 @pytest.fixture
-def attention(limits):
-    return mma.make_mma_family(limits, MMA)
-
-
-@pytest.fixture
 def matrix(limits):
     files = {
         mmq.MMQ_FILE: KERNEL,
@@ -72,78 +48,6 @@ def test_only_bounds_that_can_have_an_effect_are_tried(limits, checkout) -> None
     assert binding_bounds(limits, 2) == (2, 6, 7, 8)  # 256 registers leave five waves of 1536
     small = limits_of(load_profile(checkout / "arch_profiles", "gfx1150"))
     assert binding_bounds(small, 7) == (5, 6, 7, 8)
-
-
-def test_rows_of_the_attention_table_that_only_trap_are_no_variants(attention) -> None:
-    assert attention.variants == ("80-32", "256-64")
-    assert attention.baseline("256-64") == (256, 2, 64, 128, 128, 64, 1)
-
-
-@pytest.mark.parametrize("variant", ["80-32", "256-64"])
-def test_every_legal_setting_of_attention_keeps_the_rules(attention, variant) -> None:
-    head_size, columns = map(int, variant.split("-"))
-    legal = attention.legal(variant)
-    assert attention.baseline(variant) in legal
-    assert len(set(legal)) == len(legal) > 100
-    for threads, _, rows, of_k, of_v, combined, q_in_reg in legal:
-        shared = threads // 32 * 16 // columns
-        assert shared >= 1
-        assert rows % (16 * shared) == 0
-        assert 256 % rows == 0
-        assert (head_size // 2) % of_k == (head_size // 2) % of_v == (head_size // 2) % combined == 0
-        assert q_in_reg in (0, 1)
-    assert all(attention.traits(Candidate(variant, each)).launch_lds_bytes <= 65536 for each in legal)
-
-
-def test_lds_of_attention_is_that_of_the_host_code() -> None:
-    # By hand for <256, 256, 32, 2>: max(8 warps*16*(64 + 4), 64*(128 + 4) + 32*(32 + 4)) pairs of 4 bytes
-    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 1)) == 9600 * 4
-    # With Q in LDS its 64*(128 + 4) pairs come on top
-    assert mma.lds_bytes(256, 64, (256, 2, 64, 128, 128, 64, 0)) == (8448 + 9600) * 4
-
-
-def test_a_unit_of_attention_puts_its_row_in_front_of_upstreams(attention) -> None:
-    candidate = Candidate("256-64", (128, 6, 64, 64, 128, 64, 0))
-    files = attention.sources({"256-64": [candidate.setting]})
-    kernel = files["ggml/src/ggml-cuda/patchkit-tune/mma/kernel.cuh"].decode()
-    own = kernel.index("PATCHKIT_HEAD_SIZE, PATCHKIT_HEAD_SIZE, PATCHKIT_COLUMNS, PATCHKIT_NTHREADS")
-    assert kernel.index("get_config_rdna") < own < kernel.index("CASE(128, 128,  8,")
-    assert "PATCHKIT_NBATCH_COMBINE, 1, PATCHKIT_Q_IN_REG);" in kernel
-    assert '#include "../../common.cuh"' in kernel
-    assert "launches" not in kernel
-    unit = files[attention.unit(candidate)].decode()
-    assert "#define PATCHKIT_NBATCH_K2 64\n" in unit
-    assert "flash_attn_ext_f16<256, 256, 8, 8, false, false, false>" in unit
-    shared = [files[path].decode() for path in attention.checks(candidate)]
-    kernels = [f"<256, 256, {64 // heads}, {heads}, false, false, false>" for heads in (4, 2)]
-    kernels += [f"<256, 256, {64 // heads}, {heads}, true, false, false>" for heads in (8, 4, 2)]
-    assert [next(each for each in kernels if each in text) for text in shared] == kernels
-    assert attention.unit(Candidate("256-64", attention.baseline("256-64"))) in files
-    assert len(attention.checks(Candidate("80-32", attention.baseline("80-32")))) == 2  # no soft cap there
-
-
-def test_a_setting_is_put_into_the_requested_rows_of_rdna(attention) -> None:
-    (text,) = attention.with_settings({"256-64": (128, 6, 64, 64, 128, 64, 1)}).values()
-    was, now = MMA.decode().splitlines(), text.decode().splitlines()
-    changed = [line for before, line in zip(was, now, strict=True) if line != before]
-    row = "(256, 256, 64, 128, 6, 64, 64, 128, 64, 1, true);"  # the stages are left as they are
-    assert changed == [f"    GGML_CUDA_FATTN_MMA_CONFIG_CASE{row}"]
-
-
-def test_prompts_run_the_widest_block_of_attention(limits, checkout) -> None:
-    family = mma.make_mma_family(limits, MMA, load_models(checkout / "arch_profiles"))
-    assert {(case.head_size, case.tokens) for case in family.cases("256-64")} == {(256, 512), (256, 2048)}
-    assert family.cases("80-32") == ()  # no model of the list has such heads
-
-
-@pytest.mark.parametrize(
-    "data", [MMA.replace(b"_rdna", b"_volta"), MMA.replace(b"bool use_sparse", b"bool mla")]
-)
-def test_a_build_without_the_attention_table_cannot_be_tuned(limits, data) -> None:
-    with refused("TUNE_KERNEL_UNTUNABLE") as caught:
-        mma.make_mma_family(limits, data)
-    assert caught.value.hint is not None
-    assert "b11549" in caught.value.hint
 
 
 def test_rows_of_a_block_follow_from_its_threads(matrix) -> None:

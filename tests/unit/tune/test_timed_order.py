@@ -21,8 +21,7 @@ from patchkit.toolchain.compile import CompileFailed
 from patchkit.tune import mmq
 from patchkit.tune.cost import Modelled
 from patchkit.tune.family import Candidate
-from patchkit.tune.outcome import Failure, Figures
-from patchkit.tune.record import Record
+from patchkit.tune.outcome import Figures
 from patchkit.tune.report import TuneReport, timed_rows
 from patchkit.tune.search import choose, settings_to_time
 from patchkit.tune.timed import (
@@ -174,7 +173,7 @@ def test_the_reason_for_not_timing_is_reported(family) -> None:
 
 def _compiled(family, variant: str, spills: dict[tuple[int, int], int], figures_of):
     return {
-        family.unit(Candidate(variant, setting)): (figures_of(spills=count),)
+        family.unit(Candidate(variant, setting)): figures_of(spills=count)
         for setting, count in spills.items()
     }
 
@@ -228,60 +227,16 @@ def test_only_the_pareto_front_is_timed(family, figures_of) -> None:
         _compiled(family, "Q4_K-128", spills, figures_of),
         limits=family.limits,
         compute_units=CUS,
-        played=0,
         exhaustive=False,
     )
     assert (256, 2) in found
     assert (128, 8) not in found
 
 
-def _of_two_headers(family, figures_of):
-    """The second setting spills more with the second headers, the third with the first; the fourth fails."""
-    spills = {(256, 2): (9, 9), (128, 2): (0, 16), (64, 2): (16, 9)}
-    compiled = {
-        family.unit(Candidate("Q4_K-128", setting)): tuple(figures_of(spills=one) for one in both)
-        for setting, both in spills.items()
-    }
-    broken = Failure(code="TOOL_REFUSED", message="local memory exceeds limit")
-    compiled[family.unit(Candidate("Q4_K-128", (64, 8)))] = (broken, broken)
-    return [*spills, (64, 8)], compiled
-
-
-@pytest.mark.parametrize(("played", "timed"), [(0, {(256, 2), (64, 2)}), (1, {(256, 2), (128, 2)})])
-def test_figures_with_headers_that_are_not_played_still_exclude(family, figures_of, played, timed) -> None:
-    settings, compiled = _of_two_headers(family, figures_of)
-    how = {"limits": family.limits, "compute_units": CUS, "played": played}
-    found = settings_to_time(
-        family,
-        "Q4_K-128",
-        settings,
-        compiled,
-        measured=(64, 8),  # does not compile any more
-        exhaustive=True,
-        **how,
-    )
-    assert set(found) == timed
-    verdict = choose(
-        family,
-        "Q4_K-128",
-        settings,
-        compiled,
-        lambda _units: {},
-        measured=(64, 8),
-        modelled={setting: Modelled(us=(1.0,), ratio=0.5, error=ERROR) for setting in settings}
-        | {(256, 2): Modelled(us=(2.0,), ratio=1.0, error=ERROR)},
-        **how,
-    )
-    assert {each.candidate.setting for each in verdict.order} == timed
-    (refused,) = verdict.others
-    assert refused.refused == "spills 16 registers, upstream's 9"
-    assert not verdict.measured
-
-
 def test_a_setting_measured_on_hardware_is_timed_after_the_front(family, figures_of) -> None:
     spills = {(256, 2): 0, (128, 2): 16, (128, 8): 400}
     compiled = _compiled(family, "Q4_K-128", spills, figures_of)
-    how = {"limits": family.limits, "compute_units": CUS, "played": 0, "exhaustive": False}
+    how = {"limits": family.limits, "compute_units": CUS, "exhaustive": False}
     assert settings_to_time(family, "Q4_K-128", list(spills), compiled, measured=(128, 8), **how)[-1] == (
         128,
         8,
@@ -306,26 +261,16 @@ def test_rows_that_no_operation_runs_keep_upstreams_setting(family, figures_of) 
 
 def _report(verdicts) -> TuneReport:
     return TuneReport(
-        record=Record(
-            arch=ARCH,
-            kernel="mmq",
-            build=11549,
-            made="",
-            compiler="clang 22",
-            sources="",
-            like=None,
-            headers=(),
-            excluded=(),
-            candidates={},
-            units={},
-        ),
+        arch=ARCH,
+        kernel="mmq",
+        build=11549,
+        compiler="clang 22",
+        excluded=(),
         parameters=("nthreads", "occupancy"),
         mca=False,
         complete=True,
         verdicts=verdicts,
         current={},
-        basis=None,
-        own=None,
     )
 
 

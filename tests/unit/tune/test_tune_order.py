@@ -58,7 +58,7 @@ class Synthetic(Family):
 
 
 def _choose(outcomes, *, measured=None, checks=None):
-    compiled = {f"{n}.cu": (one if isinstance(one, tuple) else (one,)) for n, one in outcomes.items()}
+    compiled = {f"{n}.cu": one for n, one in outcomes.items()}
     return choose(
         Synthetic(rows={"v": (0,)}, shared=checks is not None),
         "v",
@@ -103,7 +103,7 @@ def test_more_spills_at_equal_waves_are_never_better() -> None:
             waves=5,
             loop=replace(LOOP, instructions=chance.randrange(100, 3000)),
         )
-    order = [each.figures[0].spills for each in _choose(outcomes).order]
+    order = [each.figures.spills for each in _choose(outcomes).order]
     assert order == sorted(order)
 
 
@@ -123,12 +123,12 @@ def test_the_estimate_decides_between_settings_that_have_enough_waves() -> None:
         ({"lds": 65536}, "resident"),
     ],
 )
-def test_a_setting_worse_than_upstreams_with_any_headers_is_not_eligible(worse, expected) -> None:
+def test_a_setting_worse_than_upstreams_is_not_eligible(worse, expected) -> None:
     good, base = _figures(vgprs=192), _figures(vgprs=256, spills=9, waves=5)
     refused = replace(good, **{key: value for key, value in worse.items() if key != "lds"})
     if "lds" in worse:
         refused = replace(refused, lds_bytes=65536, resident=resident_waves(192, 65536, 128, LIMITS))
-    verdict = _choose({0: (base, base), 1: (good, refused)})
+    verdict = _choose({0: base, 1: refused})
     assert verdict.best is verdict.upstream
     (other,) = verdict.others
     assert expected in str(other.refused)
@@ -147,8 +147,8 @@ def test_a_setting_from_hardware_is_kept_while_it_is_eligible() -> None:
 
 def test_a_winner_whose_sibling_is_worse_is_skipped() -> None:
     base, fast, second = _figures(vgprs=256, waves=5), _figures(latency=100), _figures()
-    checks = {f"{n}-shared.cu": (_figures(vgprs=256, waves=5),) for n in (0, 2)}
-    checks["1-shared.cu"] = (_figures(spills=1),)
+    checks = {f"{n}-shared.cu": _figures(vgprs=256, waves=5) for n in (0, 2)}
+    checks["1-shared.cu"] = _figures(spills=1)
     loops = {1: replace(fast, loop=replace(LOOP, instructions=300))}
     verdict = _choose({0: base, **loops, 2: second}, checks=checks)
     assert verdict.order[0].candidate.setting == (1,)

@@ -13,7 +13,6 @@ from patchkit.carry.series.lock import load_lock
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.selection import terms_of
 from patchkit.cli.schema import write_schemas
-from patchkit.tune.wmma import NO_MODEL_RUNS_IT
 
 ROOT = Path(__file__).resolve().parents[4]
 FOLDER = ROOT / "arch_profiles"
@@ -172,12 +171,6 @@ def test_tuned_rows_are_where_a_patch_reads_them() -> None:
         profile = load_profile(FOLDER, arch)
         for table, patch in readers.items():
             assert bool(getattr(profile.tuning, table)) == (patch in profile.patches), (arch, table)
-
-
-def test_rows_that_no_model_runs_say_so_as_the_tuner_writes_it() -> None:
-    for arch in ARCHS:
-        for row in load_profile(FOLDER, arch).tuning.wmma:
-            assert row.source.endswith(f"; {NO_MODEL_RUNS_IT}") == (row.acc == "f16"), row.where
 
 
 def test_nothing_of_the_measured_losses_is_carried() -> None:
