@@ -1,18 +1,16 @@
-"""Times of ``verify``: from empty caches, with packed results, unchanged, and after one number changed.
+"""Times of ``verify``: from empty caches, unchanged, and after one number changed.
 
 Each run is a process with its own cache folder, which starts as a copy of one with the SDK and upstream's
 repository, so nothing is downloaded. The stages that a run reports (``report.json``, timings) are printed as
-a table of wall and CPU seconds, with the largest resident set of any one process. The run ``packed`` starts
-like the cold run, with the packed results of the cold run. The run ``try`` is ``patchkit try`` of a number
-that no earlier run had.
+a table of wall and CPU seconds, with the largest resident set of any one process.
+The run ``try`` is ``patchkit try`` of a number that no earlier run had.
 
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --runs 3 --markdown timings.md
     python benchmarks/verify_timings.py --prepared CACHE --work FOLDER --upstream b6900 --only unchanged
 
 In the prepared cache ``patchkit sdk install`` and ``patchkit apply`` must have run. ``--work`` keeps the
 folder of the last cold run, so scenarios that start from it can be run again alone. If another version of
-patchkit made that folder, results of a changed emulator or key are computed again, and the table says so (a
-packed run of build 11549 looked 200 CPU seconds slower because of this).
+patchkit made that folder, results of a changed emulator or key are computed again, and the table says so.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SCENARIOS = ("cold", "unchanged", "changed", "try", "packed")
+SCENARIOS = ("cold", "unchanged", "changed", "try")
 _LENT = ("upstream.git", "lock.git", "downloads", "sdk")
 # The first row of the mul_mat_q table: the number of blocks that should fit at once.
 _ROW = re.compile(r"(\[\[tuning\.mmq\]\][^\[]*?\noccupancy = )(\d+)")
@@ -63,7 +61,6 @@ class Bench:
         self.prepared: Path = options.prepared.resolve()
         self.work: Path = options.work.resolve()
         self.more: list[str] = options.verify or []
-        self.place = self.work / "packed-store"
 
     def empty(self, name: str) -> Path:
         """A cache with downloads and no results."""
@@ -81,14 +78,9 @@ class Bench:
         """The file with the digest of the patchkit that made the cold cache."""
         return self.work / "made-by"
 
-    def patchkit(
-        self, cache: Path, *words: str, series: Path | None = None, store: Path | None = None
-    ) -> Run:
+    def patchkit(self, cache: Path, *words: str, series: Path | None = None) -> Run:
         """One process of patchkit; its timings if it wrote a report."""
         environment = {**os.environ, "PATCHKIT_CACHE": str(cache), "PYTHONPATH": str(ROOT)}
-        environment.pop("PATCHKIT_STORE", None)
-        if store is not None:
-            environment["PATCHKIT_STORE"] = str(store)
         where = ["--series-dir", str(series)] if series is not None else []
         argv = [sys.executable, "-m", "patchkit", *words, "--arch", self.arch, "--upstream", self.upstream]
         began = time.monotonic()
@@ -117,14 +109,10 @@ class Bench:
     def run(self, scenario: str) -> Run:
         """One scenario; ``cold`` makes the cache that the others start with."""
         cache = self.work / "cache"
-        series, store = None, None
+        series = None
         if scenario == "cold":
             cache = self.empty("cache")
             self.made_by.write_text(code_digest(), "ascii")
-            self.patchkit(cache, "apply")
-        elif scenario == "packed":
-            self.patchkit(cache, "store", "pack", "--to", str(self.place))
-            cache, store = self.empty("cache-packed"), self.place
             self.patchkit(cache, "apply")
         elif scenario == "changed":
             series = self._changed()
@@ -132,7 +120,7 @@ class Bench:
         elif scenario == "try":
             series = self._changed()
         words = ("try",) if scenario == "try" else ("verify", *self.more)
-        done = self.patchkit(cache, *words, series=series, store=store)
+        done = self.patchkit(cache, *words, series=series)
         if scenario == "changed":  # the unchanged series' candidate again
             self.patchkit(cache, "apply")
         made_by = self.made_by.read_text("ascii") if self.made_by.is_file() else ""

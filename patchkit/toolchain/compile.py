@@ -491,7 +491,7 @@ class _Work:
     def _obtain(self, key: str, fill: Callable[[Path], None]) -> _CachedCode:
         store = self.compiler.store
         was_cached = store.find(key) is not None
-        folder = store.obtain(key, fill, of=self.job.tree.root)
+        folder = store.obtain(key, fill)
         return key, folder, _load_facts(folder), was_cached
 
     def run(self, argv: Sequence[str], work: ToolWork = "other", *, stdin: bytes | None = None) -> Completed:
@@ -522,7 +522,7 @@ def _assemble(
         _Work(job=job, compiler=compiler, timeout_s=timeout_s).run(argv, "link")
 
     was_cached = compiler.store.find(key) is not None
-    output = compiler.store.obtain(key, fill, of=job.tree.root) / "output"
+    output = compiler.store.obtain(key, fill) / "output"
     return replace(compiled, key=key, output=output, cached=compiled.cached and was_cached)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -11,9 +10,8 @@ from pathlib import Path
 
 from patchkit.base.process import Completed, run_tool
 from patchkit.base.reporter import NullReporter, Reporter, Work
-from patchkit.base.store import Journal, Store
+from patchkit.base.store import Store, store_in
 from patchkit.toolchain.hip import Toolchain, toolchain_identity
-from patchkit.toolchain.shared import shared_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,35 +62,14 @@ def open_compiler(
     *,
     stop: threading.Event | None = None,
 ) -> Compiler:
-    """The compiler of a toolchain, with the store ``cache_root``/objects and the shared store, if any.
-
-    Raises STORE_PLACE_BAD.
-    """
+    """The compiler of a toolchain, with the store ``cache_root``/objects."""
     return Compiler(
         toolchain=toolchain,
-        store=open_store(cache_root, reporter),
+        store=store_in(cache_root, "objects"),
         identity=toolchain_identity(toolchain),
         reporter=reporter,
         stop=threading.Event() if stop is None else stop,
     )
-
-
-_journals: dict[Path, Journal] = {}
-
-
-def journal_file(cache_root: Path, tree: str) -> Path:
-    """The journal of the cache entries that runs over a candidate's tree used."""
-    return cache_root / "objects" / "used" / f"{tree}.json"
-
-
-def open_store(cache_root: Path, reporter: Reporter) -> Store:
-    """The store ``cache_root``/objects with the shared store, if any; stores of a process share a journal.
-
-    Raises STORE_PLACE_BAD.
-    """
-    journal = _journals.setdefault(cache_root.resolve(), Journal())
-    shared = shared_store(os.environ, reporter)
-    return Store(root=cache_root / "objects", shared=shared, journal=journal)
 
 
 def run_clang(

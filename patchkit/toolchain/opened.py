@@ -51,7 +51,7 @@ def obtain_by_opened(
         opened = opened_files(folder / _DEPENDENCIES, tree, unit)
         (folder / _DEPENDENCIES).unlink(missing_ok=True)
         key = result_key(opened)
-        made.append(store.obtain(key, lambda entry: _move(folder / _RESULT, entry), of=tree.root))
+        made.append(store.obtain(key, lambda entry: _move(folder / _RESULT, entry)))
         shutil.rmtree(folder / _RESULT)
         (folder / _LIST).write_text(json.dumps(opened), "utf-8")
 
@@ -60,10 +60,10 @@ def obtain_by_opened(
         (folder / _DEPENDENCIES).unlink(missing_ok=True)
         made.append(folder)
 
-    listed = store.obtain(key_of({**inputs, "directives": tree.directives(unit)}), fill_list, of=tree.root)
+    listed = store.obtain(key_of({**inputs, "directives": tree.directives(unit)}), fill_list)
     if made:
         return made[0], False
-    found = store.obtain(result_key(_read_list(listed)), fill, of=tree.root)
+    found = store.obtain(result_key(_read_list(listed)), fill)
     return found, not made
 
 

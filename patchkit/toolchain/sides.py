@@ -17,9 +17,7 @@ from patchkit.base.digests import key_of
 from patchkit.base.files import disk_errors, mark_used, write_whole
 from patchkit.base.locks import locked
 from patchkit.base.reporter import Reporter
-from patchkit.base.store import shared_key
 from patchkit.toolchain.cmake import BuildFailed, NotConfigured, Project, build_targets
-from patchkit.toolchain.compiler import open_store
 from patchkit.toolchain.parts import (
     BACKEND_LIBRARIES,
     LEAN,
@@ -134,11 +132,6 @@ def build_part(part: Part, tree: Path, targets: Sequence[str], workshop: Worksho
     folder = workshop.root / part.folder_name
     with _held(folder, workshop.reporter):
         done = _built(folder)
-        store = open_store(workshop.cache_root, workshop.reporter)
-        store.journal.note(BUILDS, part.key, tree)
-        if not (folder / "build").exists() and store.shared is not None:
-            store.shared.fetch(shared_key(BUILDS, part.key), folder)
-            done = _built(folder)
         if set(targets) <= set(done):
             mark_used(folder / _STAMP)
             return BuiltPart(part=part, folder=folder, seconds=0.0, uses_ccache=False)
@@ -255,14 +248,6 @@ def assemble(
         module=modules.get("gpu", modules["cpu"]),
         cpu=modules["cpu"],
         parts=tuple(parts),
-    )
-
-
-def files_of_build(folder: Path) -> Iterator[Path]:
-    """The files of a part's folder that another machine needs: the list of targets, and the built files."""
-    yield folder / _STAMP
-    yield from (
-        path for path in sorted((folder / "build" / "bin").iterdir()) if path.is_symlink() or path.is_file()
     )
 
 

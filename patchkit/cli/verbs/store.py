@@ -9,13 +9,10 @@ from typing import Literal
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.base.plain import fields_of
-from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import Settings, verb
-from patchkit.prove.publish.pack import pack_store
 from patchkit.toolchain.prune import Pruned, prune
 
-Action = Literal["status", "prune", "pack"]
+Action = Literal["status", "prune"]
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT])i?B?", re.IGNORECASE)
 _AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([hdw])", re.IGNORECASE)
@@ -28,12 +25,9 @@ _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
     example=(
         "patchkit store status",
         "patchkit store prune --max-size 5G --older-than 30d",
-        "patchkit store pack --arch gfx1151 --upstream b11549 --to packed",
-        "PATCHKIT_STORE=packed patchkit verify --arch gfx1151",
     ),
 )
-@click.argument("action", type=click.Choice(["status", "prune", "pack"]))
-@candidate_options
+@click.argument("action", type=click.Choice(["status", "prune"]))
 @click.option("--max-size", metavar="SIZE", help="prune: maximum size to keep, for example 500M or 5G.")
 @click.option(
     "--older-than",
@@ -41,44 +35,22 @@ _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
     help="prune: remove results that were not used for this long, for example 12h or 30d.",
 )
 @click.option("--dry-run", is_flag=True, help="prune: only show how much would be removed.")
-@click.option(
-    "--to",
-    "place",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="FOLDER",
-    help="pack: folder to write to. Files already there are kept.",
-)
-@click.option("--whole", is_flag=True, help="pack: also include results for the candidate's own tree.")
 def command(
     settings: Settings,
     action: Action,
-    choice: CandidateChoice,
     max_size: str | None,
     older_than: str | None,
     dry_run: bool,
-    place: Path | None,
-    whole: bool,
 ) -> None:
-    """Show, limit or export the results of compilers and programs in the cache folder.
+    """Show or limit the results of compilers and programs in the cache folder.
 
     These results are re-created when they are needed and missing. status shows their size. prune removes
     those that have been unused for longest; downloads, the SDK, candidates and evidence are kept.
-
-    pack writes the results that verify used for upstream's own tree into a folder. On another machine, set
-    PATCHKIT_STORE to that folder, or to the address of a server that has it (Bazel's HTTP cache protocol; any
-    file server works). patchkit then reads results from there, verifies them, and skips that work.
     """
-    given: dict[Action, list[tuple[str, object]]] = {
-        "prune": [("--max-size", max_size), ("--older-than", older_than), ("--dry-run", dry_run)],
-        "pack": [("--to", place), ("--whole", whole)],
-    }
-    for owner, options in given.items():
-        for name, value in options:
-            if value and action != owner:
-                raise _syntax(f"'patchkit store {action}' does not take {name}")
-    if action == "pack":
-        _pack(settings, choice, place, whole=whole)
-        return
+    given = {"--max-size": max_size, "--older-than": older_than, "--dry-run": dry_run}
+    for name, value in given.items():
+        if value and action == "status":
+            raise _syntax(f"'patchkit store status' does not take {name}")
     if action == "prune" and max_size is None and older_than is None:
         raise _syntax("'patchkit store prune' requires --max-size or --older-than")
     most = None if max_size is None else _read("--max-size", max_size, _SIZE, _BYTES, "500M, 5G")
@@ -89,19 +61,6 @@ def command(
         {"cache": str(root), "dry_run": dry_run, "gone": done.gone, "left": done.left},
         _lines(done, root, action, dry_run=dry_run),
     )
-
-
-def _pack(settings: Settings, choice: CandidateChoice, place: Path | None, *, whole: bool) -> None:
-    if place is None:
-        raise _syntax("'patchkit store pack' requires --to FOLDER")
-    workspace = settings.workspace()
-    chosen = choice.choose(workspace)
-    done = pack_store(workspace, chosen.archs, chosen.upstream, place, whole=whole)
-    lines = [f"{done.entries} entries in {done.place}, {done.bytes / 1e6:.1f} MB of them new"]
-    if done.missing:
-        lines.append(f"{done.missing} were used but are no longer cached; patchkit verify re-creates them")
-    lines.append(f"use it:  PATCHKIT_STORE={done.place} patchkit verify ...")
-    settings.show({"ok": True, **fields_of(done)}, lines)
 
 
 def _lines(done: Pruned, root: Path, action: Action, *, dry_run: bool) -> list[str]:

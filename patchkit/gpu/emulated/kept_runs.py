@@ -65,7 +65,7 @@ def obtain_by_units(
             for path in folder.iterdir():
                 path.rename(kept / path.name)
 
-        return _keep(store, key, units, requested(), take)
+        return _keep(store, key, requested(), take)
 
 
 def is_clean_report(report: Path) -> bool:
@@ -81,7 +81,7 @@ def is_clean_report(report: Path) -> bool:
 
 def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
     """The kept run whose requested units still have the same code."""
-    listed = store.find_or_fetch(key)
+    listed = store.find(key)
     if listed is None:
         return None
     try:
@@ -89,17 +89,15 @@ def _entry(store: Store, key: str, units: DeviceUnits) -> Path | None:
         requested = {str(unit): units.key(str(unit)) for unit in names}
     except (OSError, ValueError, TypeError, PatchkitError):
         return None  # a unit is missing or does not compile; the run itself will report that
-    return store.find_or_fetch(_with(key, requested))
+    return store.find(_with(key, requested))
 
 
-def _keep(
-    store: Store, key: str, units: DeviceUnits, requested: Mapping[str, str], fill: Callable[[Path], None]
-) -> Path:
+def _keep(store: Store, key: str, requested: Mapping[str, str], fill: Callable[[Path], None]) -> Path:
     def fill_list(folder: Path) -> None:
         (folder / _UNITS).write_text(json.dumps(sorted(requested)), "utf-8")
 
-    store.obtain(key, fill_list, of=units.tree)
-    return store.obtain(_with(key, requested), fill, of=units.tree)
+    store.obtain(key, fill_list)
+    return store.obtain(_with(key, requested), fill)
 
 
 def _with(key: str, requested: Mapping[str, str]) -> str:
@@ -238,7 +236,7 @@ class Watched:
                 shutil.copyfile(place, folder / name)
             (folder / _END).write_text(json.dumps({"seconds": seconds}), "utf-8")
 
-        _keep(self.kept.store, self.key, self.kept.units, self._requested, fill)
+        _keep(self.kept.store, self.key, self._requested, fill)
 
     def _texts(self, out: Path, err: Path) -> Iterator[tuple[str, Path]]:
         yield from ((_OUT, out), (_ERR, err))

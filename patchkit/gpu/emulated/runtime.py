@@ -288,7 +288,7 @@ def build_host_library(
             raise compiled
         done.append(compiled)
     key = key_of({"what": "host library", "objects": [unit.key for unit in done], "stub": stub.name})
-    path = _link(done, key, compiler, stub, libraries, tree.root)
+    path = _link(done, key, compiler, stub, libraries)
     return known.setdefault(wanted, HostLibrary(path=path, key=key, units=len(done)))
 
 
@@ -319,9 +319,7 @@ def _marker(unit: str, compiler: Compiler) -> Path:
     return compiler.store.obtain(key, fill) / "marker"
 
 
-def _link(
-    objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path, tree: Path
-) -> Path:
+def _link(objects: Sequence[CompiledUnit], key: str, compiler: Compiler, stub: Path, libraries: Path) -> Path:
     argv = [
         *nice(),
         *cxx_of(compiler.toolchain),
@@ -347,7 +345,7 @@ def _link(
         except ToolFailed as error:
             raise _link_error(error) from error
 
-    return compiler.store.obtain(key, fill, of=tree) / _LIBRARY
+    return compiler.store.obtain(key, fill) / _LIBRARY
 
 
 def _link_error(error: ToolFailed) -> ToolchainError:

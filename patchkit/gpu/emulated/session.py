@@ -264,7 +264,7 @@ class Session:
         refused = key_of({"refused": key})
 
         def fill(folder: Path) -> None:
-            self._raise_kept(store.find_or_fetch(refused))
+            self._raise_kept(store.find(refused))
             log = folder / "log.jsonl"
             with tempfile.TemporaryDirectory(dir=folder.parent) as work:
                 try:
@@ -272,12 +272,12 @@ class Session:
                 except RecordedRunFailed as error:
                     if error.is_refusal:
                         # Kept, or each of 16 GPUs would run the list of cases up to this one (issue 43).
-                        store.obtain(refused, partial(self._keep_refusal, error), of=backend.tree.root)
+                        store.obtain(refused, partial(self._keep_refusal, error))
                     raise
             (folder / "stdout").write_bytes(completed.stdout)
             (folder / "digest").write_text(sha256(log.read_bytes()), "ascii")
 
-        found = store.obtain(key, fill, of=backend.tree.root)
+        found = store.obtain(key, fill)
         return RecordedRun(folder=found, digest=(found / "digest").read_text("ascii"))
 
     def _keep_refusal(self, error: RecordedRunFailed, folder: Path) -> None:

@@ -607,7 +607,7 @@ def _key_of_play(program: Path, machine: Machine, one: Played, most: int) -> str
 
 def _kept_time(store: Store, key: str) -> KernelTime | None:
     """The cached time; None if there is none, or it cannot be read."""
-    folder = store.find_or_fetch(key)
+    folder = store.find(key)
     if folder is None:
         return None
     try:

@@ -154,7 +154,7 @@ class Recorder:
             self._run(driver, line, case, folder, more)
 
         if self.identity is not None:
-            folder = store.obtain(key, lambda entry: run(entry, {}), of=self.tree.root)
+            folder = store.obtain(key, lambda entry: run(entry, {}))
         else:
             folder = obtain_by_units(store, key, self.side.units, run)
         if (folder / _UNSUPPORTED).exists():

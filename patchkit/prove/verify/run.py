@@ -33,7 +33,6 @@ from patchkit.prove.verify.hardware import Hardware, choose_hardware
 from patchkit.prove.verify.kept import Kept, key_of_run
 from patchkit.prove.verify.policy import load_proven_series
 from patchkit.prove.verify.timings import Stage, Stopwatch
-from patchkit.toolchain.compiler import journal_file, open_store
 from patchkit.toolchain.hip import Toolchain, check_archs, find_toolchain, rocwmma_for
 
 NOTHING = "nothing to prove: the candidate has no patch, it is upstream's own tree"
@@ -159,7 +158,6 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
 
     Raises:
         UnknownGate: a name in ``only`` is not a gate.
-        STORE_PLACE_BAD: ``PATCHKIT_STORE`` does not name a store.
         CANDIDATE_MISSING, CANDIDATE_STALE: there is nothing to verify.
         ToolchainMissing, SDK_UNUSABLE: no compiler, or none for these GPUs.
         ToolchainError, CacheError: a gate could not run; the evidence has the reason and the results of the
@@ -167,7 +165,6 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
     """
     watch = Stopwatch(workspace.reporter)
     workspace = replace(workspace, reporter=watch)
-    store = open_store(workspace.cache_root, watch)
     hardware = hardware or choose_hardware(archs, None, model=None, no_gpu=True)
     only = tuple(hardware.own_name(name) for name in only)
     _refuse_unknown(only, hardware, archs)
@@ -225,9 +222,6 @@ def run_verify(  # noqa: PLR0913 - keyword arguments with defaults
                     replace(report, gates=(*results, *not_here), stopped=code, timings=watch.stages), then
                 )
             raise
-        store.journal.keep(journal_file(workspace.cache_root, tree))
-        if store.shared is not None:
-            watch.info(f"{store.shared.fetched} results reused from {store.shared.place}")
         return _finish(replace(report, gates=(*results, *not_here), timings=watch.stages), then)
 
 

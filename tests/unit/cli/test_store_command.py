@@ -44,9 +44,6 @@ def test_an_empty_cache_has_nothing(tmp_path: Path) -> None:
         (("prune", "--older-than", "30m"), "for example 12h, 30d, 4w"),
         (("prune", "--max-size", "-1G"), "for example 500M, 5G"),
         (("status", "--dry-run"), "does not take --dry-run"),
-        (("status", "--to", "x"), "does not take --to"),
-        (("pack", "--max-size", "1G"), "does not take --max-size"),
-        (("pack",), "requires --to FOLDER"),
     ],
 )
 def test_a_mistake_is_told_before_any_work(cache: Path, words: tuple[str, ...], says: str) -> None:
