@@ -28,7 +28,7 @@ from patchkit.cli.bench_options import (
     threads_option,
     timeout_option,
 )
-from patchkit.cli.gate_options import check_beside_document, runner_options
+from patchkit.cli.gate_options import runner_options
 from patchkit.cli.request import CandidateChoice, backend_for, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, packed, verb, verb_group
 from patchkit.cli.terminal import wants_color
@@ -157,7 +157,7 @@ _LENGTHS = _Lengths()
     example=(
         "patchkit bench compare HIP.jsonl rocWMMA.jsonl tuned.jsonl",
         "patchkit bench compare a.jsonl b.jsonl --label HIP --label tuned --format markdown",
-        "patchkit bench compare old.jsonl new.jsonl --across load --plot speed.svg",
+        "patchkit bench compare old.jsonl new.jsonl --across load",
     ),
 )
 @click.argument("files", nargs=-1, required=True, type=FOLDER, metavar="FILE...")
@@ -181,29 +181,19 @@ _LENGTHS = _Lengths()
     type=click.Choice(ACROSS),
     help="Compare tests even if they differ in this condition; the table notes it. May be repeated.",
 )
-@click.option(
-    "--plot",
-    type=FOLDER,
-    metavar="FILE",
-    help="Write a chart of speed against depth: .svg or .png.",
-)
 @_format_option
-def _compare(settings: Settings, form: TableFormat, plot: Path | None, **options: Any) -> None:
+def _compare(settings: Settings, form: TableFormat, **options: Any) -> None:
     """Compare result files of llama-bench (-o jsonl or -o json), with the change in percent.
 
     Reads the output of builds 6628 to 11549. Only equal tests of the same model under equal conditions are
     compared; all others get a line of their own and a note below the table. A test that was run only once has
     no known variation, so its change has no interval.
     """
-    check_beside_document(settings, plot)
-    table = run_bench_compare(CompareRequest(plot=plot, **options))
+    table = run_bench_compare(CompareRequest(**options))
     if settings.json:
-        chart = {} if plot is None else {"plot": str(plot)}
-        settings.terminal.document({"ok": True, **json_table(table), **chart})
+        settings.terminal.document({"ok": True, **json_table(table)})
         return
     show_table(settings, table, form)
-    if plot is not None:
-        settings.reporter().info(f"wrote the chart: {plot}")
 
 
 # llama-bench's default batch sizes.

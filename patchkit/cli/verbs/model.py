@@ -14,7 +14,6 @@ import click
 from patchkit.base.arch import GpuProfile
 from patchkit.base.errors import ExitCode, GitError, UsageError
 from patchkit.base.evidence import load_evidence_folder
-from patchkit.base.files import check_output, write_output
 from patchkit.base.jobs import run_parallel
 from patchkit.base.upstreams import build_name, llama_cpp
 from patchkit.base.workspace import Workspace
@@ -30,7 +29,6 @@ from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_li
 from patchkit.gpu.api import ProgramTime
 from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.gguf import load_gguf_parts
-from patchkit.gpu.hardware.bench.plots import draw_scatter
 from patchkit.gpu.modelled.against import Errors, Release
 from patchkit.gpu.modelled.compare import Comparison, compare
 from patchkit.gpu.modelled.machine import Machine, RateError, in_words
@@ -46,7 +44,6 @@ from patchkit.gpu.modelled.operation import (
 from patchkit.gpu.modelled.recording import Recorder, Timed
 from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
 from patchkit.gpu.modelled.timeline import Timeline
-from patchkit.gpu.modelled.timeline_picture import draw_timelines
 from patchkit.gpu.modelled.timings import Timings
 from patchkit.toolchain.machine import Source
 
@@ -185,18 +182,11 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     metavar="FILE",
     help="Compare modelled with measured times: a file of published times, or an evidence file.",
 )
-@click.option(
-    "--plot",
-    type=FOLDER,
-    metavar="FILE.svg",
-    help="Write a chart: with --against measured and modelled times, with --timeline the kernels.",
-)
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)
 def command(
     settings: Settings,
     arch: str,
     against: Path | None,
-    plot: Path | None,
     upstream: str | None,
     onto: str | None,
     repo: Path | None,
@@ -233,8 +223,6 @@ def command(
     timings = Timings.of(settings.workspace(), profile, compiler, watts=options["power"])
     if against is not None:
         _refuse_with_against(tree, options)
-        if plot is not None:
-            check_output(plot, "preparing the picture")
         workspace = settings.workspace()
         lock = load_lock(workspace.series.lock)
 
@@ -242,18 +230,10 @@ def command(
             return _source(workspace, lock.pin(build_name(release.build)))
 
         found = compare(timings, against, lock.pins, source_of)
-        if plot is not None and found.errors():
-            picture = draw_scatter(
-                found.pairs(),
-                title=f"{arch}: modelled times against those published in {against.name}",
-                axes_are=("published, microseconds", "modelled, microseconds"),
-                form="svg",
-            )
-            write_output(plot, picture, "writing the picture")
         settings.show(found, _comparison(found))
         return
     if options["timeline"] or options["parallel"]:
-        _timeline(settings, timings, profile, tree, {**options, "plot": plot})
+        _timeline(settings, timings, profile, tree, options)
         return
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
@@ -311,14 +291,9 @@ def _timeline(
         parallel=of["parallel"],
         kv_type=of["kv_type"],
     )
-    if of["plot"] is not None:
-        check_output(of["plot"], "preparing the picture")
     with contextlib.ExitStack() as stack:
         recorders = _recorders(timings, tree, stack, with_rocwmma=False)
         name, tests = model_timelines(timings, profile, recorders, request)
-    if of["plot"] is not None:
-        picture = draw_timelines(name, tests).encode("utf-8")
-        write_output(of["plot"], picture, "writing the picture")
     document = {
         "arch": profile.arch,
         "watts": of["power"],

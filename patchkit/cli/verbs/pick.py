@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from patchkit.base.errors import UsageError
-from patchkit.base.files import check_output
 from patchkit.base.plain import fields_of
 from patchkit.cli.bench_options import (
     NUMBER,
@@ -20,15 +19,14 @@ from patchkit.cli.bench_options import (
     threads_option,
     timeout_option,
 )
-from patchkit.cli.gate_options import check_beside_document, runner_options
+from patchkit.cli.gate_options import runner_options
 from patchkit.cli.request import ApplyOptions, try_options, with_named
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
-from patchkit.gpu.hardware.bench.compare import plot_format
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import choose_runner
 from patchkit.prove.bench.test_list import parse_tests
 from patchkit.prove.pick.command import PickRequest, run_pick
-from patchkit.prove.pick.result_text import lines, write_picture
+from patchkit.prove.pick.result_text import lines
 
 _plan_options = packed(
     "plan",
@@ -112,9 +110,6 @@ _plan_options = packed(
 )
 @packed("where", dict, runner_options)
 @click.option("--out", type=FOLDER, metavar="DIR", help="Folder for all results (default: in the cache).")
-@click.option(
-    "--plot", type=FOLDER, metavar="FILE", help="Write a chart of each patch's effect: .svg or .png."
-)
 @click.option("--fresh", is_flag=True, help="Discard earlier results, and repeat all checks.")
 @timeout_option
 def command(
@@ -125,7 +120,6 @@ def command(
     least: float,
     plan: BenchPlan,
     where: dict[str, Any],
-    plot: Path | None,
     *,
     emulated: bool,
     modelled: bool,
@@ -156,10 +150,6 @@ def command(
             why="--emulated checks correctness and --modelled predicts times; without both, all is measured",
             hint="patchkit pick --emulated --modelled --arch gfx1151 --model A.gguf",
         )
-    check_beside_document(settings, plot)
-    form = plot_format(plot) if plot is not None else None
-    if plot is not None:
-        check_output(plot, "writing the chart")
     wanted = parse_tests(tests)
     if len(set(models)) != len(models):
         raise UsageError("the same model was given twice", code="OPTIONS_CONTRADICT")
@@ -185,14 +175,10 @@ def command(
         where["runner"], config=where["ssh_config"], environ=os.environ, reporter=workspace.reporter
     )
     report = run_pick(workspace, request, runner, os.environ)
-    if plot is not None and form is not None:
-        write_picture(report, plot, form)
-    chart = {} if plot is None else {"plot": str(plot)}
     document = {
         "ok": True,
         **fields_of(report),
         "folder": str(report.folder),
         "file": str(report.file),
-        **chart,
     }
     settings.show(document, lines(report))

@@ -89,14 +89,6 @@ class Comparison:
             result[f"  {group}"] = errors_of([error for _, each, error in found if each == group])
         return result
 
-    def pairs(self) -> dict[str, list[tuple[float, float]]]:
-        """Measured and modelled microseconds of each point, by kind of kernel."""
-        found: dict[str, list[tuple[float, float]]] = {}
-        for one in self.compared:
-            if one.modelled is not None:
-                found.setdefault(one.point.kernel, []).append((one.point.measured_us, one.modelled.us))
-        return found
-
     def ratio_errors(self) -> Errors:
         """Error statistics of at least one ratio."""
         return errors_of([ratio.error for ratio in self.ratios])

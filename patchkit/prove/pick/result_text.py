@@ -1,19 +1,14 @@
-"""The result of a pick as text and picture: a sentence per patch, a table with intervals, a plot."""
+"""The result of a pick as text: a sentence per patch, and a table with intervals."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
-from patchkit.base.files import write_output
 from patchkit.base.text import counted
-from patchkit.gpu.hardware.bench.plots import PlotFormat, draw_changes
 from patchkit.gpu.hardware.bench.statistics import fewest_rounds
 from patchkit.prove.pick.command import MEASURED, PickReport
 from patchkit.prove.pick.decide import SHOWN_CHANCE, EffectOnTest
-
-_ELSEWHERE = "name another file with --plot"
 
 
 def lines(report: PickReport) -> Iterator[str]:
@@ -88,13 +83,3 @@ def _rows(report: PickReport) -> Iterator[_Row]:
 
 def _row(name: str, effect: EffectOnTest) -> _Row:
     return name, f"{effect.model} {effect.test}", effect.low, effect.change, effect.high
-
-
-def write_picture(report: PickReport, path: Path, form: PlotFormat) -> None:
-    """Draw the result into a file, completely or not at all. Raises LIBRARY_MISSING, CacheError."""
-    noise = {f"{one.model} {one.test}": (one.low, one.high) for one in report.picked.noise}
-    rows = [row for row in _rows(report) if row[0] != "upstream twice"]
-    about = "; ".join(line for line in report.conditions if line.startswith(("temperatures", "GPU clock")))
-    title = f"Speedup per patch, {report.label} on {report.device}"
-    data = draw_changes(rows, noise, title=f"{title}\n{about}" if about else title, form=form)
-    write_output(path, data, "writing the picture", _ELSEWHERE)

@@ -97,15 +97,6 @@ def test_another_label_can_be_the_baseline(capsys) -> None:
     assert document["lines"][0]["changes"]["HIP"]["change"] == pytest.approx(4703.28 / 4970.14 - 1, abs=1e-5)
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.svg", b"<?xml"), ("b.PNG", b"\x89PNG")])
-def test_a_picture_is_written_beside_the_table(capsys, tmp_path: Path, name: str, begins: bytes) -> None:
-    path = tmp_path / name
-    assert main(["bench", "compare", _HIP, _TUNED, "--plot", str(path)]) == 0
-    assert path.read_bytes().startswith(begins)
-    assert list(tmp_path.iterdir()) == [path]
-    assert "tg128" in capsys.readouterr().out
-
-
 def test_the_choices_of_across_are_the_conditions() -> None:
     assert ACROSS == CONDITIONS
 
@@ -120,7 +111,6 @@ def test_the_choices_of_across_are_the_conditions() -> None:
         ((_HIP, _TUNED, "--label", "one"), "BENCH_FILES_INCOMPARABLE"),
         ((_HIP, "--label", "a\nb"), "BENCH_FILES_INCOMPARABLE"),
         ((_HIP, _TUNED, "--baseline", "WMMA"), "BENCH_FILES_INCOMPARABLE"),
-        ((_HIP, _TUNED, "--plot", "speed.pdf"), "USAGE_VALUE"),
         ((_HIP, str(_RECORDED / "b6900-cpu.jsonl")), "BENCH_FILES_INCOMPARABLE"),
         ((_HIP, _TUNED, "--across", "model"), "USAGE_VALUE"),
         ((), "USAGE_MISSING"),
@@ -167,17 +157,3 @@ def test_more_than_anybody_measures_is_refused(capsys, tmp_path: Path, content: 
     path.write_bytes(content if content.startswith(b" ") else row * 2001)
     error = _failed(capsys, str(path))
     assert error["code"] == "BENCH_FILE_BAD"
-
-
-def test_no_picture_is_left_where_the_disk_refuses(capsys, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("", "utf-8")
-    error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "file" / "a.svg"))
-    assert (error["code"], error["exit"]) == ("DISK_REFUSED", 8)
-
-
-def test_without_matplotlib_the_command_to_get_it_is_named(capsys, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    error = _failed(capsys, _HIP, _TUNED, "--plot", str(tmp_path / "a.svg"))
-    assert (error["code"], error["exit"]) == ("LIBRARY_MISSING", 6)
-    assert "pip install 'patchkit[plots]'" in str(error["hint"])
-    assert not list(tmp_path.iterdir())

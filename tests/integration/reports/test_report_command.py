@@ -187,7 +187,6 @@ _REPORT = ("report", str(WHOLE), "--out")
         (_REPORT, "link.svg"),
         (("verify", "--no-gpu", "--arch", "gfx1151", "--html"), "/dev/stdout"),
         (("gate", "--base", "a", "--head", "b", "--summary"), "/dev/stdout"),
-        (("bench", "compare", "a.jsonl", "--plot"), "link.svg"),
     ],
 )
 def test_a_document_on_stdout_is_alone_there(command: tuple[str, ...], place: str, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from patchkit.gpu.emulated.models import SmallModel
         (("--emulated", "--modelled", "--backend", "hip"), "OPTIONS_CONTRADICT"),
         (("--emulated", "--modelled", "--runner", "ssh://x"), "OPTIONS_CONTRADICT"),
         (("--tests", "pp"), "USAGE_VALUE"),
-        (("--plot", "gains.gif"), "USAGE_VALUE"),
         (("--model", "none.gguf"), "OPTIONS_CONTRADICT"),
         (("--backend", "cpu"), "MODEL_MISSING"),
         (("--minutes", "0"), "USAGE_VALUE"),
@@ -60,14 +59,6 @@ def test_only_and_trust_restrict_the_patches_that_are_tried(
     assert main(argv) != 0
     (patches,) = found
     assert (patches.with_opt_in, patches.with_) == (with_opt_in, with_)
-
-
-def test_a_picture_for_a_folder_that_is_not_there_is_told_at_once(tmp_path):
-    argv = ["pick", "--arch", "gfx1151", "--model", "none.gguf", "--plot", "none/gains.svg"]
-    done = run_patchkit(*argv, cwd=tmp_path, env={"PATCHKIT_CACHE": str(tmp_path / "cache")})
-    assert done.returncode == 8
-    assert "error[DISK_REFUSED]: writing the chart failed: no such folder" in done.stderr
-    assert f"ls -ld {tmp_path}\n" in done.stderr
 
 
 def test_an_unreachable_machine_is_told_before_a_patch_is_placed(tmp_path):

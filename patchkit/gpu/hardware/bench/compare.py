@@ -1,4 +1,4 @@
-"""``bench compare``: compares files of llama-bench in a table and a plot."""
+"""``bench compare``: compares files of llama-bench in a table."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from patchkit.base.errors import Location, UsageError
-from patchkit.base.files import check_output, write_output
-from patchkit.gpu.hardware.bench.plots import PLOT_FORMATS, PlotFormat, draw_plot
 from patchkit.gpu.hardware.bench.rows import BenchRow, parse_rows
 from patchkit.gpu.hardware.bench.tables import Series, Table, compare_series
 
@@ -99,9 +97,6 @@ def _too_large(path: Path, why: str) -> UsageError:
     )
 
 
-_ELSEWHERE = "give another file with --plot"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareRequest:
     """Defaults: ``labels`` are the file names, ``baseline`` is the first label; ``across`` as in tables."""
@@ -110,42 +105,23 @@ class CompareRequest:
     labels: tuple[str, ...] = ()
     baseline: str | None = None
     across: tuple[str, ...] = ()
-    plot: Path | None = None
 
 
 def run_bench_compare(request: CompareRequest) -> Table:
-    """Read the files, compare them, and draw a plot if requested.
+    """Read the files and compare them.
 
     Raises:
         BENCH_FILES_INCOMPARABLE, USAGE_VALUE: raised before anything is read.
         BENCH_FILE_BAD and similar, BenchUnreadable: a file is not valid.
         BENCH_FILES_INCOMPARABLE: the results cannot be compared.
-        LIBRARY_MISSING: matplotlib is not installed.
-        CacheError: the plot cannot be written.
     """
     labels = _labels(request)
     base = _base(labels, request.baseline)
-    if request.plot is not None:
-        plot_format(request.plot)
-        check_output(request.plot, "writing the picture", _ELSEWHERE)
     series = [
         Series(label=label, source=str(path), rows=load_rows(path))
         for label, path in zip(labels, request.files, strict=True)
     ]
-    table = compare_series(series, base=base, across=request.across)
-    if request.plot is not None:
-        write_plot(table, request.plot)
-    return table
-
-
-def write_plot(table: Table, path: Path) -> None:
-    """Draw a plot into a file, atomically.
-
-    Raises:
-        USAGE_VALUE, LIBRARY_MISSING, CacheError: as documented.
-    """
-    data = draw_plot(table, plot_format(path))
-    write_output(path, data, "writing the picture", _ELSEWHERE)
+    return compare_series(series, base=base, across=request.across)
 
 
 def _labels(request: CompareRequest) -> tuple[str, ...]:
@@ -187,16 +163,3 @@ def _base(labels: Sequence[str], named: str | None) -> int:
             hint=f"--baseline takes one of: {', '.join(labels)}",
         )
     return labels.index(named)
-
-
-def plot_format(path: Path) -> PlotFormat:
-    """The picture format from a file's name. Raises USAGE_VALUE."""
-    for form in PLOT_FORMATS:
-        if path.suffix.lower() == f".{form}":
-            return form
-    raise UsageError(
-        f"unknown picture format: '{path.name}'",
-        code="USAGE_VALUE",
-        where=Location(path=str(path)),
-        hint=f"the name must end in {' or '.join(f'.{form}' for form in PLOT_FORMATS)}",
-    )

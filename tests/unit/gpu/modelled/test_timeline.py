@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -28,7 +27,6 @@ from patchkit.gpu.modelled.operation import TimedKernel, kind_of
 from patchkit.gpu.modelled.reduced import ReducedModel, reduced, whole_of_shape
 from patchkit.gpu.modelled.roofline import Peaks, peaks_of
 from patchkit.gpu.modelled.timeline import BatchReader, Timeline, mean_of
-from patchkit.gpu.modelled.timeline_picture import draw_timelines
 
 PROFILES = Path(__file__).parents[4] / "arch_profiles"
 _TEST = BatchTest(name="pp", depth=0, tokens=512)
@@ -186,23 +184,6 @@ def test_tokens_of_several_sequences_are_counted_once(
         assert document["tokens_per_second"] == pytest.approx(634.51)
         assert document["tokens_per_second_per_sequence"] == pytest.approx(634.51 / 4)
     assert mean_of(_TEST, [step]).rates == f"{_TEST.tokens * 634.51 / 4:.1f} t/s"
-
-
-def test_the_picture_has_a_bar_of_each_kernel_in_its_bound_and_what_is_above(
-    model: ReducedModel, machine: Machine, peaks: Peaks
-) -> None:
-    nodes = [_product("blk.2.", 100, 200, size=2**21)]
-    timeline = _timed(
-        nodes, [_start(0, 100, 200), _start(1, 7, kernel="_Z4normv")], [197.0, 97.0], model, machine, peaks
-    )
-    root = ET.fromstring(draw_timelines("a <model>", {"pp512": {"upstream": timeline}}))
-    _, *shown = (one for one in root if one.tag.endswith("rect"))
-    bars = [float(one.attrib["width"]) for one in shown]
-    assert len(bars) == 4
-    product, norm = timeline.lines
-    assert bars[0] / (bars[0] + bars[1]) == pytest.approx(product.bound_us / product.us, abs=0.01)
-    assert bars[2:] == pytest.approx([0.0, (bars[0] + bars[1]) * norm.us / product.us], abs=0.1)
-    assert "a <model>" in "".join(root.itertext())
 
 
 def test_every_launch_is_played_with_what_it_finds_in_the_caches(

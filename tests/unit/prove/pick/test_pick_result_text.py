@@ -13,7 +13,7 @@ from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.prove.bench.test_list import parse_tests, plans_of
 from patchkit.prove.pick.command import PickReport
 from patchkit.prove.pick.decide import EffectOnTest, PatchDecision, Picked
-from patchkit.prove.pick.result_text import lines, write_picture
+from patchkit.prove.pick.result_text import lines
 
 _EFFECT = EffectOnTest(model="m", test="pp512", low=0.08, change=0.1, high=0.12)
 _NONE = EffectOnTest(model="m", test="pp512", low=-0.01, change=0.0, high=0.01)
@@ -78,14 +78,6 @@ def test_a_set_that_was_not_measured_as_a_whole_says_so() -> None:
     report = _report()
     told = "\n".join(lines(replace(report, picked=replace(report.picked, is_checked=False))))
     assert "not measured against upstream" in told
-
-
-def test_the_picture_has_every_patch_and_the_temperature(tmp_path: Path) -> None:
-    path = tmp_path / "gains.svg"
-    write_picture(_report(), path, "svg")
-    text = path.read_text("utf-8")
-    for word in ("m pp512", "all patches", "picked patches", "50 to 70 degrees C", ">a<"):
-        assert word in text
 
 
 def test_tests_are_grouped_by_depth_into_calls() -> None:
