@@ -149,8 +149,8 @@ def results(made: dict[str, Any], verify: dict[str, Any], name: str, folder: Pat
             yield f"- pushed to {plain(published['pushed_to'])}"
     elif made.get("tip") and made.get("applied"):
         yield "- nothing was published" if own else "- not published: only the default branch of a GPU is"
-    if (folder / f"report-{name}.html").is_file() and own:
-        yield f"- report: report-{name}.html"
+    if (folder / f"report-{name}.md").is_file() and own:
+        yield f"- report: report-{name}.md"
     package = read(folder / f"package-{name}.json") if own else {}
     if package.get("wheel"):
         yield f"- wheel: {Path(package['wheel']).name}, sha256 {plain(package['sha256'])}"

@@ -107,7 +107,7 @@ def isolated_environment(
     """
     home = tmp_path_factory.mktemp("home")
     marks = {mark.name for mark in request.node.iter_markers()}
-    if not marks & {"hip", "cpu_build", "browser"}:
+    if not marks & {"hip", "cpu_build"}:
         monkeypatch.setenv("PATH", str(bare_folders["extra_tools" if "extra_tools" in marks else "tests"]))
     for name in list(os.environ):
         if name.startswith(("GIT_", "XDG_", "PATCHKIT_", "LC_")) and name != "GIT_SSL_CAINFO":

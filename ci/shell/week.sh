@@ -27,7 +27,7 @@ main() { # a function is read completely before it runs: the job takes hours, an
     trap 'rm -rf "$work"' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM
-    rm -f "$out"/{week.md,bump.json} "$out"/{verify,package}-*.json "$out"/report-*.html
+    rm -f "$out"/{week.md,bump.json} "$out"/{verify,package}-*.json "$out"/report-*.md
 
     if [[ -z ${PATCHKIT:-} ]]; then
         python3 -m venv "$work/venv" &&
@@ -64,7 +64,7 @@ main() { # a function is read completely before it runs: the job takes hours, an
     while read -r -u 3 name words; do
         # shellcheck disable=SC2086  # options, one word each
         if [[ $gates != none ]]; then
-            verify=(verify $words --publish --html "$out/report-$name.html")
+            verify=(verify $words --publish --summary "$out/report-$name.md")
             if [[ $gates == no-gpu ]]; then verify+=(--no-gpu --accept-not-run); else verify+=(--emulated); fi
             [[ -z ${WEEK_PUSH:-} ]] || verify+=(--push "$WEEK_PUSH")
             step "verify-$name" "${verify[@]}" || continue

@@ -238,7 +238,7 @@ def test_the_week_is_proven_and_published(
     published = f"patchkit/gfx1151/b{TO}-{branch}"
     assert f"- published: `{published}`" in text
     assert git(fork.fork, "rev-parse", f"refs/heads/{published}~1^{{tree}}")
-    assert (fork.out / "report-gfx1151.html").is_file()
+    assert (fork.out / "report-gfx1151.md").is_file()
     assert bool(list(fork.out.glob("*.whl"))) is (wheel != "no")
 
 

@@ -1,4 +1,4 @@
-"""A report as data: a short summary, then sections of tables, charts and findings."""
+"""A report as data: a short summary, then sections of tables and findings."""
 
 from __future__ import annotations
 
@@ -32,19 +32,10 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """An order in which the HTML page can show a table: its label, and the rows by index."""
-
-    label: str
-    rows: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """Rows of texts with a ``note`` below them. ``name`` is unique in a report and can be part of a URL.
 
-    ``is_detail``: only the HTML page has this table, folded. ``is_unchanged``: its rows are the same before
-    and after, so the page counts them and refers to the evidence.
+    ``is_detail``: only the terminal's report has this table, not Markdown.
     """
 
     name: str
@@ -52,82 +43,12 @@ class Table:
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     note: str = ""
-    orders: tuple[Order, ...] = ()
     is_detail: bool = False
-    is_unchanged: bool = False
 
     @property
     def states(self) -> tuple[str, ...]:
         """Every state, in order of appearance."""
         return tuple(dict.fromkeys(row.state for row in self.rows if row.state))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """Measured change of one benchmark test, as a fraction.
-
-    ``low`` and ``high`` are its confidence interval, ``noise`` that of the baseline compared with itself.
-    """
-
-    test: str
-    change: float
-    low: float
-    high: float
-    noise: tuple[float, float]
-    verdict: str
-    judgement: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
-    """Tokens per second at one depth; ``low`` and ``high`` over all rounds, None with a single round."""
-
-    depth: int
-    speed: float
-    low: float | None
-    high: float | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
-    """Speed by depth of one build (``arm``). ``setting`` lists what else the tests of ``title`` share."""
-
-    title: str
-    arm: str
-    setting: str
-    points: tuple[Point, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeedBar:
-    """How much faster one operation or test is, as a fraction: a bar of the speed chart.
-
-    ``low`` and ``high``: its confidence interval if it was measured, the error of the timing model for such
-    kernels if it was modelled; None where no error is known. ``source`` says who measured it, or that it was
-    modelled.
-    """
-
-    label: str
-    change: float
-    low: float | None
-    high: float | None
-    is_modelled: bool
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelUsage:
-    """Registers and LDS of one kernel before and after: a row of the resources chart.
-
-    VGPRs per lane and bytes of LDS per block, of the kernel variant whose use changed most; None on the side
-    where the kernel does not exist. ``variants`` counts the variants of this kernel that changed.
-    """
-
-    kernel: str
-    variant: str
-    vgprs: tuple[int | None, int | None]
-    lds_bytes: tuple[int | None, int | None]
-    variants: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +83,7 @@ class Finding:
         return [place for place in self.places if place.is_file]
 
 
-Block = Table | Change | Curve | Finding | SpeedBar | KernelUsage
+Block = Table | Finding
 
 AnswerState = Literal["yes", "partly", "no", "unknown"]
 

@@ -116,7 +116,7 @@ def _details(report: Report) -> Iterator[str]:
 
 
 def _section(section: Section) -> Iterator[str]:
-    tables = [table for table in section.tables if not table.is_detail]
+    tables = section.tables
     if section.verdict is not None and (tables or section.findings):
         yield ""
         yield f"{_MARKS.get(section.state, section.state)} {section.title}: {section.summary}"
@@ -146,7 +146,7 @@ def _table(table: Table) -> Iterator[str]:
     ]
     yield from (f"  {line}".rstrip() for line in align_columns(shown, numeric))
     if len(table.rows) > _ROWS:
-        yield f"  {len(table.rows) - _ROWS} more rows: --format html shows them"
+        yield f"  {len(table.rows) - _ROWS} more rows: in the evidence"
     if table.note:
         yield f"  {table.note}"
 

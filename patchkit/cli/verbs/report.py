@@ -29,7 +29,7 @@ from patchkit.prove.report.write import (
     "report",
     example=(
         "patchkit report --arch gfx1151",
-        "patchkit report candidate/gfx1151/b6900 --format html --out report.html",
+        "patchkit report candidate/gfx1151/b6900 --format markdown --out report.md",
         "patchkit report ./evidence --format sarif --out patchkit.sarif",
     ),
 )

@@ -16,7 +16,6 @@ from patchkit.base.errors import ConfigError, ExitCode, ToolchainError, UsageErr
 from patchkit.base.files import check_output, write_output
 from patchkit.base.plain import fields_of, plain
 from patchkit.base.report.blocks import Report, Section
-from patchkit.base.report.html import html_report
 from patchkit.base.report.sarif import sarif_report
 from patchkit.base.report.terminal import finding_lines
 from patchkit.base.text import counted
@@ -43,7 +42,7 @@ from patchkit.gpu.emulated.findings import Finding, Suppression, load_suppressio
 _OF_RUNS = (
     *("kinds", "leaks", "schedule", "threads", "limit", "blocks", "profile"),
     *("side", "upstream", "onto", "repo"),
-    *("suppressions", "sarif", "html"),
+    *("suppressions", "sarif"),
 )
 _SIGNALLED = 128  # statuses from here on: the program was killed by a signal
 _ON_REQUEST = [check.name for check in CHECKS if check.on_request]
@@ -54,11 +53,10 @@ class _Files:
     suppressions: Path | None
     report: Path | None
     sarif: Path | None
-    html: Path | None
 
     def check(self) -> None:
         """Check the files before the program runs. Raises USAGE_SYNTAX, CacheError."""
-        outputs = {"--report": self.report, "--sarif": self.sarif, "--html": self.html}
+        outputs = {"--report": self.report, "--sarif": self.sarif}
         for (one, path), (other, same) in itertools.combinations(outputs.items(), 2):
             if path is not None and path == same:
                 raise UsageError(f"{one} and {other} name the same file", code="USAGE_SYNTAX")
@@ -72,9 +70,6 @@ class _Files:
             write_output(self.report, _json(document), "writing the report")
         if self.sarif is not None:
             write_output(self.sarif, sarif_report(report).encode("utf-8"), "writing the report")
-        if self.html is not None:
-            page = html_report(report).encode("utf-8", "backslashreplace")
-            write_output(self.html, page, "writing the report")
 
 
 def _with_checks_in_help(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,9 +118,6 @@ def _with_checks_in_help(function: Callable[..., Any]) -> Callable[..., Any]:
     click.option("--report", type=FOLDER, metavar="FILE", help="Write the findings as JSON."),
     click.option(
         "--sarif", type=FOLDER, metavar="FILE", help="Write the findings as SARIF, by file and line."
-    ),
-    click.option(
-        "--html", type=FOLDER, metavar="FILE", help="Write the findings as a self-contained HTML page."
     ),
 )
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, shell_complete=files)

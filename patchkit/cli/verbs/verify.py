@@ -95,7 +95,7 @@ publish_options = packed(
     example=(
         "patchkit verify --no-gpu --arch gfx1151",
         "patchkit verify --no-gpu --arch gfx1151 --gate isolation --json",
-        "patchkit verify --no-gpu --html report.html --junit report.xml --sarif report.sarif",
+        "patchkit verify --no-gpu --junit report.xml --sarif report.sarif",
         "patchkit verify --arch gfx1151 --backend cpu --gate backend-ops --gate logits",
         "patchkit verify --no-gpu --arch gfx1151 --publish --accept-not-run",
         "patchkit verify --arch plain",

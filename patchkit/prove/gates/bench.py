@@ -9,7 +9,6 @@ On the emulated GPU llama-bench runs once on each side and must finish; nothing 
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -21,11 +20,7 @@ from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.evidence import MeasuredMachine, ReadVerdict
 from patchkit.base.report.blocks import (
     Block,
-    Change,
-    Curve,
-    Point,
     Row,
-    SpeedBar,
     Table,
     columns,
     figure,
@@ -95,19 +90,6 @@ class JudgedTest(Record):
     why: str
     control: bool
 
-    @property
-    def strip(self) -> Change:
-        """The change as reports draw it."""
-        return Change(
-            test=self.test,
-            change=self.change,
-            low=self.interval[0],
-            high=self.interval[1],
-            noise=self.baseline_against_itself,
-            verdict=self.verdict,
-            judgement=self.judgement,
-        )
-
 
 _Nanoseconds = Annotated[int, Field(ge=1, le=10**15)]
 _Round = Annotated[tuple[_Nanoseconds, ...], Field(strict=False, min_length=1)]
@@ -133,15 +115,6 @@ class SampledTest(Record):
     flash: str
     setting: str
     samples_ns: ArmSamples
-
-    def point(self, arm: str) -> Point:
-        """The median speed of an arm over its rounds, with the slowest and fastest if there are several."""
-        rounds = self.samples_ns.candidate if arm == CANDIDATE else self.samples_ns.baseline
-        tokens = self.prompt + self.generated
-        speeds = [tokens * 1e9 / statistics.median(times) for times in rounds]
-        if len(speeds) < 2:  # noqa: PLR2004 - one value has no spread
-            return Point(depth=self.depth, speed=speeds[0] if speeds else 0.0, low=None, high=None)
-        return Point(depth=self.depth, speed=statistics.median(speeds), low=min(speeds), high=max(speeds))
 
 
 class Samples(Record):
@@ -178,21 +151,10 @@ class BenchEvidence(DeviceEvidence):
         return f"{shown} and {more} more" if more > 0 else shown
 
     def blocks(self) -> Iterator[Block]:
-        """Charts of changes and speeds, and a table of all tests with their intervals."""
+        """A table of all tests with their intervals."""
         if self.completed:
             yield launches_table(self.completed, str(self.emulated or self.runner))
             return
-        for one in self.tests if self.backend != "cpu" else ():  # that is not the speed of the GPU's code
-            yield SpeedBar(
-                label=one.test,
-                change=one.change,
-                low=one.interval[0],
-                high=one.interval[1],
-                is_modelled=False,
-                source=f"measured by {self.runner}, {one.verdict}",
-            )
-        yield from (one.strip for one in self.tests)
-        yield from self._curves()
         titles = ("result", "test", "baseline t/s #", "candidate t/s #", "change #", "99 % interval #")
         yield Table(
             name="bench",
@@ -218,20 +180,6 @@ class BenchEvidence(DeviceEvidence):
             ),
             note="Intervals are of the change within a round, over all rounds. 'open' does not pass.",
         )
-
-    def _curves(self) -> Iterator[Curve]:
-        found: dict[tuple[str, str, str], list[Point]] = {}
-        for test in self.samples.tests:
-            if bool(test.prompt) == bool(test.generated):
-                continue  # a test of both is neither kind
-            kind = "pp" if test.prompt else "tg"
-            title = f"{_KINDS[kind]}, {test.prompt or test.generated} tokens"
-            setting = f"{test.setting}, {test.type_k}, {test.type_v}, {test.flash}"
-            for arm in (BASELINE, CANDIDATE):
-                found.setdefault((title, setting, arm), []).append(test.point(arm))
-        for (title, setting, arm), points in found.items():
-            points.sort(key=lambda point: point.depth)
-            yield Curve(title=title, arm=arm, setting=setting, points=tuple(points))
 
     def provenance(self) -> Iterator[tuple[str, str]]:
         """Adds the model."""

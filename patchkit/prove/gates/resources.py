@@ -6,7 +6,7 @@ in both trees. By default no variant may spill more or lose waves, and no new va
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, get_args
@@ -14,7 +14,7 @@ from typing import Literal, get_args
 from patchkit.base.errors import GateError, Location, PatchkitError
 from patchkit.base.occupancy import HardwareLimits, limits_of, reported_waves, resident_waves
 from patchkit.base.process import run_tool
-from patchkit.base.report.blocks import Block, KernelUsage, Order, Row, Table, columns, was_is
+from patchkit.base.report.blocks import Block, Row, Table, columns, was_is
 from patchkit.base.reporter import Reporter
 from patchkit.base.text import counted
 from patchkit.carry.series.promises import NOTHING_WORSE, Allowance
@@ -99,10 +99,9 @@ class ResourcesEvidence(Evidence):
     rows: Many[KernelRow]
 
     def blocks(self) -> Iterator[Block]:
-        """A chart by kernel, a table of the variants that changed, and one of the others."""
+        """A table of the variants that changed, and one of the others."""
         quiet = [row for row in self.rows if row.state in _QUIET]
         changed = [row for row in self.rows if row.state not in _QUIET]
-        yield from _usages(changed)
         yield _table("kernels", "Kernel variants that changed, baseline -> candidate", changed)
         if quiet:
             yield _table(
@@ -224,34 +223,8 @@ def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: boo
             "compiler. 'resident' (only whole blocks) and 'modelled' are waves computed by patchkit. A new "
             "variant was a trap before."
         ),
-        orders=() if is_detail else tuple(_orders(ordered)),
         is_detail=is_detail,
-        is_unchanged=is_detail,
     )
-
-
-def _usages(rows: Sequence[KernelRow]) -> Iterator[KernelUsage]:
-    """One bar pair per kernel: the variant whose registers or LDS changed most, largest change first."""
-    kernels: dict[str, list[KernelRow]] = {}
-    for row in rows:
-        if _change(row):
-            kernels.setdefault(row.kernel, []).append(row)
-    # A variant that exists on one side only has nothing to compare with, so another one is better to show.
-    most = {
-        name: max(several, key=lambda row: (bool(row.was and row.now), _change(row)))
-        for name, several in kernels.items()
-    }
-    for name, row in sorted(most.items(), key=lambda pair: (-_change(pair[1]), pair[0])):
-        sides = (row.was, row.now)
-        before, after = (None if one is None else one.vgprs for one in sides)
-        lds_before, lds_after = (None if one is None else one.lds_bytes for one in sides)
-        yield KernelUsage(
-            kernel=name,
-            variant=label_kernel(row.variant),
-            vgprs=(before, after),
-            lds_bytes=(lds_before, lds_after),
-            variants=len(kernels[name]),
-        )
 
 
 _VGPRS, _LDS_BYTES = 256, 65536  # what a wave addresses and a block gets: the scale on which changes compare
@@ -284,18 +257,6 @@ def _importance(row: KernelRow) -> tuple[int, int, int, str]:
 def _value(row: KernelRow, name: str) -> int:
     """The figure now; if there is none, the figure before."""
     return getattr(row.now or row.was, name, 0)
-
-
-def _orders(rows: Sequence[KernelRow]) -> Iterator[Order]:
-    keys: tuple[tuple[str, Callable[[KernelRow], tuple[object, ...]]], ...] = (
-        ("name of the variant", lambda row: (row.variant, row.arch)),
-        ("spilled registers", lambda row: (-_value(row, "vgpr_spills"), row.variant)),
-        ("VGPRs", lambda row: (-_value(row, "vgprs"), row.variant)),
-        ("fewest waves", lambda row: (_value(row, "waves"), row.variant)),
-    )
-    yield Order(label="importance", rows=tuple(range(len(rows))))
-    for label, key in keys:
-        yield Order(label=label, rows=tuple(sorted(range(len(rows)), key=lambda at, key=key: key(rows[at]))))  # type: ignore[misc]
 
 
 _SHOWN_NEW = 6

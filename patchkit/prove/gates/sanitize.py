@@ -521,7 +521,7 @@ def judge(found: SanitizeEvidence, subject: Subject, command: str) -> Iterator[P
         yield GateError(
             f"{len(found.own) - _SHOWN} more findings that the baseline does not have",
             code="SANITIZE_FOUND",
-            hint="all are in the evidence: patchkit report --format html",
+            hint="all are in the evidence: patchkit report",
         )
 
 

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 
 from patchkit.base.errors import ConfigError, GateError, PatchkitError, ToolchainError
 from patchkit.base.jobs import run_parallel
-from patchkit.base.report.blocks import Block, Row, SpeedBar, Table, columns, figure, percent, was_is
+from patchkit.base.report.blocks import Block, Row, Table, columns, figure, percent, was_is
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
 from patchkit.base.upstreams import build_name
@@ -115,17 +115,6 @@ class SpeedEvidence(DeviceEvidence):
 
     def blocks(self) -> Iterator[Block]:
         """A chart and a table of all shapes."""
-        for one in self.shapes:
-            if one.change is not None:
-                low, high = one.interval or (None, None)
-                yield SpeedBar(
-                    label=f"{one.patch}: {one.shape}",
-                    change=one.change,
-                    low=low,
-                    high=high,
-                    is_modelled=True,
-                    source=f"modelled for {one.arch}, {one.judgement}",
-                )
         titles = ("result", "patch", "GPU", "operation", "baseline us #", "candidate us #", "change #")
         yield Table(
             name="speed",

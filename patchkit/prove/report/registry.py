@@ -54,14 +54,6 @@ FORMATS: tuple[Format, ...] = (
         about="problems at file and line, for code scanning",
         option="Write problems at file:line as SARIF.",
     ),
-    Format(
-        name="html",
-        render="patchkit.base.report.html:html_report",
-        ending="html",
-        about="one page with charts and sortable tables; no network, no scripts",
-        option="Write a self-contained web page.",
-        shows_sweep=True,
-    ),
 )
 
 

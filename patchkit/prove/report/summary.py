@@ -393,5 +393,5 @@ def _steps(run: RunRecord) -> Iterator[Step]:
             )
     yield Step(
         what="Write a page with all tables",
-        command=command_line(run, "report", "--format", "html", "--out", "report.html"),
+        command=command_line(run, "report", "--format", "markdown", "--out", "report.md"),
     )

@@ -108,7 +108,7 @@ def test_old_evidence_of_that_tree_is_gone(empty) -> None:
     assert [path.name for path in Path(folder).iterdir()] == ["report.json"]
 
 
-@pytest.mark.parametrize("form", ["terminal", "markdown", "html"])
+@pytest.mark.parametrize("form", ["terminal", "markdown"])
 def test_a_report_for_people_says_it_first(empty, form: str) -> None:
     _opt_in(empty)
     empty.run("apply", "--arch", WITHOUT)

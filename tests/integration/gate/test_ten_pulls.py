@@ -256,7 +256,7 @@ def test_a_pull_request_that_goes_through_the_gates(
     assert {name for name, state in states.items() if state in ("passed", "failed")} == set(one.ran)
     assert {states[name] for name in ("backend-ops", "logits", "bench")} == {"not run"}
     written = {path.suffix for path in (tmp_path / "reports").iterdir()}
-    assert {".json", ".md", ".sarif", ".html", ".xml"} <= written
+    assert {".json", ".md", ".sarif", ".xml"} <= written
     if one.name == "broken guard":
         _expect_the_line_and_whom_it_reaches(compiling_project, found, tmp_path / "reports")
 

@@ -36,7 +36,6 @@ def run(*argv: str) -> tuple[int, str, str]:
         ("markdown", "## candidate/gfx1151/b6900: Nothing failed: of 12 gates 7 passed"),
         ("junit", "<?xml version="),
         ("sarif", '{\n "$schema"'),
-        ("html", "<!DOCTYPE html>"),
     ],
 )
 def test_each_format_goes_to_stdout_or_to_a_file(tmp_path: Path, form: str, begin: str) -> None:
@@ -52,7 +51,7 @@ def test_each_format_goes_to_stdout_or_to_a_file(tmp_path: Path, form: str, begi
 
 def test_json_tells_what_is_in_the_evidence(tmp_path: Path) -> None:
     page = tmp_path / "r.html"
-    code, out, _ = run("report", str(WHOLE), "--json", "--format", "html", "--out", str(page))
+    code, out, _ = run("report", str(WHOLE), "--json", "--format", "markdown", "--out", str(page))
     document = json.loads(out)
     assert (code, document["ok"], document["written"]) == (0, True, str(page))
     assert {gate["gate"]: gate["verdict"] for gate in document["gates"]}["bench"] == "not run"
@@ -72,7 +71,6 @@ def sweep(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("form", "row"),
     [
-        ("html", '<th scope="row">b6900'),
         ("markdown", r"| b6900 | clean\* |"),
         ("terminal", "  b6900  clean*\n  *: the edited function changed upstream."),
     ],
@@ -92,19 +90,19 @@ def test_a_matrix_is_never_left_out_in_silence(sweep: Path, tmp_path: Path, opti
     *others, last = [form.name for form in FORMATS if form.shows_sweep]
     assert f"--format {', '.join(others)} or {last}" in out + err
     page = tmp_path / "page"
-    argv = ("report", str(WHOLE), "--sweep", str(sweep), "--json", "--format", "html", "--out", str(page))
+    argv = ("report", str(WHOLE), "--sweep", str(sweep), "--json", "--format", "markdown", "--out", str(page))
     assert run(*argv)[0] == 0
     assert "Patches on 1 upstreams" in page.read_text()
 
 
 def test_a_matrix_that_is_none(sweep: Path, tmp_path: Path) -> None:
-    argv = ("report", str(WHOLE), "--format", "html", "--sweep", str(sweep))
+    argv = ("report", str(WHOLE), "--format", "markdown", "--sweep", str(sweep))
     sweep.write_text("[]")
     code, out, err = run(*argv)
     assert (code, out) == (ExitCode.USAGE, "")
     assert "error[EVIDENCE_MALFORMED]" in err
     assert "patchkit sweep" in err
-    code, _, err = run("report", str(WHOLE), "--format", "html", "--sweep", str(tmp_path / "none"))
+    code, _, err = run("report", str(WHOLE), "--format", "markdown", "--sweep", str(tmp_path / "none"))
     assert code == ExitCode.CACHE
     assert "reading the matrix failed" in err
 
@@ -130,7 +128,7 @@ def test_broken_evidence_leaves_an_earlier_report_alone(tmp_path: Path) -> None:
     (folder / "launch.json").write_text((folder / "launch.json").read_text()[:-50])
     page = tmp_path / "page.html"
     page.write_text("earlier")
-    code, _, err = run("report", str(folder), "--format", "html", "--out", str(page))
+    code, _, err = run("report", str(folder), "--format", "markdown", "--out", str(page))
     assert code == ExitCode.USAGE
     assert "error[EVIDENCE_UNREADABLE]" in err
     assert "launch.json:1:" in err
@@ -185,7 +183,7 @@ _REPORT = ("report", str(WHOLE), "--out")
         (_REPORT, "/proc/self/fd/1"),
         (_REPORT, "out"),
         (_REPORT, "link.svg"),
-        (("verify", "--no-gpu", "--arch", "gfx1151", "--html"), "/dev/stdout"),
+        (("verify", "--no-gpu", "--arch", "gfx1151", "--junit"), "/dev/stdout"),
         (("gate", "--base", "a", "--head", "b", "--summary"), "/dev/stdout"),
     ],
 )
@@ -206,7 +204,7 @@ def test_a_document_and_a_report_may_both_be_thrown_away() -> None:
 
 def test_two_reports_of_one_run_need_two_files(tmp_path: Path) -> None:
     one = str(tmp_path / "report")
-    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--html", one, "--summary", one)
+    code, _, err = run("verify", "--no-gpu", "--arch", "gfx1151", "--junit", one, "--summary", one)
     assert code == ExitCode.USAGE
     assert "error[REPORT_FILE_TAKEN]" in err
 
@@ -250,13 +248,12 @@ def test_paths_of_the_machine_are_taken_out_of_what_is_handed_on(tmp_path: Path,
 @pytest.mark.slow
 def test_verify_writes_all_reports_of_its_own_run(candidate_cache: Path, tmp_path: Path) -> None:
     cache = ("--cache-dir", str(candidate_cache))
-    names = {name: tmp_path / name for name in ("html", "junit", "sarif", "summary")}
+    names = {name: tmp_path / name for name in ("junit", "sarif", "summary")}
     names["summary"].write_text("before\n")
     options = [part for name, path in names.items() for part in (f"--{name}", str(path))]
     verify = ("verify", "--no-gpu", *SEED, "--gate", "anchors", *options, *cache)
     code, _, err = run(*verify)
     assert code == 0, err
-    assert "isolation</b> <span>skipped: not selected with --gate" in names["html"].read_text("utf-8")
     suite = ET.parse(names["junit"]).getroot()
     assert (suite.get("failures"), suite.get("errors")) == ("0", "0")
     assert json.loads(names["sarif"].read_text())["version"] == "2.1.0"

@@ -42,18 +42,21 @@ def _objects(test_cache: Path) -> set[str]:
 
 
 def test_the_best_is_never_worse_than_upstream_and_a_second_run_compiles_nothing(tune, test_cache) -> None:
-    code, first = tune("--arch", "gfx1151", "--near", "1")
+    # Nothing is known of how fast this GPU is, so nothing is timed.
+    code, first = tune("--arch", "gfx1150", "--near", "1")
     assert code == 0, first
     (variant,) = first["variants"]
     by_setting = {tuple(each["setting"]): each for each in variant["candidates"]}
-    upstream = by_setting[tuple(variant["upstream"])]["figures"]
+    upstream, best = (by_setting[tuple(variant[name])]["figures"] for name in ("upstream", "best"))
+    assert best["spills"] <= upstream["spills"]
+    assert best["waves"] >= upstream["waves"]
+    assert best["resident"] >= upstream["resident"]
     assert len(by_setting) > 3
-    assert tuple(variant["best"]) in by_setting
     assert upstream["loop"]["matrix"] == 0  # TILE does without matrix instructions
     assert not first["complete"]
 
     before = _objects(test_cache)
-    code, second = tune("--arch", "gfx1151", "--near", "1")
+    code, second = tune("--arch", "gfx1150", "--near", "1")
     assert (code, second) == (0, first)
     assert _objects(test_cache) == before
 

@@ -13,8 +13,7 @@ from patchkit.base.document import (
     EvidenceUnreadable,
     parse_model,
 )
-from patchkit.base.report.html import html_report
-from patchkit.prove.gates.record import Problem, ProblemPlace
+from patchkit.prove.gates.record import ProblemPlace
 from patchkit.prove.report.model import Run
 from patchkit.prove.report.sweep import sweep_tables
 
@@ -75,15 +74,3 @@ def test_gpus_beyond_any_number_get_no_tables_of_their_own(whole_but: Callable[.
 
     (gate,) = (gate for gate in whole_but("launch.json", many).gates if gate.name == "launch")
     assert len(gate.blocks) == 3 * 64
-
-
-def test_the_page_counts_what_it_leaves_out(whole: Run) -> None:
-    first = whole.gates[0]
-    problems = tuple(Problem(code="X", message=str(number), where=(), places=()) for number in range(1005))
-    failed = first.model_copy(
-        update={"verdict": "failed", "problems": problems, "not_run": ("this",) * 1003, "evidence": None}
-    )
-    page = html_report(whole.model_copy(update={"gates": (failed,), "strays": ()}).report())
-    assert "<p>805 more are in the evidence.</p>" in page
-    assert "<p>803 more are in the evidence.</p>" in page
-    assert page.count('<article class="problem">') == 200

@@ -60,12 +60,11 @@ def test_each_known_gate_gives_tables(whole: Run) -> None:
     assert all(names[gate.name] for gate in whole.gates if gate.evidence)
 
 
-def test_rows_have_a_cell_per_column_and_orders_have_every_row(whole: Run) -> None:
+def test_rows_have_a_cell_per_column(whole: Run) -> None:
     tables = [table for gate in whole.report().gates for table in gate.tables]
     assert len(tables) > 12
     for table in tables:
         assert all(len(row.cells) == len(table.columns) for row in table.rows), table.name
-        assert all(sorted(order.rows) == list(range(len(table.rows))) for order in table.orders), table.name
         assert all(
             row.state in row.cells or row.state in row.cells[0] for row in table.rows if row.state
         ) or (table.name in {"readings", "assembly", "passes", "other-gpus", "bench"})
@@ -77,9 +76,6 @@ def test_kernels_are_ordered_by_what_matters(whole: Run) -> None:
     assert [row.state for row in kernels.rows] == sorted(
         (row.state for row in kernels.rows), key=["better", "new"].index
     )
-    spilled = next(order for order in kernels.orders if order.label == "spilled registers")
-    last = [int(kernels.rows[at].cells[4].rpartition(" ")[2]) for at in spilled.rows]
-    assert last == sorted(last, reverse=True)
 
 
 def test_provenance_names_tools_machine_and_time(whole: Run) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 import pytest
 from evidence_files import files_of
 
 from patchkit.base.report.blocks import Answer
-from patchkit.base.report.html import html_report
 from patchkit.base.report.terminal import terminal_summary
 from patchkit.base.verdict import Verdict
 from patchkit.prove.gates.base import NOT_SELECTED, GateResult
@@ -126,17 +124,3 @@ def test_commands_quote_what_evidence_names() -> None:
     assert "--arch 'gfx1151;reboot'" in command
     run = _run([_gate("anchors")], branch="candidate/gfx1151/$(reboot)")
     assert "reboot" not in run.report().steps[-1].command
-
-
-def test_a_page_of_thousands_of_kernels_stays_small(whole_files: dict[str, bytes]) -> None:
-    document = json.loads(whole_files["resources.json"])
-    changed = [row for row in document["evidence"]["rows"] if row["state"] == "better"]
-    same = [row for row in document["evidence"]["rows"] if row["state"] == "same"]
-    rows = [row | {"variant": f"f<{at}>"} for at, row in enumerate((changed * 400)[:600])]
-    rows += [row | {"variant": f"g<{at}>"} for at, row in enumerate((same * 3000)[:2500])]
-    document["evidence"]["rows"] = rows
-    run = parse_evidence({**whole_files, "resources.json": json.dumps(document).encode()}, "e")
-    page = html_report(run.report())
-    assert len(page.encode()) < 300_000
-    assert "480 more rows are in the evidence." in page
-    assert "Kernel variants that did not change, and traps: 2500." in page
