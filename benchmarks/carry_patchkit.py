@@ -336,7 +336,7 @@ def empty_series(folder: Path, workspace: Workspace, also: Sequence[int] = ()) -
     lock = load_lock(source.lock)
     known = {pin.build: pin for pin in catalogue_pins(source.patches / "upstreams.toml")}
     more = [known[build] for build in also if build in known and build not in {p.build for p in lock.pins}]
-    write_lock(own.lock, replace(lock, pins=(*lock.pins, *more), results=(), watched=()))
+    write_lock(own.lock, replace(lock, pins=(*lock.pins, *more), results=()))
     return own
 
 

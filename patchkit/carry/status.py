@@ -233,7 +233,6 @@ class Status:
 
     json_keys: ClassVar = (
         "series repository pins results candidates broken faults queue pulls=following.pulls "
-        "watches=following.watches"
     )
 
     series: SeriesDir
@@ -262,7 +261,7 @@ class Status:
 
 
 def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) -> Status:
-    """Read the lock, the series and the cache; with ``fetch`` also fetch pull requests and watched forks.
+    """Read the lock, the series and the cache; with ``fetch`` also fetch pull requests.
 
     Without ``fetch`` nothing is changed and no remote is contacted. Raises the errors of lock and series.
     """
@@ -285,7 +284,7 @@ def read_status(workspace: Workspace, now: dt.datetime, *, fetch: bool = False) 
         else:
             candidates.append(MadeCandidate(made=candidate, standing=_standing(candidate, lock, workspace)))
     series = load_series(workspace.series.patches)
-    where = (series, lock, lock.pin(None), cache, workspace.reporter)
+    where = (series, lock.pin(None), cache, workspace.reporter)
     return Status(
         series=workspace.series,
         repository=cache.upstream,

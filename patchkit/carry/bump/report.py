@@ -40,7 +40,7 @@ class Bump:
 
     json_keys: ClassVar = (
         "state from=old to=new candidates=successors not_followed=newer pulls=following.pulls "
-        "watches=following.watches next commit=committed"
+        "next commit=committed"
     )
 
     request: BumpRequest

@@ -24,7 +24,7 @@ class BumpRequest:
 
     Without ``archs``, ``with_`` and ``trust`` it covers every variant of the lock (:func:`find_variants`).
     ``without``: ids of patches that may be lost. ``drop_conflicts``: exclude patches that cannot be carried.
-    ``no_fetch``: report pull requests and watched forks from the last fetch.
+    ``no_fetch``: report pull requests from the last fetch.
     ``accept_not_run``: move without gates although edited functions changed; the branches are unproven.
     ``accept_faults``: known faults that the new build may have. ``commit``: write the lock to a branch.
     """
@@ -56,7 +56,7 @@ class BumpRequest:
 
     @property
     def is_offline(self) -> bool:
-        """Whether pull requests and watched forks are reported without contacting their remotes."""
+        """Whether pull requests are reported without contacting their remotes."""
         return self.no_fetch or self.source == "sdist"
 
     def command(self, *, to: str) -> str:

@@ -66,12 +66,11 @@ def run_bump(request: BumpRequest, workspace: Workspace, now: dt.datetime, prove
         previous = read_ref(repository, pin_ref(new))
     known = load_series(series.patches)
     if request.is_offline:
-        following = read_following(known, lock, new, cache, reporter)
+        following = read_following(known, new, cache, reporter)
     else:
-        following = fetch_following(known, lock, new, cache, reporter, now, request.upstream_url)
+        following = fetch_following(known, new, cache, reporter, now)
     next_lock = replace(
         lock,
-        watched=following.seen(lock),
         default=lock.default if request.keep_default else new.name,
         pins=lock.with_pin(new).pins,
     )

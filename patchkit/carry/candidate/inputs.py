@@ -37,7 +37,7 @@ def hash_inputs(profiles: Iterable[ArchProfile], folders: Iterable[str], series:
 
 # Tables of series.toml that do not affect the bytes of a candidate: the gates required for publishing,
 # watched forks, and the number of sources needed to trust a patch.
-_NO_EFFECT_ON_BYTES = ("gates", "watch", "trust")
+_NO_EFFECT_ON_BYTES = ("gates", "trust")
 
 
 def _sha256_of_rules(path: Path) -> str:

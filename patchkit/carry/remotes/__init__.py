@@ -1,1 +1,1 @@
-"""Remotes that a series follows: the pull requests of its patches, and watched forks."""
+"""Remotes that a series follows: the pull requests of its patches."""

@@ -1,13 +1,13 @@
-"""Follow the pull requests of a series' patches, and the forks that it watches."""
+"""Follow the pull requests that a series' patches come from."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError, UsageError
+from patchkit.base.errors import CacheError, GitError, PatchkitError, SourceError
 from patchkit.base.reporter import Reporter
 from patchkit.carry.judging.changed import MOST_FILES, Versions
 from patchkit.carry.remotes.pulls import (
@@ -20,30 +20,20 @@ from patchkit.carry.remotes.pulls import (
     named_pulls,
     read_versions,
 )
-from patchkit.carry.remotes.watch import (
-    WatchedFork,
-    branch_ref,
-    fork_blobs,
-    judge_watch,
-    main_line,
-    new_commits,
-)
 from patchkit.carry.series.body import is_as_imported
 from patchkit.carry.series.catalogue import Series
-from patchkit.carry.series.lock import Lock, Pin, Watched
+from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.cache import Cache
 from patchkit.carry.upstream.followed import MAIN, Answer, FollowedRemotes, open_followed
 from patchkit.carry.upstream.git import redacted
-from patchkit.carry.upstream.remote import remote_url
 from patchkit.carry.upstream.tags import list_tags
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Following:
-    """All followed pull requests and forks, as of the last fetch of each remote."""
+    """All followed pull requests, as of the last fetch of each remote."""
 
     pulls: tuple[FollowedPull, ...] = ()
-    watches: tuple[WatchedFork, ...] = ()
 
     def lines(self, pin: str, notes: Mapping[str, Sequence[str]] | None = None) -> Iterator[str]:
         """As text. ``pin``: the pin that may contain the pull requests; ``notes``: more lines by patch."""
@@ -51,17 +41,12 @@ class Following:
         for each in self.pulls:
             if each.state != "not asked":
                 lines += [*each.lines(pin), *(f"  {line}" for line in (notes or {}).get(each.patch, ()))]
-        for title, followed in (
-            ("pull requests", [*lines, *self._not_fetched_lines()]),
-            ("watched forks", [line for each in self.watches for line in each.lines()]),
-        ):
-            if followed:
-                yield ""
-                yield f"{title}:"
-                yield from (f"  {line}" for line in followed)
-        states = [(each.asked, each.notes) for each in self.pulls]
-        states += [(each.asked, each.notes) for each in self.watches]
-        if (None, ()) in states:
+        lines += self._not_fetched_lines()
+        if lines:
+            yield ""
+            yield "pull requests:"
+            yield from (f"  {line}" for line in lines)
+        if (None, ()) in [(each.asked, each.notes) for each in self.pulls]:
             yield "  to fetch them: patchkit status --fetch"
 
     def _not_fetched_lines(self) -> Iterator[str]:
@@ -75,30 +60,18 @@ class Following:
                     f"  {note}" for note in dict.fromkeys(note for each in found for note in each.notes)
                 )
 
-    def seen(self, lock: Lock) -> tuple[Watched, ...]:
-        """The watched branches for the lock, where commits up to the tips fetched just now count as seen."""
-        fetched = {
-            (each.url, each.branch): Watched(url=each.url, branch=each.branch, seen=each.tip)
-            for each in self.watches
-            if each.asked_now and each.tip is not None
-        }
-        wanted = {(each.url, each.branch) for each in self.watches}
-        kept = {(each.url, each.branch): each for each in lock.watched if (each.url, each.branch) in wanted}
-        return tuple(sorted((kept | fetched).values()))
-
 
 @dataclass(slots=True, kw_only=True)
 class _RemoteRequest:
-    """What to fetch from one remote; ``is_upstream``: commits of its main line are not a fork's own."""
+    """What to fetch from one remote."""
 
-    is_upstream: bool = False
     refs: dict[str, None] = field(default_factory=dict)
     commits: dict[str, None] = field(default_factory=dict)
 
 
-def read_following(series: Series, lock: Lock, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
+def read_following(series: Series, pin: Pin, cache: Cache, reporter: Reporter) -> Following:
     """The state as of the last fetches, without contacting a remote."""
-    return _judged(series, lock, pin, open_followed(cache, reporter), _wanted(series, lock, None), {}, set())
+    return _judged(series, pin, open_followed(cache, reporter), _wanted(series), {})
 
 
 def imported_pulls(
@@ -126,21 +99,13 @@ def imported_pulls(
 
 
 def fetch_following(
-    series: Series,
-    lock: Lock,
-    pin: Pin,
-    cache: Cache,
-    reporter: Reporter,
-    now: dt.datetime,
-    upstream_url: str | None = None,
+    series: Series, pin: Pin, cache: Cache, reporter: Reporter, now: dt.datetime
 ) -> Following:
     """Fetch from every remote. If one fails, its state of the last fetch is used.
 
-    ``upstream_url``: a remote with upstream's main line, instead of the lock's.
-
     Raises CacheError on disk errors.
     """
-    wanted = _wanted(series, lock, upstream_url)
+    wanted = _wanted(series)
     if not wanted:
         return Following()
     failures: dict[str, str] = {}
@@ -148,7 +113,7 @@ def fetch_following(
         remotes = open_followed(cache, reporter, repository.keep_open)
         moment = now.astimezone(dt.UTC).isoformat(timespec="seconds")
         for url, each in wanted.items():
-            reporter.step(f"fetching pull requests and watched branches from {redacted(url)}")
+            reporter.step(f"fetching pull requests from {redacted(url)}")
             try:
                 remotes.ask(url, tuple(each.refs), tuple(each.commits), moment)
             except CacheError:
@@ -157,54 +122,26 @@ def fetch_following(
                 failures[url] = f"{error.message}{f' ({error.why.splitlines()[0]})' if error.why else ''}"
         for url in wanted.keys() - failures.keys():
             try:
-                _complete(url, series, lock, _mains(wanted, remotes), remotes, reporter)
+                _complete(url, series, remotes, reporter)
             except CacheError:
                 raise
             except PatchkitError as error:
                 reporter.warn(f"could not fetch everything from {redacted(url)}: {error.message}")
-        return _judged(series, lock, pin, remotes, wanted, failures, set(wanted) - failures.keys())
+        return _judged(series, pin, remotes, wanted, failures)
 
 
-def _upstream(lock: Lock) -> str | None:
-    try:
-        return remote_url(lock, None)
-    except UsageError:
-        return None
-
-
-def _wanted(series: Series, lock: Lock, upstream_url: str | None) -> Mapping[str, _RemoteRequest]:
+def _wanted(series: Series) -> Mapping[str, _RemoteRequest]:
     found: dict[str, _RemoteRequest] = {}
-    forks = {watch.url for watch in series.watches}
     for pull in named_pulls(series):
         each = found.setdefault(pull.remote, _RemoteRequest())
         each.refs.update(dict.fromkeys([MAIN, pull.head_ref, pull.merge_ref]))
         each.commits.update(dict.fromkeys(pull.recorded or ()))
-        each.is_upstream = pull.remote not in forks
-    upstream = upstream_url or _upstream(lock)
-    if forks and upstream is not None:
-        each = found.setdefault(upstream, _RemoteRequest())
-        each.refs[MAIN] = None
-        each.is_upstream = True
-    for watch in series.watches:
-        each = found.setdefault(watch.url, _RemoteRequest())
-        each.refs[branch_ref(watch)] = None
-        if (seen := lock.seen(watch.url, watch.branch)) is not None:
-            each.commits[seen] = None
     return found
-
-
-def _mains(wanted: Mapping[str, _RemoteRequest], remotes: FollowedRemotes) -> tuple[str, ...]:
-    """The fetched tips of upstream's main line, of every remote that has it."""
-    answers = [remotes.last(url) for url, each in wanted.items() if each.is_upstream]
-    found = [main for answer in answers if (main := main_line(answer)) is not None]
-    return tuple(dict.fromkeys(each for each in found if remotes.has(each)))
 
 
 def _complete(
     url: str,
     series: Series,
-    lock: Lock,
-    mains: Sequence[str],
     remotes: FollowedRemotes,
     reporter: Reporter,
 ) -> None:
@@ -218,10 +155,6 @@ def _complete(
         if pull.remote == url:
             blobs += _pull_blobs(pull, answer, remotes)
             merged += [found[0]] if (found := find_merge(pull, answer, remotes)) is not None else []
-    for watch in series.watches:
-        if watch.url == url:
-            seen = lock.seen(watch.url, watch.branch)
-            blobs += fork_blobs(new_commits(watch, answer, mains, seen, remotes, series)[0])
     remotes.fetch_blobs(url, blobs)
     _find_builds(url, answer, [each for each in merged if each not in answer.builds], remotes, reporter)
 
@@ -236,7 +169,7 @@ def _pull_blobs(pull: NamedPull, answer: Answer, remotes: FollowedRemotes) -> It
 def _find_builds(
     url: str, answer: Answer, merged: Sequence[str], remotes: FollowedRemotes, reporter: Reporter
 ) -> None:
-    main = main_line(answer)
+    main = answer.refs.get(MAIN)
     if not merged or main is None:
         return
     try:
@@ -252,44 +185,31 @@ def _find_builds(
 
 def _judged(
     series: Series,
-    lock: Lock,
     pin: Pin,
     remotes: FollowedRemotes,
     wanted: Mapping[str, _RemoteRequest],
     failures: Mapping[str, str],
-    fetched: set[str],
 ) -> Following:
     """Combine the remotes' answers; if the kept history cannot be read, report that for each of them."""
     answers = {url: remotes.last(url) for url in wanted}
     try:
-        mains = _mains(wanted, remotes)
-        return _judge(series, lock, pin, remotes, answers, mains, failures, fetched)
+        return _judge(series, pin, remotes, answers, failures)
     except GitError as error:
         nothing = dict.fromkeys(answers)
         why = f"{error.message}; {error.hint}" if error.hint else error.message
-        return _judge(series, lock, pin, remotes, nothing, (), dict.fromkeys(answers, why), set())
+        return _judge(series, pin, remotes, nothing, dict.fromkeys(answers, why))
 
 
 def _judge(
     series: Series,
-    lock: Lock,
     pin: Pin,
     remotes: FollowedRemotes,
     answers: Mapping[str, Answer | None],
-    mains: Sequence[str],
     failures: Mapping[str, str],
-    fetched: set[str],
 ) -> Following:
     return Following(
         pulls=tuple(
             judge_pull(pull, answers[pull.remote], remotes, pin, failures.get(pull.remote))
             for pull in named_pulls(series)
-        ),
-        watches=tuple(
-            replace(
-                judge_watch(watch, answers[watch.url], mains, lock, remotes, series, failures.get(watch.url)),
-                asked_now=watch.url in fetched,
-            )
-            for watch in series.watches
-        ),
+        )
     )

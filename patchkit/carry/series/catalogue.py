@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator, Field
 
@@ -36,23 +36,6 @@ def _no_option(url: str) -> str:
     return url
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watch(TomlTable):
-    """``[[watch]]``: a branch of another remote, whose new commits are reported along with our patches.
-
-    The lock records up to which commit they were reported. ``name`` is for display; by default it is made
-    from the URL.
-    """
-
-    named_by: ClassVar[str] = "url"
-    url: Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_no_option)]
-    branch: Annotated[
-        str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_+-]*([./][A-Za-z0-9_+-]+)*$", max_length=200)
-    ]
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+/-]*$", max_length=60)] | None = None
-    where: NotInFile[Location] = NOWHERE
-
-
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
 
 
@@ -73,7 +56,6 @@ class Series(TomlTable):
     ] = ()
     gates: object = None
     faults: Annotated[Several[Fault], Field(alias="fault")] = ()
-    watches: Annotated[Several[Watch], Field(alias="watch")] = ()
     trust: TrustRules = TWO_AND_TWO
     patches: NotInFile[tuple[Patch, ...]] = ()
 
@@ -226,14 +208,6 @@ def _check(series: Series) -> Iterator[ConfigError]:
                 "series made with: patchkit init DIR",
             )
     yield from _check_faults(series)
-    watched = [(watch.url, watch.branch) for watch in series.watches]
-    for watch in series.watches:
-        if watched.count((watch.url, watch.branch)) > 1:
-            yield ConfigError(
-                f"two [[watch]] tables for the same remote and branch {watch.branch}",
-                code="FAULT_BAD",
-                where=watch.where,
-            )
 
 
 def _check_no_profiles(folder: Path, rules: Document) -> Iterator[ConfigError]:

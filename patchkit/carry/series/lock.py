@@ -192,15 +192,6 @@ class DroppedPatch(TomlTable):
     why: Words
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Watched(TomlTable):
-    """A branch of a ``[[watch]]``, and the newest commit of it that a bump has reported."""
-
-    url: Words
-    branch: Words
-    seen: ObjectId
-
-
 _SHORTEST_PREFIX = 4  # hex digits; git's own minimum
 
 
@@ -320,7 +311,6 @@ class Lock(TomlTable):
     default: Words
     pins: Annotated[Several[Pin], Field(alias="pin", min_length=1)]
     results: Annotated[Several[Result], Field(alias="result")] = ()
-    watched: Several[Watched] = ()
     path: NotInFile[str] = ""
 
     def pin(self, wanted: PinWanted = None) -> Pin:
@@ -434,10 +424,6 @@ class Lock(TomlTable):
                 pins.append(pin)
         return replace(self, pins=tuple(pins))
 
-    def seen(self, url: str, branch: str) -> str | None:
-        """The newest commit of a ``[[watch]]`` branch that was reported."""
-        return next((each.seen for each in self.watched if (each.url, each.branch) == (url, branch)), None)
-
     def with_result(self, result: Result) -> Lock:
         """This lock with ``result`` replacing that of the same key; its patches are no longer dropped."""
         kept = (other for other in self.results if other.key != result.key)
@@ -509,15 +495,6 @@ def _twice(keys: Iterable[object]) -> Iterator[tuple[int, int]]:
     for number, key in enumerate(keys):
         if first.setdefault(key, number) != number:
             yield number, first[key]
-
-
-def _of_watched(lock: Lock, document: Document) -> Iterator[ConfigError]:
-    for again, _ in _twice((each.url, each.branch) for each in lock.watched):
-        yield ConfigError(
-            f"lock: two [[watched]] tables for the same remote and branch {lock.watched[again].branch}",
-            code="LOCK_BAD",
-            where=document.locate(("watched", again, "branch")),
-        )
 
 
 def _of_followed(pin: Pin, at: KeyPath, document: Document) -> Iterator[ConfigError]:
@@ -644,7 +621,7 @@ def parse_lock(document: Document) -> Lock:
     """
     document = _current(document)
     lock = replace(_with_builds(validate(document, Lock, what="lock")), path=document.path)
-    problems = [*_of_pins(lock, document), *_of_watched(lock, document), *_of_results(lock, document)]
+    problems = [*_of_pins(lock, document), *_of_results(lock, document)]
     for problem in problems:
         problem.hint = f"patchkit lock writes this file; to restore it: git checkout -- {document.path}"
     if problems:
@@ -688,7 +665,7 @@ _LONG = 100  # characters; a longer array gets one line per item
 
 
 def format_lock(lock: Lock) -> str:
-    """The text of a lock file: pins by build, watched branches, results by build, archs and patches."""
+    """The text of a lock file: pins by build, results by build, archs and patches."""
     number = llama_cpp().tags.build_number
     tables = [_format_table("", {"version": 2, "default": lock.default})]
     for pin in sorted(lock.pins, key=lambda each: (each.build, each.name)):
@@ -703,7 +680,6 @@ def format_lock(lock: Lock) -> str:
             values |= {"first_build": values.get("first_build") or None}
             tables.append(_format_table("[[pin.followed]]\n", values))
         tables += [_format_table("[[pin.dropped]]\n", asdict(each)) for each in sorted(pin.dropped)]
-    tables += [_format_table("[[watched]]\n", asdict(each)) for each in sorted(lock.watched)]
     for result in sorted(lock.results, key=lambda each: each.order):
         own = {name: getattr(result, name) for name in ("pin", "archs", "patches", "tree", "commit")}
         tables.append(_format_table("[[result]]\n", own))

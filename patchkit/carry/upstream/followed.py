@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from patchkit.base.errors import SourceError
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.reporter import Reporter
 from patchkit.carry.upstream.cache import Cache, remove_remains
-from patchkit.carry.upstream.git import Change, Git, GitTimeout, redacted
+from patchkit.carry.upstream.git import Git, GitTimeout, redacted
 from patchkit.carry.upstream.remote import FETCH, SILENCE_S, checked_url, complaint, is_disks, limited
 
 MAIN = "HEAD"
@@ -107,20 +107,13 @@ class FollowedRemotes:
         done = self.git.attempt("merge-base", one, other)
         return done.stdout.decode("ascii").split()[0] if done.status == 0 and done.stdout else None
 
-    def log(self, *revisions: str, most: int, paths: Sequence[str] = ()) -> tuple[Logged, ...]:
-        """Commits, newest first, at most ``most``; with ``paths`` only those that change one of them.
-
-        Merges are not counted as changes. Raises GitError.
-        """
-        wanted = ["--no-merges", "--full-history", "--raw", "--no-abbrev", "--no-renames"] if paths else []
-        out = self.git.run(
-            "log", f"--max-count={most}", "--format=%x00%H%x00%an <%ae> %aI%x00%s%x00", *wanted, *revisions,
-            "--", *paths,
-        )  # fmt: skip
+    def log(self, *revisions: str, most: int) -> tuple[Logged, ...]:
+        """Commits, newest first, at most ``most``. Raises GitError."""
+        out = self.git.run("log", f"--max-count={most}", "--format=%x00%H%x00%s%x00", *revisions, "--")
         fields = out.decode("utf-8", "replace").split("\0")[1:]
         return tuple(
-            Logged(commit=commit, author=author, subject=subject, changes=tuple(_changes(rows)))
-            for commit, author, subject, rows in zip(*(fields[at::4] for at in range(4)), strict=True)
+            Logged(commit=commit, subject=subject)
+            for commit, subject, _ in zip(*(fields[at::3] for at in range(3)), strict=True)
         )
 
     def between(self, first: str, last: str) -> frozenset[str]:
@@ -193,26 +186,16 @@ class FollowedRemotes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """One commit; ``author`` includes the date, which a rebase keeps. ``changes`` are of the given paths."""
+    """One commit."""
 
     commit: str
-    author: str
     subject: str
-    changes: tuple[Change, ...] = ()
 
 
 def open_followed(cache: Cache, reporter: Reporter, keep_open: tuple[int, ...] = ()) -> FollowedRemotes:
     """The cache's repository, for reading; for writing, ``keep_open`` comes from the held cache."""
     folder = cache.root / "following.git"
     return FollowedRemotes(folder=folder, git=Git(reporter=reporter, git_dir=folder, keep_open=keep_open))
-
-
-def _changes(rows: str) -> Iterator[Change]:
-    for row in rows.splitlines():
-        if row.startswith(":"):
-            head, _, path = row.removeprefix(":").partition("\t")
-            old_mode, new_mode, old, new, letter = head.split(" ")
-            yield Change(path=path, letter=letter, modes=(old_mode, new_mode), ids=(old, new))
 
 
 def _name(url: str) -> str:

@@ -102,7 +102,7 @@ from patchkit.prove.verify.run import run_verify
     metavar="ID",
     help="Continue although the new build has this known fault (it computes wrong results).",
 )
-@click.option("--no-fetch", is_flag=True, help="Do not look up pull requests and watched forks.")
+@click.option("--no-fetch", is_flag=True, help="Do not look up pull requests.")
 @click.option(
     "--resolve",
     is_flag=True,
@@ -120,8 +120,7 @@ def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     the build is known to compute wrong results (1), or if a candidate would lose a patch (9). A patch does
     not count as lost if upstream provably has it, has replaced it, or has removed the code that it changes.
 
-    The report is kept in the cache folder. It also covers the pull requests that the patches come from, and
-    new commits in the forks of [[watch]].
+    The report is kept in the cache folder. It also covers the pull requests that the patches come from.
     """
     workspace = settings.workspace()
     request = BumpRequest(**options)

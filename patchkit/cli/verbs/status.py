@@ -45,13 +45,13 @@ _ORIGINS = {
         "patchkit status --onto HEAD --repo ~/whisper.cpp",
     ),
 )
-@click.option("--fetch", is_flag=True, help="Look up the pull requests of the patches and the watched forks.")
+@click.option("--fetch", is_flag=True, help="Look up the pull requests of the patches.")
 @CLONE
 def command(settings: Settings, *, fetch: bool, onto: str | None, repo: Path | None) -> None:
     """Show your branches, whether they are current, and what to do next.
 
-    Changes nothing. With a series of your own, or with -v, also shows the carried patches, their pull
-    requests and the forks of [[watch]], as they were at the last status --fetch or bump.
+    Changes nothing. With a series of your own, or with -v, also shows the carried patches and their pull
+    requests, as they were at the last status --fetch or bump.
 
     With --onto, shows instead how old the copy of ggml in that commit is and which known faults its code has.
     The clone may be of llama.cpp or of another project on ggml.
@@ -62,7 +62,7 @@ def command(settings: Settings, *, fetch: bool, onto: str | None, repo: Path | N
             raise UsageError(
                 "--fetch and --onto cannot be combined",
                 code="OPTIONS_CONTRADICT",
-                why="--onto looks at a commit of your clone, which has no pull requests and watched forks",
+                why="--onto looks at a commit of your clone, which has no pull requests",
             )
         copy = survey(asked, settings.workspace())
         settings.show_screen(copy, lambda screen: _draw_copy(screen, copy))

@@ -49,7 +49,6 @@ def test_every_template_is_an_input(series: SeriesDir, name: str) -> None:
     [
         ("# a word of comment", False),
         ('[gates]\nrequired = ["anchors"]\nwhy = "w"', False),
-        ('[[watch]]\nurl = "https://example.org/a.git"\nbranch = "main"', False),
         ("[trust]\nmeasured = 3", False),
         ('[[fault]]\nid = "wrong"', True),
         ('folders = ["src/", "more/"]', True),

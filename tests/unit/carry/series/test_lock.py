@@ -377,18 +377,6 @@ def test_a_lock_with_the_earlier_name_of_dropped_patches_is_read(tmp_path: Path)
     assert (error.code, len(error.where)) == ("LOCK_BAD", 2)
 
 
-WATCHED = f'\n[[watched]]\nurl = "u"\nbranch = "b"\nseen = "{"1" * 40}"\n'
-
-
-def test_what_was_seen_of_a_fork_is_kept_and_said_once() -> None:
-    lock = _parse(TEXT + WATCHED)
-    assert (lock.seen("u", "b"), lock.seen("u", "c")) == ("1" * 40, None)
-    assert _parse(format_lock(lock)) == lock
-    with pytest.raises(ErrorGroup) as caught:
-        _parse(TEXT + WATCHED + WATCHED)
-    assert caught.value.errors[0].code == "LOCK_BAD"
-
-
 def test_text_and_lock_are_one_and_the_same() -> None:
     lock = _parse(TEXT)
     text = format_lock(lock)
