@@ -56,21 +56,38 @@ class Memory:
 
 
 def usable_memory(
-    backend: BackendName, archs: Sequence[str], environ: Mapping[str, str], root: HostRoot = _HERE
+    backend: BackendName,
+    archs: Sequence[str],
+    environ: Mapping[str, str],
+    reporter: Reporter,
+    root: HostRoot = _HERE,
 ) -> Memory | None:
     """The memory of this machine's GPU, or its RAM for the CPU backend; None if it cannot be read.
 
-    An integrated GPU allocates from GTT or from what the BIOS reserves, whichever is larger.
+    An integrated AMD GPU allocates from GTT or from what the BIOS reserves, whichever is larger. For CUDA it
+    is the memory of the first GPU that nvidia-smi lists.
     """
+    if backend == "cuda":
+        return _nvidia_memory(reporter)
     known = load_knowledge()
     host = read_host(root, known, environ=environ, identity=this_identity())
     if backend == "cpu":
         return None if host.memory is None else Memory(size=host.memory, what="of RAM")
     gpu = next((gpu for gpu in host.gpus if gpu.arch in archs), None)
-    if backend != "hip" or gpu is None or gpu.vram is None:
+    if gpu is None or gpu.vram is None:
         return None
     shared = shared_memory(gpu, host, known) if gpu.arch in known.memory.archs else 0
     return Memory(size=max(gpu.vram, shared), what=f"for {gpu.arch}")
+
+
+def _nvidia_memory(reporter: Reporter) -> Memory | None:
+    query = ["nvidia-smi", "--query-gpu=memory.total,name", "--format=csv,noheader,nounits"]
+    try:
+        done = run_tool(query, timeout_s=_HELP_S, check=False, reporter=reporter)
+    except PatchkitError:
+        return None
+    found = re.match(r"(\d{1,9}), ([ -~]{1,60})\n", done.stdout.decode("utf-8", "replace"))  # MiB
+    return Memory(size=int(found[1]) * 1024**2, what=f"for {found[2]}") if found else None
 
 
 def server_flags(

@@ -278,7 +278,9 @@ def _flags(
     """The flags of the installed server; None if it is not among the programs."""
     if SERVER not in request.programs:
         return None
-    memory = usable_memory(request.backend, request.archs, environ) if request.model is not None else None
+    memory = None
+    if request.model is not None:
+        memory = usable_memory(request.backend, request.archs, environ, reporter)
     return server_flags(server, request.model, request.backend, memory, reporter)
 
 

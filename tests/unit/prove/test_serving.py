@@ -91,18 +91,36 @@ def test_layers_without_a_cache_of_their_own_need_no_memory() -> None:
 )
 def test_memory_of_an_integrated_gpu(tmp_path: Path, changes: dict[str, object], size: int | None) -> None:
     write_machine(tmp_path, changes)
-    found = usable_memory("hip", ("gfx1151",), {}, HostRoot(path=tmp_path))
+    found = usable_memory("hip", ("gfx1151",), {}, NullReporter(), HostRoot(path=tmp_path))
     assert (found and found.size) == size
 
 
 def test_memory_of_other_machines(tmp_path: Path) -> None:
     write_machine(tmp_path)
     root = HostRoot(path=tmp_path)
-    assert usable_memory("hip", ("gfx1100",), {}, root) is None
-    assert usable_memory("cuda", ("gfx1151",), {}, root) is None
-    found = usable_memory("cpu", ("gfx1151",), {}, root)
+    assert usable_memory("hip", ("gfx1100",), {}, NullReporter(), root) is None
+    found = usable_memory("cpu", ("gfx1151",), {}, NullReporter(), root)
     assert found is not None
     assert found.size == 131023872 * 1024
+
+
+@pytest.mark.parametrize(
+    ("answer", "size"),
+    [
+        ("143771, NVIDIA H200\n81559, NVIDIA H100 80GB HBM3\n", 143771 * 1024**2),
+        ("[N/A], NVIDIA GB10\n", None),
+        ("", None),
+    ],
+)
+def test_memory_of_an_nvidia_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, size: int | None
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(f"#!/bin/sh\nprintf '%s' {shlex.quote(answer)}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    found = usable_memory("cuda", ("gfx1151",), {}, NullReporter())
+    assert (found and found.size) == size
 
 
 @pytest.mark.parametrize(
