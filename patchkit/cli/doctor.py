@@ -104,7 +104,8 @@ def check_toolchain(
             toolchains.append(find_toolchain(cache_root, environ, _Quiet(reporter)))
         except ToolchainMissing as error:
             has_apt = shutil.which("apt-get", path=environ.get("PATH")) is not None
-            raise _Absent(error.message, _NEEDED if has_apt else _NEEDED_WITHOUT_APT) from error
+            detail = f"{error.message}: {error.why}" if found and error.why else error.message
+            raise _Absent(detail, _NEEDED if has_apt else _NEEDED_WITHOUT_APT) from error
         return _toolchain(toolchains[0], archs, found, reporter)
 
     found = [inspect_rocm(place, environ) for place in rocm_locations(environ)]
