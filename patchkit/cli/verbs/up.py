@@ -154,7 +154,7 @@ def _lines(report: UpReport) -> Iterator[str]:
     what = "installed" if report.is_new else "already installed"
     count = counted(len(made.patches), "patch", "patches")
     yield f"{made.name}: {what}, {count} on llama.cpp {build_name(made.build)} ({report.seconds:g} s)"
-    yield f"  checked: {made.checked}"
+    yield f"  checked: {made.checked}{'' if report.is_new else ' (when it was installed)'}"
     yield f"  folder:  {report.folder}"
     if report.replaced is not None:
         yield f"  before:  {report.replaced} (patchkit up --rollback goes back to it)"
