@@ -70,7 +70,6 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 )
 @click.option("--after", "order", flag_value="after", help="As --before, but put them after.")
 @click.option("--edit", is_flag=True, help="Open the files in $VISUAL or $EDITOR, then continue.")
-@click.option("--editor", type=TEXT, metavar="COMMAND", help="Open the files in this editor, then continue.")
 @click.option(
     "--arch",
     "archs",
@@ -102,7 +101,6 @@ def command(
     continues: bool,
     abort: bool,
     edit: bool,
-    editor: str | None,
     **options: Any,
 ) -> int:
     """Merge a patch that conflicts with a newer llama.cpp build, and re-create its edits.
@@ -123,7 +121,7 @@ def command(
     if every:
         del options["order"]
         _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None, f"--{order}": order is not None})
-        return _all(settings, options, editor or ("" if edit else None), continues=continues, abort=abort)
+        return _all(settings, options, edit=edit, continues=continues, abort=abort)
     if options["patch"] is None:
         raise click.MissingParameter(param_hint="'PATCH' or '--all'", param_type="argument")
     request = ResolveRequest(**(options | {"to": options["to"] or "latest"}))
@@ -139,10 +137,10 @@ def command(
         if isinstance(found, Resolved):
             settings.show(found, [*resolved_lines(found), next_line(found, request)])
             return ExitCode.OK
-        if not (edit or editor) or not found.is_plain:
+        if not edit or not found.is_plain:
             settings.show(found, _conflict_lines(found, request))
             return ExitCode.ANCHOR
-        _open([found], editor, request.command("--continue"))
+        _open([found], request.command("--continue"))
     done, left = continue_resolve(request, workspace)
     lines = [*resolved_lines(done), *_left_lines(request, left), next_line(done, request)]
     settings.show(fields_of(done) | {"left": list(left)}, lines)
@@ -156,9 +154,9 @@ def _refuse_mixed(given: dict[str, bool]) -> None:
 
 
 def _all(
-    settings: Settings, options: Mapping[str, Any], editor: str | None, *, continues: bool, abort: bool
+    settings: Settings, options: Mapping[str, Any], *, edit: bool, continues: bool, abort: bool
 ) -> int:
-    """All conflicts of a build. ``editor``: to open, empty for that of the environment, None for none."""
+    """All conflicts of a build."""
     folder = options["into"] or CONFLICTS
     workspace = settings.workspace()
     if abort:
@@ -177,19 +175,19 @@ def _all(
         given = {key: value for key, value in options.items() if key not in {"patch", "into"}}
         bump = BumpRequest(**(given | {"to": given["to"] or "latest"}))
         found = run_session(bump, folder, workspace)
-        if editor is None or not found.conflicts:
+        if not edit or not found.conflicts:
             settings.show(found, session_lines(found, bump.command(to=build_name(found.build))))
             is_open = found.conflicts or found.unfinished or found.waiting
             return ExitCode.ANCHOR if is_open else ExitCode.OK
-        _open(found.conflicts, editor, session_command(folder, "--continue"))
+        _open(found.conflicts, session_command(folder, "--continue"))
     done = continue_session(folder, workspace)
     settings.show(done, continued_lines(done))
     return ExitCode.ANCHOR if done.errors else ExitCode.OK
 
 
-def _open(found: Sequence[Conflicted], editor: str | None, command: str) -> None:
+def _open(found: Sequence[Conflicted], command: str) -> None:
     """Open the editor and wait for it, as git does. Raises RESOLVE_EDITOR."""
-    named = editor or os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+    named = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     words = [*shlex.split(named), *(str(one.folder / each.name) for one in found for each in one.files)]
     try:
         status = run_in_terminal(words, is_quiet=True)
