@@ -153,9 +153,7 @@ def _refuse_mixed(given: dict[str, bool]) -> None:
         raise UsageError(f"{' and '.join(named)} cannot be combined", code="USAGE_VALUE")
 
 
-def _all(
-    settings: Settings, options: Mapping[str, Any], *, edit: bool, continues: bool, abort: bool
-) -> int:
+def _all(settings: Settings, options: Mapping[str, Any], *, edit: bool, continues: bool, abort: bool) -> int:
     """All conflicts of a build."""
     folder = options["into"] or CONFLICTS
     workspace = settings.workspace()

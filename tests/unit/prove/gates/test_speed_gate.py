@@ -292,11 +292,7 @@ def test_evidence_is_read_back_and_shown(timed, operation):
     evidence = SpeedEvidence(shapes=shapes, errors=("gfx1151, mmq: x",))
     again = SpeedEvidence.model_validate_json(json.dumps(plain(evidence)))
     assert again.shapes == shapes
-    *bars, table = again.blocks()
-    assert [(bar.is_modelled, bar.change > 0, bar.low is None) for bar in bars] == [
-        (True, True, False),
-        (True, True, True),
-    ]
+    (table,) = again.blocks()
     assert [row.cells[0] for row in table.rows] == ["faster (modelled)", "not judged"]
     assert [row.cells[3] for row in table.rows] == [
         "q4_K 4096x4096, 512 tokens",
