@@ -84,9 +84,8 @@ def test_after_ctrl_c_a_run_goes_on_where_it_was(pin_cache, test_cache, capsys, 
     monkeypatch.setattr(tune_compile, "measure", measure)
     assert main(argv) == 0
     (variant,) = json.loads(capsys.readouterr().out)["variants"]
-    assert len(variant["candidates"]) + len(variant["failures"]) <= len(set(asked))
     now = {path: path.stat().st_mtime_ns for path in pin_cache.glob("objects/*/*/outcome.json")}
-    assert len(now) == len(set(asked))
+    assert len(now) >= len(variant["candidates"]) + len(variant["failures"]) > len(kept)
     assert kept.items() <= now.items()
 
 
