@@ -114,7 +114,7 @@ def test_of_rdnas_own_table_nothing_is_ranked_above_what_spills_less_at_equal_wa
         (("--arch", "gfx1151", "--kernel", "mmq"), 2, "TUNE_KERNEL_UNTUNABLE"),  # this build has no table
         (("--arch", "gfx1151", "--variant", "64-8-f16"), 2, "TUNE_OPTIONS"),
         (("--arch", "gfx1151", "--exclude", "256-32:17/3"), 2, "TUNE_OPTIONS"),
-        (("--arch", "gfx1151", "--near", "1", "--write"), 2, "TUNE_OPTIONS"),
+        (("--arch", "gfx1150", "--near", "1", "--write"), 2, "TUNE_OPTIONS"),
     ],
 )
 def test_what_cannot_be_is_said(tune, arguments, code, said) -> None:
