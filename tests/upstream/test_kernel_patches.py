@@ -19,6 +19,7 @@ _CAN_FUSE = (
     "ggml_cuda_can_fuse_nodes(cgraph, first, last,\n            { number_of(cgraph, first, q.last), "
     "number_of(cgraph, first, k.last), number_of(cgraph, first, v.last) })"
 )
+_SERVED = "!mul_mat_prompts_serves(ctx, product->src[0], product->src[1], product->src[2], product)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
 
@@ -78,9 +79,8 @@ PATCHES = (
         kernels={"mul_mat_prompts": r"product-(?!not)"},
         more={"mul_mat_prompts": 2},  # any-batch has three
     ),
-    # Not left out: forks, the Hadamard transform, results of f32, weights that a graph computes; that the
-    # matmuls are those before the gate (of others the result would be the same); their type, as strides say
-    # the same.
+    # Not left out: forks, the Hadamard transform, weights that a graph computes, and what upstream's
+    # ggml_cuda_should_fuse_mul_mat checks: one input, the same experts, types and strides, other gates.
     KernelPatch(
         name="mul-mat-wmma-prefill",
         scenes="gated-*",
@@ -88,22 +88,15 @@ PATCHES = (
         is_like_unfused=True,
         rules={
             "mmq-prompts.cuh": [
-                Rule(
-                    "read",
-                    "!ggml_can_fuse_subgraph_ext(cgraph, numbers, 3, ops, numbers + 2, 1)",
-                    "false",
-                    ("gated-not-gate-read",),
-                ),
+                Rule("read", "{ i + 2 }", "{ i, i + 2 }", ("gated-not-gate-read",)),
                 Rule(
                     "op",
-                    "(op != GGML_GLU_OP_SWIGLU && op != GGML_GLU_OP_GEGLU)",
+                    "(glu_op != GGML_GLU_OP_SWIGLU && glu_op != GGML_GLU_OP_GEGLU)",
                     "false",
-                    ("gated-not-relu",),
+                    ("gated-not-oai",),
                 ),
-                Rule("input", "up->src[1] != src1", "false", ("gated-not-one-input",)),
-                Rule("ids", "up->src[2] != ids", "false", ("gated-not-experts-others",)),
-                Rule("quantized", "!ggml_is_quantized(src0->type)", "false", ("gated-not-f16",)),
-                Rule("served", "!serves", "false", ("gated-not-few-tokens",)),
+                Rule("quantized", "!ggml_is_quantized(up->src[0]->type)", "false", ("gated-not-f16",)),
+                Rule("served", _SERVED, "false", ("gated-not-few-tokens",)),
                 Rule(
                     "asked",
                     "product->op_params[0] == GGML_PREC_F32",
