@@ -53,7 +53,7 @@ FAULTS = (
         file="quantize-once.cuh",
         texts={
             "!ggml_cuda_quantize_once_is_of_step(kept, src1, dst)": "false",
-            "kept.root == ggml_cuda_quantize_once_root(src1)": "true",
+            "kept.of.view_src == (src1->view_src != nullptr ? src1->view_src : src1)": "true",
             "std::find(kept.readers.begin(), kept.readers.end(), dst) == kept.readers.end()": "true",
         },
         graphs=("experts-in-a-row",),

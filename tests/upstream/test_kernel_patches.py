@@ -19,6 +19,7 @@ _CAN_FUSE = (
     "ggml_cuda_can_fuse_nodes(cgraph, first, last,\n            { number_of(cgraph, first, q.last), "
     "number_of(cgraph, first, k.last), number_of(cgraph, first, v.last) })"
 )
+_SAME_ROOT = "kept.of.view_src == (src1->view_src != nullptr ? src1->view_src : src1)"
 _SERVED = "!mul_mat_prompts_serves(ctx, product->src[0], product->src[1], product->src[2], product)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
@@ -32,16 +33,16 @@ PATCHES = (
                 Rule("graph", "next == 0", "false", ("rounds",)),
                 Rule(
                     "overlap",
-                    "written < kept.end",
-                    "false",
+                    "!ggml_cuda_overlap(&kept.of, node)",
+                    "true",
                     ("copied-over", "half", "in-place", "in-place-prompt"),
                 ),
-                Rule("plain", "!ggml_cuda_quantize_once_is_plain(node->op)", "false", ("optimizer",)),
+                Rule("optimizer", "node->op != GGML_OP_OPT_STEP_ADAMW", "true", ("optimizer",)),
                 Rule("of-the-graph", "!ggml_cuda_quantize_once_is_of_step(kept, src1, dst)", "false", ()),
-                Rule("root", "kept.root == ggml_cuda_quantize_once_root(src1)", "true", ()),
+                Rule("root", _SAME_ROOT, "true", ()),
                 Rule("layout", "kept.layout == layout", "true", ("layouts",)),
-                Rule("shape", "std::memcmp(kept.ne, src1->ne, sizeof(kept.ne)) == 0", "true", ("shapes",)),
-                Rule("strides", "std::memcmp(kept.nb, src1->nb, sizeof(kept.nb)) == 0", "true", ("strides",)),
+                Rule("shape", "ggml_are_same_shape(&kept.of, src1)", "true", ("shapes",)),
+                Rule("strides", "ggml_are_same_stride(&kept.of, src1)", "true", ("strides",)),
                 Rule("stream", "ctx.curr_stream_no == 0", "true", ("forked",), by="checks"),
                 Rule(
                     "reader",
@@ -252,7 +253,9 @@ PATCHES = (
                 Rule("three", "known == 3", "false", ("attention-not-four-products",), by="end"),
                 Rule("input", "node->src[1] != activation", "false", ("attention-not-one-input",)),
                 Rule("apart", "!ggml_is_contiguous(matrix)", "false", ("attention-not-rows-apart",)),
-                Rule("type", "fused_vec_dot_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)),
+                Rule(
+                    "type", "attention_inputs_vec_dot_vdr(matrix->type) == 0", "false", ("attention-not-iq4",)
+                ),
                 Rule("made-here", _COMPUTED, "false", ("attention-not-weights-made-here",)),
                 Rule("repeated", "ggml_is_contiguous(tensor)", "true", ("attention-not-repeated",)),
                 Rule(
