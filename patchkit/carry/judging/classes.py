@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
@@ -114,11 +114,16 @@ class Agreement:
     """Whether the three-way text merge of the last rendering agrees with placing by structure.
 
     ``agree``: the same tokens in every file. ``differ``: both apply and give different code.
-    ``does not apply``: the merge has conflicts. ``no last rendering``: there is nothing to merge.
+    ``does not apply``: the merge has conflicts, or the patch has other edits on the new upstream.
+    ``no last rendering``: there is nothing to merge. ``differing``: the files that differ, as placed by
+    structure.
     """
+
+    json_keys: ClassVar = "verdict lines"
 
     verdict: Literal["agree", "differ", "does not apply", "no last rendering"]
     lines: tuple[str, ...] = ()
+    differing: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

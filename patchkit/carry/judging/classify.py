@@ -14,8 +14,6 @@ from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.callees import with_declarations
 from patchkit.carry.judging.changed import Versions
 from patchkit.carry.judging.classes import GOOD, Agreement, Classified, Drift, Gone, Move, PatchClass
-from patchkit.carry.judging.commute import are_complete
-from patchkit.carry.judging.conflict_markers import interleave, list_conflicts
 from patchkit.carry.judging.derive import (
     RevertedTree,
     Step,
@@ -28,11 +26,11 @@ from patchkit.carry.judging.derive import (
 from patchkit.carry.judging.drift import find_drift, find_moves
 from patchkit.carry.judging.existing import add_existing
 from patchkit.carry.judging.follow import follow, function_of
-from patchkit.carry.judging.merge import MergedFile, merge_rendering, unmergeable_files
+from patchkit.carry.judging.merge import has_two_insertions, merge_rendering, unmergeable_files
 from patchkit.carry.judging.merged import follow_by_merge
 from patchkit.carry.judging.moved_files import find_moved_files, in_renamed_files
 from patchkit.carry.judging.preconditions import find_gone, find_replacement
-from patchkit.carry.judging.rendering import Rendering, render_patch
+from patchkit.carry.judging.rendering import Rendering, decided_files, only_in, render_patch
 from patchkit.carry.judging.requirements import PatchStack
 from patchkit.carry.judging.unaffected import Unaffected
 from patchkit.carry.placing.context import make_guard
@@ -72,6 +70,9 @@ def _compare_rendering(
             rendering.placed.changes,
             comparison.workspace.reporter,
             incomplete={edit.file for edit in rendering.skipped},
+            decided={
+                comparison.renamed.get(path, path) for path in decided_files(last.patch, rendering.patch)
+            },
         )
     problems: tuple[AnchorError, ...] = ()
     patch_class: PatchClass = "moved" if moves else "clean"
@@ -84,10 +85,10 @@ def _compare_rendering(
         problem = AnchorError(
             f"placing patch '{rendering.patch.id}' by structure gives other code than merging it as text",
             code="DERIVATIONS_DIFFER",
-            where=[rendering.patch.where, *(Location(path=path) for path in rendering.before)],
+            where=[rendering.patch.where, *(Location(path=path) for path in agreement.differing)],
             why="\n".join(agreement.lines),
-            hint="compare both: the text may have been merged into similar code elsewhere, "
-            "or upstream's change may need another edit",
+            hint="compare both: the text may have been merged into similar code elsewhere, or upstream's "
+            f"change may need another edit, with first_build = {comparison.build}",
         )
         problems = (problem,)
     return replace(
@@ -122,7 +123,7 @@ def _proof(rendering: Rendering, agreement: Agreement) -> tuple[str, ...]:
     by_text = {
         "agree": "git's three-way merge of the patch gives the same tokens",
         "differ": "git's three-way merge of the patch gives other tokens",
-        "does not apply": "git's three-way merge of the patch has conflicts: one derivation only",
+        "does not apply": f"one derivation only: {'; '.join(agreement.lines)}",
         "no last rendering": "one derivation only",
     }
     return (by_structure, by_text[agreement.verdict])
@@ -289,19 +290,24 @@ def _with_next_step(
         return verdict
     if last is None or last.placed is None or unmergeable_files(last):
         return verdict
+    begun = {edit.where for edit in only_in(selected.patch, last.patch)}
+    if any(place in begun for problem in verdict.problems for place in problem.where):
+        return verdict  # an edit for this build only is not in git's merge, so it is corrected by hand
     renamed = comparison.renamed
     merged = merge_rendering(
         last, files, _LABELS, comparison.workspace.reporter, lambda path: renamed.get(path, path)
     )
-    open_ones = [each for each in merged if each.doubt]
+    decided = {renamed.get(path, path) for path in decided_files(last.patch, selected.patch)}
+    open_ones = [each for each in merged if each.doubt and each.path not in decided]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
-    differs = there or (verdict.agreement is not None and verdict.agreement.verdict == "differ")
+    differing = verdict.agreement.differing if verdict.agreement is not None else {}
+    differs = there or bool(differing)
     outcome = "git can merge it without your help"
     if open_ones or differs:
-        places = ", ".join(each.path for each in open_ones) or ", ".join(each.path for each in merged)
-        outcome = f"needs your decision in {places}"
+        paths = dict.fromkeys([*(each.path for each in open_ones), *differing])
+        outcome = f"needs your decision in {', '.join(paths or (each.path for each in merged))}"
     command = f"patchkit resolve {selected.patch.id} --to {build_name(comparison.build)}"
-    if open_ones and not differs and all(map(_has_two_insertions, open_ones)):
+    if open_ones and not differs and all(has_two_insertions(each, _LABELS) for each in open_ones):
         places = ", ".join(each.path for each in open_ones)
         command += " --after"
         outcome = (
@@ -309,15 +315,6 @@ def _with_next_step(
             "--before puts them first; no rule of patchkit shows that both orders are right"
         )
     return replace(verdict, next_step=f"{command}: {outcome}")
-
-
-def _has_two_insertions(file: MergedFile) -> bool:
-    """Whether every conflict of a merge is of two complete insertions at the same place."""
-    conflicts = list(list_conflicts(file.merged.split(b"\n"), _LABELS))
-    return bool(conflicts) and all(
-        interleave(each, "after") is not None and are_complete(file.path, each.upstream, each.patch)
-        for each in conflicts
-    )
 
 
 def _unmet(

@@ -9,7 +9,7 @@ lines of upstream.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +20,7 @@ Labels = tuple[str, str, str]
 _LONG = 150
 """A conflict with more lines on one side is shortened. A function of 300 lines is shown as a whole."""
 _AROUND = 10  # lines of context around a change of the patch
+_APART = 3  # most lines between two differences that are shown as one
 _SIGNIFICANT = 3  # words that a line needs to be used for matching
 
 
@@ -81,6 +82,21 @@ def interleave(conflict: Conflict, order: Order) -> list[bytes] | None:
     return found
 
 
+def mark_differences(one: bytes, other: bytes, labels: Labels) -> tuple[bytes, int]:
+    """Two versions of a file with a conflict, without an old side, for each difference; and their number."""
+    rows, more = one.split(b"\n"), other.split(b"\n")
+    tail = b"\r" if rows[0].endswith(b"\r") else b""
+    begin, middle, end = (mark + tail for mark in conflict_markers(labels))
+    blocks = _joined(compare_lines(rows, more), _APART)
+    result: list[bytes] = []
+    at = 0
+    for each in blocks:
+        result += [*rows[at : each.old], begin, *rows[each.old : each.old_end], middle]
+        result += [b"=======" + tail, *more[each.new : each.new_end], end]
+        at = each.old_end
+    return b"\n".join([*result, *rows[at:]]), len(blocks)
+
+
 def shorten_conflicts(merged: bytes, labels: Labels) -> tuple[bytes, int]:
     """The merged file with long conflicts shortened, and the number of conflicts.
 
@@ -121,10 +137,15 @@ def _short(conflict: Conflict, lines: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 def _changes(conflict: Conflict) -> list[Block]:
     """The changes of the patch to the old text; changes close to each other are joined."""
+    return _joined(compare_lines(conflict.base, conflict.patch), 2 * _AROUND)
+
+
+def _joined(blocks: Iterable[Block], gap: int) -> list[Block]:
+    """The changes, with those joined that have at most ``gap`` lines between them."""
     found: list[Block] = []
-    for block in compare_lines(conflict.base, conflict.patch):
+    for block in blocks:
         last = found[-1] if found else None
-        if last is not None and block.old - last.old_end <= 2 * _AROUND:
+        if last is not None and block.old - last.old_end <= gap:
             found[-1] = Block(last.old, block.old_end, last.new, block.new_end)
         else:
             found.append(block)

@@ -17,6 +17,7 @@ from typing import Literal
 from patchkit.base.files import disk_errors
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText, Span
+from patchkit.base.text import counted
 from patchkit.carry.cpp.directives import Group
 from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import Agreement
@@ -65,6 +66,7 @@ def compare_derivations(
     structural: Mapping[str, bytes],
     reporter: Reporter,
     incomplete: Collection[str] = (),
+    decided: Collection[str] = (),
 ) -> Agreement:
     """Compare the result of placing by structure with the text merge of the last rendering.
 
@@ -75,19 +77,18 @@ def compare_derivations(
         structural: the same files after placing by structure.
         reporter: logs the git commands.
         incomplete: files without some of the edits that ``after`` has; the two results have to differ there.
+        decided: files with other edits on the new upstream than on the old one, so they may differ.
     """
     lines: list[str] = []
     order: list[str] = []
-    verdict = "agree"
+    differing: dict[str, bytes] = {}
     for path in sorted({*after, *structural}):
-        if path in incomplete:
-            verdict = "does not apply" if verdict == "agree" else verdict
-            lines.append(f"{path}: not compared, because an optional edit was skipped")
-            continue
         base, ours = before.get(path), current.get(path)
-        if path not in after or path not in structural or (base is None) != (ours is None):
-            verdict = "does not apply" if verdict == "agree" else verdict
-            lines.append(f"{path}: only one of the two derivations changes it")
+        is_in_one = path not in after or path not in structural or (base is None) != (ours is None)
+        if is_in_one or path in incomplete:
+            skipped = "not compared, because an optional edit was skipped"
+            why = skipped if path in incomplete else "only one of the two derivations changes it"
+            lines.append(f"{path}: {why}")
             continue
         if base is None or ours is None:
             # A file that the patch adds is not merged with anything. Its text may depend on the other patches
@@ -98,18 +99,19 @@ def compare_derivations(
         else:
             merged, conflicts = merge_file(ours, base, after[path], reporter)
         if conflicts:
-            verdict = "does not apply" if verdict == "agree" else verdict
-            lines.append(f"{path}: the textual merge has {conflicts} conflicts")
+            lines.append(f"{path}: the textual merge has {counted(conflicts, 'conflict')}")
         elif same_tokens(path, merged, structural[path]):
             continue
         elif differ_in_order(path, merged, structural[path]):
             order.append(f"{path}: in another order than by merging as text; both are right")
+        elif path in decided:
+            lines.append(f"{path}: not compared, because it has other edits on this build")
         else:
-            verdict = "differ"
+            differing[path] = structural[path]
             lines += _difference(path, merged, structural[path])
-    if verdict == "agree":
-        return Agreement(verdict="agree", lines=tuple(order))
-    return Agreement(verdict="differ" if verdict == "differ" else "does not apply", lines=tuple(lines))
+    if differing:
+        return Agreement(verdict="differ", lines=tuple(lines), differing=differing)
+    return Agreement(verdict="does not apply" if lines else "agree", lines=tuple(lines or order))
 
 
 def same_tokens(path: str, one: bytes, other: bytes) -> bool:

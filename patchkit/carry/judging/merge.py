@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from patchkit.base.reporter import Reporter
 from patchkit.base.source import SourceText
 from patchkit.carry.cpp.scopes import Entity, ScopeMap, is_code, parse_scopes
-from patchkit.carry.judging.conflict_markers import shorten_conflicts
+from patchkit.carry.judging.commute import are_complete
+from patchkit.carry.judging.conflict_markers import Labels, interleave, list_conflicts, shorten_conflicts
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.line_diff import Block, compare_lines
 from patchkit.carry.judging.rendering import Rendering
@@ -57,6 +58,15 @@ def unmergeable_files(last: Rendering) -> tuple[str, ...]:
     return tuple(sorted({*placed.renamed, *placed.replaced, *placed.modes}))
 
 
+def has_two_insertions(file: MergedFile, labels: Labels) -> bool:
+    """Whether every conflict of a merge is of two complete insertions at the same place."""
+    conflicts = list(list_conflicts(file.merged.split(b"\n"), labels))
+    return bool(conflicts) and all(
+        interleave(each, "after") is not None and are_complete(file.path, each.upstream, each.patch)
+        for each in conflicts
+    )
+
+
 def _stays(path: str) -> str:
     return path
 
@@ -64,7 +74,7 @@ def _stays(path: str) -> str:
 def merge_rendering(
     last: Rendering,
     files: UpstreamFiles,
-    labels: tuple[str, str, str],
+    labels: Labels,
     reporter: Reporter,
     find: Callable[[str], str] = _stays,
 ) -> tuple[MergedFile, ...]:
@@ -90,7 +100,7 @@ def _merge(
     path: str,
     versions: tuple[bytes | None, bytes],
     files: UpstreamFiles,
-    labels: tuple[str, str, str],
+    labels: Labels,
     reporter: Reporter,
 ) -> MergedFile:
     base, patched = versions

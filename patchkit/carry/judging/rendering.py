@@ -59,6 +59,17 @@ def files_before(patch: Patch, files: UpstreamFiles) -> dict[str, bytes]:
     return {path: data for path, data in found.items() if data is not None}
 
 
+def only_in(patch: Patch, other: Patch) -> tuple[Edit, ...]:
+    """The edits of a patch on one build that it does not have on another build."""
+    known = {(edit.id, edit.first_build) for edit in other.edits}
+    return tuple(edit for edit in patch.edits if (edit.id, edit.first_build) not in known)
+
+
+def decided_files(old: Patch, new: Patch) -> frozenset[str]:
+    """Files of which a patch has other edits on a new build than on an old one, as its author decided."""
+    return frozenset(edit.file for edit in (*only_in(old, new), *only_in(new, old)))
+
+
 def render_patch(
     selected: Selected, files: UpstreamFiles, series: SeriesDir, is_known: IsKnown | None = None
 ) -> Rendering:

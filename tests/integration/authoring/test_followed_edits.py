@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from typing import Any
 
@@ -141,6 +142,36 @@ def test_the_lock_records_the_place_and_the_next_bump_starts_there(line: Line) -
     path.write_text(path.read_text().replace('verb = "change_to"', 'verb = "insert_after"'))
     planned = json.loads(line.run("plan", "--upstream", "b5", "--json").stdout)
     assert str(followed.at) not in json.dumps(planned)
+
+
+LIMIT = "    return wanted > 256 ? 256 : wanted;\n"
+
+
+def succeed(line: Line, name: str, build: int, old: str, new: str) -> None:
+    """Give an edit of the patch ``mine`` another text from a build on, as a user does by hand."""
+    (path,) = (line.folder / "patches").glob("*-mine/patch.toml")
+    head, *tables = re.split(r"(?m)^(?=\[\[edit\]\])", path.read_text())
+    (table,) = (each for each in tables if f'id = "{name}"' in each)
+    ended, begun = (
+        re.sub(r"(?m)^verb", f"{limit}\nverb", table)
+        for limit in (f"last_build = {build - 1}", f"first_build = {build}")
+    )
+    assert begun.count(old) == 1
+    tables[tables.index(table)] = f"{ended.rstrip()}\n\n{begun.replace(old, new)}"
+    path.write_text(head + "".join(tables))
+
+
+def test_an_edit_for_the_new_build_counts_more_than_the_merge_of_the_old_one(line: Line) -> None:
+    line.patch((LIMIT, LIMIT.replace("256", "512")))
+    line.build(4, ("how much at most", "the limit"))
+    succeed(line, "tool-limit", 4, "512 : wanted", "1024 : wanted")
+    patch = _only(line.bump(4))
+    assert (patch["class"], patch["agreement"]["verdict"]) == ("clean", "does not apply")
+    assert "1024 : wanted" in placed(line, "b4")
+    assert "512 : wanted" in placed(line, "b3")
+    # From then on both derivations are compared again.
+    line.build(5, ("the limit", "a limit"))
+    assert _only(line.bump(5))["agreement"]["verdict"] == "agree"
 
 
 def test_a_place_that_git_finds_in_another_function_is_a_conflict(line: Line) -> None:
