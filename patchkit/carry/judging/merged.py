@@ -22,7 +22,7 @@ from patchkit.carry.judging.commute import can_follow
 from patchkit.carry.judging.conflict_markers import Conflict, list_conflicts
 from patchkit.carry.judging.derive import merge_file
 from patchkit.carry.judging.merge import doubt_of
-from patchkit.carry.judging.rendering import Rendering
+from patchkit.carry.judging.rendering import Rendering, only_in
 from patchkit.carry.placing.expand import apply_placements
 from patchkit.carry.placing.lines import (
     ENOUGH_WORDS,
@@ -75,13 +75,15 @@ def follow_by_merge(last: Rendering, failed: Rendering, reporter: Reporter) -> M
     if last.placed is None or not failed.patch.is_plain:
         return None
     was = {edit.id: edit for edit in last.patch.edits}
+    # Edits for the new build only are not in the merge; the caller places them again as they are.
+    begun = {(edit.id, edit.first_build) for edit in only_in(failed.patch, last.patch)}
     texts = {edit.id: edit.text for edit in last.placed.edits}
     found: dict[str, Edit] = {}
     moves: list[Move] = []
     for edit in failed.patch.edits:
-        if is_blank(edit, edit.text):
+        if is_blank(edit, edit.text) or (edit.id, edit.first_build) in begun:
             continue
-        before = last.before.get(was[edit.id].file) if edit.id in was else None
+        before = last.before.get(was[edit.id].file)
         upstream = failed.before.get(edit.file)
         if before is None or upstream is None or edit.id not in texts:
             if edit.optional:

@@ -174,6 +174,18 @@ def test_an_edit_for_the_new_build_counts_more_than_the_merge_of_the_old_one(lin
     assert _only(line.bump(5))["agreement"]["verdict"] == "agree"
 
 
+def test_an_edit_for_the_new_build_does_not_keep_the_others_from_being_followed(line: Line) -> None:
+    line.desk.change(TOOL, LIMIT, LIMIT.replace("256", "512"))
+    line.patch((RETURN, MINE))
+    line.build(4, (SWITCH, TWIN))
+    succeed(line, "tool-limit", 4, "512 : wanted", "1024 : wanted")
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    patch = _only(json.loads(line.run(*words, "--upstream-url", str(line.desk.upstream), code=0).stdout))
+    assert [(move["edit"], move["how"]) for move in patch["moves"]] == [("tool-table", "merged")]
+    assert f"{SWITCH}        case 1:\n{MINE}" in placed(line, "b4")
+    assert "1024 : wanted" in placed(line, "b4")
+
+
 def test_a_place_that_git_finds_in_another_function_is_a_conflict(line: Line) -> None:
     line.patch((RETURN, MINE))
     other = "    return sum;\n}\n\nstatic int other(int wanted) {\n    int sum = 0;\n"
