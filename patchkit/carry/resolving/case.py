@@ -19,10 +19,16 @@ from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.candidate.lock import holding_results, renew_inputs
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.judging.classes import GOOD, Classified
-from patchkit.carry.judging.conflict_markers import Order, interleave, list_conflicts
+from patchkit.carry.judging.conflict_markers import (
+    Labels,
+    Order,
+    interleave,
+    list_conflicts,
+    mark_differences,
+)
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
-from patchkit.carry.judging.rendering import Rendering, render_patch
+from patchkit.carry.judging.rendering import Rendering, decided_files, render_patch
 from patchkit.carry.judging.requirements import PatchStack
 from patchkit.carry.lifting.change import Changeset, FileChange
 from patchkit.carry.lifting.kept import Remainder, split_change
@@ -71,14 +77,14 @@ class Case:
     pending: tuple[str, ...] = ()
 
     @property
-    def differs(self) -> bool:
-        """Whether placing by structure gave a result that differs from the merge."""
-        agreement = self.verdict.agreement
-        return agreement is not None and agreement.verdict == "differ"
+    def differing(self) -> Mapping[str, bytes]:
+        """The files of which placing by structure gives other code than the merge, as it gives them."""
+        return self.verdict.agreement.differing if self.verdict.agreement is not None else {}
 
-    @property
-    def labels(self) -> tuple[str, str, str]:
-        """Names of the three sides, for conflict markers."""
+    def labels(self, path: str) -> Labels:
+        """Names of the three sides in the conflict markers of a file."""
+        if path in self.differing:
+            return _VERSIONS
         return case_labels(self.patch.id, self.old, self.new.pin)
 
     def changeset(self, files: Sequence[FileChange]) -> Changeset:
@@ -89,9 +95,6 @@ class Case:
     def doubts(self) -> dict[str, str]:
         """By path, why git's merge needs to be checked."""
         found = {each.path: each.doubt for each in self.merged if each.doubt}
-        if self.differs and not found:
-            why = "placing by structure gives other code than git's merge"
-            found = {each.path: why for each in self.merged if not each.is_new and each.is_left}
         for problem in self.verdict.problems:
             if problem.code == "EDIT_THERE_ALREADY":  # git's merge would duplicate it
                 path = next((place.path for place in problem.where[1:]), "")
@@ -99,7 +102,11 @@ class Case:
         return found
 
 
-def case_labels(patch: str, old: Pin, new: Pin) -> tuple[str, str, str]:
+_VERSIONS = ("git's merge", "in common: nothing", "the present edits")
+"""Names of the two versions of a file that differ, in conflict markers."""
+
+
+def case_labels(patch: str, old: Pin, new: Pin) -> Labels:
     """Names of the patch, the old and the new upstream in conflict markers."""
     return (f"{patch} on {old.name}", f"upstream {old.name}", f"upstream {new.name}")
 
@@ -138,7 +145,10 @@ def with_order(case: Case, order: Order) -> Case:
 
     Raises RESOLVE_BY_HAND if another conflict is left, or if the result would still have to be checked.
     """
-    merged = tuple(_ordered(file, case.labels, order) for file in case.merged)
+    merged = tuple(
+        file if file.path in case.differing else _ordered(file, case.labels(file.path), order)
+        for file in case.merged
+    )
     doubts = {file.path: file.doubt for file in merged if file.doubt}
     if doubts:
         raise AnchorError(
@@ -151,7 +161,7 @@ def with_order(case: Case, order: Order) -> Case:
     return replace(case, merged=merged)
 
 
-def _ordered(file: MergedFile, labels: tuple[str, str, str], order: Order) -> MergedFile:
+def _ordered(file: MergedFile, labels: Labels, order: Order) -> MergedFile:
     if not file.conflicts:
         return file
     rows = file.merged.split(b"\n")
@@ -267,7 +277,7 @@ def find_case(
         renamed = {each.source: each.path for each in moves if each.source is not None}
     files = _with_files(files, renamed.values(), target, series, repository)
     merged = merge_rendering(mine, files, labels, reporter, lambda path: renamed.get(path, path))
-    return Case(
+    case = Case(
         patch=patch,
         selected=selected,
         old=old,
@@ -279,6 +289,19 @@ def find_case(
         merged=merged,
         pending=pending,
     )
+    return replace(case, merged=tuple(_merged_or_decided(case, each, workspace) for each in merged))
+
+
+def _merged_or_decided(case: Case, file: MergedFile, workspace: Workspace) -> MergedFile:
+    """A merged file. If it differs from what the edits give: both; if the target has own edits, theirs."""
+    other = case.differing.get(file.path)
+    if other is not None:
+        both, conflicts = mark_differences(file.merged, other, _VERSIONS)
+        why = "placing by structure gives other code than git's merge"
+        return replace(file, merged=both, conflicts=conflicts, doubt=why)
+    decided = file.was in decided_files(case.last.patch, case.selected.patch)
+    placed = _placed(case, file.path, workspace) if decided else None
+    return file if placed is None else replace(file, merged=placed, conflicts=0, doubt="")
 
 
 def _with_files(
@@ -405,15 +428,20 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
             where=case.patch.where,
             hint=f"end its build range with [builds] last = {pin.build - 1}",
         )
+    # A file that differs gets new edits in any case: they record what the user decided.
     changed = [
-        each for each in case.merged if not _is_kept(case, each, results[each.path], pipeline.workspace)
+        each
+        for each in case.merged
+        if each.path in case.differing or _placed(case, each.path, pipeline.workspace) != results[each.path]
     ]
     files = [
         FileChange(path=each.path, before=each.upstream, after=wanted[each.path])
         for each in changed
         if each.path in wanted
     ]
-    left = _left_to_lift(case, files, pipeline.workspace)
+    left = Remainder(files=tuple(files))
+    if not case.differing:
+        left = _left_to_lift(case, files, pipeline.workspace)
     try:
         return _prove(case, changed, left, wanted, text, pipeline)
     except PatchkitError:
@@ -460,18 +488,18 @@ def _prove(
     return Proven(succession=succession, places=places, kept=kept, warnings=placed.warnings)
 
 
-def _is_kept(case: Case, file: MergedFile, result: bytes, workspace: Workspace) -> bool:
-    """Whether the existing edits already give this result for the file at the target."""
+def _placed(case: Case, path: str, workspace: Workspace) -> bytes | None:
+    """A file of the target with the existing edits of it; None if it has none, or if they do not fit."""
     patch = case.selected.patch
-    parts = [each for each in patch.parts if path_of(each) == file.path]
+    parts = [each for each in patch.parts if path_of(each) == path]
     if not parts:
-        return False
+        return None
     try:
         selected = replace(case.selected, patch=patch.only(parts))
         placed = place_patch(selected, case.files, workspace.series.patches, workspace.series.templates)
     except PatchkitError:
-        return False
-    return placed.changes.get(file.path) == result
+        return None
+    return placed.changes.get(path)
 
 
 def _at(series: Series, name: str, pin: Pin) -> Patch:

@@ -22,7 +22,7 @@ from patchkit.base.text import counted, visible
 from patchkit.base.toml import find_places
 from patchkit.base.upstreams import build_name
 from patchkit.carry.cpp.scopes import is_code, parse_scopes
-from patchkit.carry.judging.conflict_markers import conflict_markers, list_conflicts
+from patchkit.carry.judging.conflict_markers import Labels, conflict_markers, list_conflicts
 from patchkit.carry.judging.line_diff import compare_lines
 from patchkit.carry.judging.merge import MergedFile
 from patchkit.carry.lifting.change import FileChange
@@ -99,7 +99,7 @@ class ConflictFile:
     inside: tuple[str, ...]
 
 
-def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]:
+def find_regions(file: MergedFile, labels: Labels) -> list[Region]:
     """The parts of a merged file to show: the functions with its conflicts, or with its changes."""
     rows = file.merged.split(b"\n")
     conflicts, kept = _conflicts(rows, labels)
@@ -120,16 +120,15 @@ def find_regions(file: MergedFile, labels: tuple[str, str, str]) -> list[Region]
         )
         before = regions[-1] if regions else None
         if before is not None and region.first <= before.last:
-            name = before.inside if before.inside == region.inside else f"{before.inside}, {region.inside}"
+            names = (*before.inside.split(", "), region.inside)
+            name = ", ".join(dict.fromkeys(each for each in names if each))
             regions[-1] = Region(first=before.first, last=max(before.last, region.last), inside=name)
         else:
             regions.append(region)
     return regions
 
 
-def _conflicts(
-    rows: Sequence[bytes], labels: tuple[str, str, str]
-) -> tuple[list[tuple[int, int, int]], list[int]]:
+def _conflicts(rows: Sequence[bytes], labels: Labels) -> tuple[list[tuple[int, int, int]], list[int]]:
     """Each conflict: its lines, and its place in the text with upstream's side; and that text's lines."""
     found: list[tuple[int, int, int]] = []
     kept: list[int] = []
@@ -237,7 +236,7 @@ def write_folder(
         whole_folder(folder) as new,
     ):
         for file in files:
-            regions = find_regions(file, case.labels)
+            regions = find_regions(file, case.labels(file.path))
             name, why = names[file.path], doubts.get(file.path, "")
             toml = f"{name}.edits.toml"
             lines = _header(case, file, why, problems, toml, command)
@@ -281,7 +280,13 @@ def _header(
         f"{patch.title}",
         "",
     ]
-    if file.conflicts:
+    if file.path in case.differing:
+        rows += [
+            f"{counted(file.conflicts, 'difference')}, each with two parts: git's merge of the patch;",
+            f"after =======, what its present edits give on {new.name}.",
+            "Edit them into the final text, and remove the marker lines.",
+        ]
+    elif file.conflicts:
         rows += [
             f"{counted(file.conflicts, 'conflict')}, each with three parts: {old.name} with the patch;",
             f"after |||||||, {old.name} without it; after =======, {new.name}.",
@@ -302,6 +307,8 @@ def _header(
         rows += [f"  by {commit}" for commit in drift.commits]
         rows += [f"  - {text}" for text in drift.removed] + [f"  + {text}" for text in drift.added]
     for problem in problems:
+        if problem.code == "DERIVATIONS_DIFFER":
+            continue  # the text shows both versions
         if not problem.where or any(place.path in (file.was, file.path) for place in problem.where):
             rows += ["", f"{problem.code}: {problem.message}"]
             rows += [f"  {place.with_label}" for place in problem.where]
@@ -323,7 +330,7 @@ def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
         "# They were not tried, and show only the form.",
         "",
     ]
-    ours = _with_side(file, case.labels)
+    ours = _with_side(file, case.labels(file.path))
     changed = [FileChange(path=file.path, before=file.upstream, after=ours)] if ours != file.upstream else []
     try:
         lifted = pipeline.lift(case.changeset(changed), is_guarded=False).body
@@ -346,7 +353,7 @@ def _tables(text: str, case: Case, path: str) -> Iterator[str]:
             yield data[start:end].decode("utf-8", "replace").rstrip() + "\n"
 
 
-def _with_side(file: MergedFile, labels: tuple[str, str, str]) -> bytes:
+def _with_side(file: MergedFile, labels: Labels) -> bytes:
     """A merged file with the patch's side of each conflict."""
     rows = file.merged.split(b"\n")
     kept: list[bytes] = []
@@ -444,7 +451,7 @@ def check_folder(state: FolderState, folder: Path, text: str) -> None:
             raise _marks_left(path, left, rows[left])
 
 
-def read_result(file: MergedFile, path: Path, labels: tuple[str, str, str]) -> bytes:
+def read_result(file: MergedFile, path: Path, labels: Labels) -> bytes:
     """A merged file with the user's text in its regions.
 
     Raises RESOLVE_FILES_BAD if marker lines are missing or moved, RESOLVE_FILES_BAD, CacheError.
@@ -484,7 +491,7 @@ def _marks_left(path: Path, at: int, row: bytes) -> AnchorError:
     )
 
 
-def _is_mark(row: bytes, file: MergedFile, labels: tuple[str, str, str]) -> bool:
+def _is_mark(row: bytes, file: MergedFile, labels: Labels) -> bool:
     if row in conflict_markers(labels):
         return True
     known = (file.upstream or b"").replace(b"\r", b"").split(b"\n")

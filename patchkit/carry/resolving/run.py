@@ -286,7 +286,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
         errors: list[PatchkitError] = []
         for file, each in zip(files, state.files, strict=True):
             try:
-                results[file.path] = read_result(file, folder / each.name, case.labels)
+                results[file.path] = read_result(file, folder / each.name, case.labels(file.path))
             except PatchkitError as error:
                 errors.append(error)
         raise_all(errors, "several files are not finished")

@@ -529,6 +529,38 @@ def test_an_order_is_for_insertions_only(mine) -> None:
     assert mine.snapshot() == before
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_two_results_that_differ_the_user_chooses_one_and_the_next_bump_has_it(listed, number) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    listed.change("list.txt", "\ne\n", "\nE\n")
+    listed.change("common/tool.cpp", "how much", "as much")
+    take(listed, "two", at="b3")
+    place = '{ first_of = [{ lines = "e", above = "x" }, { lines = "e", above = "d" }] }'
+    old = r'(?ms)(file = "list.txt"\nat = ).*?(?=^verb = )'
+    text, count = re.subn(old, lambda found: f"{found[1]}{place}\n", path_of(listed, "two").read_text())
+    assert count == 1
+    path_of(listed, "two").write_text(text)
+    done = listed.run("lock", *WITHOUT, "--upstream", "b3")
+    assert done.returncode == 0, done.stderr
+    # The place is the last line now, and git changes the line that it was.
+    commit_build(listed, 4, {"list.txt": f"{LIST}x\ne\n"}, day=11)
+    words = ("bump", "--to", "b4", *WITHOUT, "--upstream-url", str(listed.upstream), "--no-verify")
+    blocked = listed.run(*words)
+    assert "patchkit resolve two --to b4: needs your decision in list.txt\n" in blocked.stdout
+    document = resolve(listed, "two", "--to", "b4", "--upstream-url", str(listed.upstream), code=3)
+    assert [each["path"] for each in document["files"]] == ["list.txt"]
+    path = listed.root / document["folder"] / "list.txt"
+    assert path.read_text().count("<<<<<<< git's merge\n") == 2
+    sides = r"<<<<<<< .*\n([\s\S]*?)\|\|\|\|\|\|\| .*\n=======\n([\s\S]*?)>>>>>>> .*\n"
+    path.write_text(re.sub(sides, rf"\{number + 1}", path.read_text()))
+    resolve(listed, "two", "--continue")
+    done = listed.run(*words)
+    assert done.returncode == 0, done.stdout
+    merged = f"{LIST.replace('e', 'E')}x\ne\n", f"{LIST}x\nE\n"
+    assert made(listed, 4, "list.txt") == merged[number]
+    assert made(listed, 3, "list.txt") == LIST.replace("e", "E")
+
+
 @pytest.fixture
 def several(listed):
     """A desk with three patches of one file, the last requires the second; b4 changed their lines."""
@@ -599,11 +631,11 @@ def test_all_conflicts_of_a_build_are_resolved_in_one_folder(several) -> None:
 
 
 def test_a_file_that_upstream_renamed_is_followed_by_its_content(listed) -> None:
-    commit_build(listed, 4, {"list.txt": None, "lists/all.txt": LIST.replace("q", "Q")}, day=11)
+    commit_build(listed, 4, {"list.txt": None, "lists/all.txt": LIST.replace("c", "C")}, day=11)
     document = resolve(listed, "list", "--to", "b4", "--upstream-url", str(listed.upstream))
     assert document["state"] == "regenerated"
     assert [each["file"] for each in document["edits"]] == ["lists/all.txt"]
-    assert made(listed, 4, "lists/all.txt") == LIST.replace("q", "Q").replace("e", "E")
+    assert made(listed, 4, "lists/all.txt") == LIST.replace("c", "C").replace("e", "E")
 
 
 @pytest.mark.parametrize(
