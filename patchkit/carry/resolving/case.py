@@ -27,7 +27,13 @@ from patchkit.carry.judging.conflict_markers import (
     mark_differences,
 )
 from patchkit.carry.judging.judge import SeriesJudge
-from patchkit.carry.judging.merge import MergedFile, doubt_of, merge_rendering, unmergeable_files
+from patchkit.carry.judging.merge import (
+    MergedFile,
+    doubt_of,
+    has_two_insertions,
+    merge_rendering,
+    unmergeable_files,
+)
 from patchkit.carry.judging.rendering import Rendering, decided_files, render_patch
 from patchkit.carry.judging.requirements import PatchStack
 from patchkit.carry.lifting.change import Changeset, FileChange
@@ -100,6 +106,15 @@ class Case:
                 path = next((place.path for place in problem.where[1:]), "")
                 found.setdefault(path, f"{problem.message}, in line {problem.where[-1].line}")
         return found
+
+    def has_only_insertions(self) -> bool:
+        """Whether every file to be checked has only conflicts of two complete insertions at one place."""
+        doubts = self.doubts()
+        open_ones = [each for each in self.merged if each.path in doubts]
+        return len(open_ones) == len(doubts) > 0 and all(
+            each.path not in self.differing and has_two_insertions(each, self.labels(each.path))
+            for each in open_ones
+        )
 
 
 _VERSIONS = ("git's merge", "in common: nothing", "the present edits")

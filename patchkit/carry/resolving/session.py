@@ -16,10 +16,11 @@ from patchkit.carry.bump.history import with_commits
 from patchkit.carry.bump.request import BumpRequest, Variant, find_variants
 from patchkit.carry.candidate.decision import Wish
 from patchkit.carry.judging.classes import Classified
+from patchkit.carry.judging.conflict_markers import Order
 from patchkit.carry.judging.judge import SeriesJudge
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.lifting.pipeline import Pipeline
-from patchkit.carry.resolving.case import Case, Destination, Resolved, find_case
+from patchkit.carry.resolving.case import Case, Destination, Resolved, find_case, regenerate, with_order
 from patchkit.carry.resolving.conflict import STATE
 from patchkit.carry.resolving.run import (
     Conflicted,
@@ -108,14 +109,19 @@ def regenerate_all(request: BumpRequest, workspace: Workspace) -> Regenerated:
     return Regenerated(done=tuple(each.done), left=each.left)
 
 
-def run_session(request: BumpRequest, folder: Path, workspace: Workspace) -> Session:
+def run_session(
+    request: BumpRequest, folder: Path, workspace: Workspace, order: Order | None = None
+) -> Session:
     """The same, and write a folder with the conflicts of each other patch that can be resolved now.
 
-    Folders that are there already are kept. Raises as :func:`regenerate_all`, and CacheError.
+    ``order``: where lines go that a patch inserts at the same place as upstream; None to ask. Patches with
+    other conflicts, too, get a folder. Folders that are there already are kept.
+
+    Raises as :func:`regenerate_all`, and CacheError.
     """
     cache = open_cache(workspace.cache_root)
     found, pin = _find(request, workspace, cache)
-    each = _resolve_each(request, found, pin, workspace, cache)
+    each = _resolve_each(request, found, pin, workspace, cache, order)
     unfinished = tuple(name for name in each.open if (folder / name / STATE).exists())
     cases = {name: one for name, one in each.open.items() if name not in unfinished}
     cases = _with_commits(cases, request, found, workspace, cache)
@@ -211,7 +217,9 @@ def _find(request: BumpRequest, workspace: Workspace, cache: Cache) -> tuple[Pin
     return find_target(request.to, request.source, request.upstream_url, lock, workspace, cache)
 
 
-def _resolve_each(request: BumpRequest, found: Pin, pin: Pin, workspace: Workspace, cache: Cache) -> _Each:
+def _resolve_each(
+    request: BumpRequest, found: Pin, pin: Pin, workspace: Workspace, cache: Cache, order: Order | None = None
+) -> _Each:
     """Write what git can merge, patch by patch, and collect the rest."""
     lock = load_lock(workspace.series.lock)
     variants, _ = find_variants(request, lock, pin, workspace.series)
@@ -236,9 +244,9 @@ def _resolve_each(request: BumpRequest, found: Pin, pin: Pin, workspace: Workspa
                     if isinstance(case, Classified):
                         continue  # the new edits of an earlier patch have resolved it
                     doubts = case.doubts()
-                    done = regenerate_case(case, pipeline)
+                    done = _merged(case, order, pipeline)
                 except PatchkitError as error:
-                    result.left[name] = error.message
+                    result.left[name] = f"{error.message}: {error.why}" if error.why else error.message
                     continue
                 if isinstance(done, Resolved):
                     result.done.append(done)
@@ -251,6 +259,17 @@ def _resolve_each(request: BumpRequest, found: Pin, pin: Pin, workspace: Workspa
                     result.left[name] = why or "; ".join(each.message for each in done)
                     result.open.setdefault(name, (case, variant, done))
     return result
+
+
+def _merged(case: Case, order: Order | None, pipeline: Pipeline) -> Resolved | tuple[PatchkitError, ...]:
+    """Write git's merge, with insertions at the same place in this order; or return the errors."""
+    if order is None or not case.has_only_insertions():
+        return regenerate_case(case, pipeline)
+    try:
+        ordered = with_order(case, order)
+    except PatchkitError as error:
+        return (error,)
+    return regenerate(ordered, pipeline, "ordered")
 
 
 def _in_conflict(

@@ -113,14 +113,14 @@ def command(
     For a patch with a GPU guard you get the files to look at, and write its edits by hand.
 
     Patches can be resolved in any order, unless one requires another one that is in conflict too. With --all,
-    the folder conflicts gets a folder for each patch that you have to look at.
+    the folder conflicts gets a folder for each patch that you have to look at; with --after or --before, not
+    for those that only insert lines at the same place as upstream.
     """
     _refuse_mixed({"--continue": continues, "--abort": abort, "--to": bool(options["to"])})
     order = options["order"]
     _refuse_mixed({"--continue": continues, "--abort": abort, f"--{order}": order is not None})
     if every:
-        del options["order"]
-        _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None, f"--{order}": order is not None})
+        _refuse_mixed({"--all": True, "PATCH": options["patch"] is not None})
         return _all(settings, options, edit=edit, continues=continues, abort=abort)
     if options["patch"] is None:
         raise click.MissingParameter(param_hint="'PATCH' or '--all'", param_type="argument")
@@ -170,9 +170,9 @@ def _all(settings: Settings, options: Mapping[str, Any], *, edit: bool, continue
         )
         return ExitCode.OK
     if not continues:
-        given = {key: value for key, value in options.items() if key not in {"patch", "into"}}
+        given = {key: value for key, value in options.items() if key not in {"patch", "into", "order"}}
         bump = BumpRequest(**(given | {"to": given["to"] or "latest"}))
-        found = run_session(bump, folder, workspace)
+        found = run_session(bump, folder, workspace, options["order"])
         if not edit or not found.conflicts:
             settings.show(found, session_lines(found, bump.command(to=build_name(found.build))))
             is_open = found.conflicts or found.unfinished or found.waiting

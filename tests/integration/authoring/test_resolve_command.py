@@ -519,6 +519,22 @@ def test_two_insertions_are_merged_in_the_order_that_the_user_names(listed, opti
     assert made(listed, 4, "list.txt") == LIST.replace("e\n", wanted)
 
 
+def test_of_all_patches_the_order_is_for_those_that_only_insert(listed) -> None:
+    assert listed.run("series", "drop", "list").returncode == 0
+    git(listed.clone, "checkout", "-q", "--", ".")
+    listed.change("list.txt", "\ne\n", "\ne\nmine\n")
+    take(listed, "inserts", at="b3")
+    theirs = LIST.replace("e\n", "e\ntheirs\n"), LIST.replace("e", "EE").replace("\n", "\r\n")
+    commit_build(listed, 4, {"list.txt": theirs[0], "dos.txt": theirs[1]}, day=11)
+    words = ("--all", "--to", "b4", "--upstream-url", str(listed.upstream))
+    document = resolve(listed, *words, "--after", code=3)
+    assert [(each["patch"], each["state"]) for each in document["regenerated"]] == [("inserts", "ordered")]
+    assert [each["patch"] for each in document["conflicts"]] == ["dos"]
+    settle(listed.root / "conflicts/dos/dos.txt", "EEE\n")
+    resolve(listed, "--all", "--continue")
+    assert made(listed, 4, "list.txt") == LIST.replace("e\n", "e\ntheirs\nmine\n")
+
+
 def test_an_order_is_for_insertions_only(mine) -> None:
     commit_build(mine, 3, {PATH: other(mine)})
     before = mine.snapshot()
