@@ -173,7 +173,7 @@ def test_a_lock_of_a_version_that_took_the_rules_as_they_are_written_still_holds
     lock.write_text(text)
     done = world.run("apply", "--arch", "gfx1151", "--json")
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
-    rules.write_text(rules.read_text() + '[[watch]]\nurl = "https://example.org/a.git"\nbranch = "main"\n')
+    rules.write_text(rules.read_text() + "# more\n")
     # Now the digest is another one, of a file that gives the same bytes.
     done = world.run("apply", "--arch", "gfx1151", "--json")
     assert json.loads(done.stdout)["lock_state"] == "as the lock records"
