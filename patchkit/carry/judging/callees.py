@@ -15,12 +15,15 @@ from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 from patchkit.base.errors import PatchkitError
+from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import counted
 from patchkit.carry.judging.classes import ChangedDeclaration, Classified
 from patchkit.carry.judging.declarations import Declaration, Parameter, list_declarations
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.judging.uses import Use, list_uses
+from patchkit.carry.placing.place import render_edits
 from patchkit.carry.placing.tree import UpstreamFiles
+from patchkit.carry.series.selection import Selected
 
 _SHORTEST_MEMBER = 4  # characters, to recognise a member whose struct is not known
 _WORD = re.compile(rb"[A-Za-z_]\w*")
@@ -31,12 +34,15 @@ def with_declarations(
     last: Mapping[str, Rendering],
     renderings: Sequence[Rendering],
     files: UpstreamFiles,
+    chosen: Iterable[Selected],
+    series: SeriesDir,
 ) -> list[Classified]:
     """Add the changed declarations of names that each patch uses, also to a patch in conflict.
 
     ``last``: the last rendering of each patch that has one; ``renderings``: those on the new upstream, whose
-    files are ``files``.
+    files are ``files``; ``chosen``: the patches as they are there.
     """
+    selected = {each.patch.id: each for each in chosen}
     new = files.fresh()
     for rendering in renderings:
         rendering.write(new)
@@ -51,9 +57,10 @@ def with_declarations(
         if before is None or (now is None and verdict.patch_class != "conflict"):
             found.append(verdict)
             continue
-        changes = compared[id(before.upstream.base)].changes(
-            _uses(before), _uses(now) if now is not None else None
-        )
+        uses = _uses(before)
+        if now is None:
+            uses = _kept(uses, before, selected[verdict.id], files, series)
+        changes = compared[id(before.upstream.base)].changes(uses, _uses(now) if now is not None else None)
         reason = verdict.reason
         if changes:
             names = dict.fromkeys(each.name for each in changes)
@@ -71,9 +78,32 @@ def _uses(rendering: Rendering) -> list[Use]:
     return found
 
 
+def _kept(
+    uses: list[Use], before: Rendering, selected: Selected, files: UpstreamFiles, series: SeriesDir
+) -> list[Use]:
+    """The uses without names that the edits for the new build, which cannot be placed yet, no longer have."""
+    if before.patch.edits == selected.patch.edits:
+        return uses
+    try:
+        texts = render_edits(selected, files, series.patches, series.templates)
+    except PatchkitError:
+        return uses
+    words = _words("\n".join(texts.values()).encode())
+    added = before.placed.new_files if before.placed is not None else ()
+    return [use for use in uses if use.path in added or use.name.encode() in words]
+
+
 @lru_cache(maxsize=4096)
 def _words(data: bytes) -> frozenset[bytes]:
     return frozenset(_WORD.findall(data))
+
+
+def _declared(path: str, data: bytes | None, name: str) -> tuple[Declaration, ...]:
+    """The declarations of a name in a file; none in one that cannot be parsed."""
+    if data is not None and name.encode() in _words(data) and b"\0" not in data:
+        with suppress(PatchkitError, RecursionError):
+            return list_declarations(path, data).get(name, ())
+    return ()
 
 
 class Sources(Protocol):
@@ -104,13 +134,7 @@ class _Tree:
 
     def find(self, path: str, name: str) -> list[Declaration]:
         """The declarations of a name that a file may use."""
-        word = name.encode()
-        found: list[Declaration] = []
-        for file, data in self.files(path).items():
-            if word in _words(data) and b"\0" not in data:
-                with suppress(PatchkitError, RecursionError):
-                    found += list_declarations(file, data).get(name, ())
-        return found
+        return [each for file, data in self.files(path).items() for each in _declared(file, data, name)]
 
     def mentions(self, name: str) -> bool:
         """Whether any file that was read has the name, in upstream's version."""
@@ -118,9 +142,10 @@ class _Tree:
         return any(word in _words(self.sources.unpatched(path) or b"") for path in self.sources.paths)
 
     def is_upstream(self, declaration: Declaration) -> bool:
-        """Whether the declaration is not one that the series adds."""
+        """Whether the declaration is not one that the series adds or changes."""
         data = self.sources.unpatched(declaration.where.path)
-        return data is not None and declaration.name.encode() in _words(data)
+        known = _declared(declaration.where.path, data, declaration.name)
+        return any((each.owner, each.text) == (declaration.owner, declaration.text) for each in known)
 
 
 class Compared(NamedTuple):
@@ -181,8 +206,10 @@ class CompareDeclarations:
             old, new = (_members(each) for each in (old, new))
             owner = self._owner(use, old, new)
         old, same = (_owned(each, owner) for each in (old, new))
+        if all(map(self._new.is_upstream, same)):  # the patch that declares it may not be placed
+            old = [each for each in old if self._old.is_upstream(each)]
         if old and not same:
-            if new or not self._old.is_upstream(old[0]):
+            if new:
                 return None  # it may be inherited, or in a class of another name
             if not old[0].owner and self._new.mentions(use.name):
                 return None  # a library may declare it, or a file that this one no longer includes

@@ -244,7 +244,14 @@ def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tup
                 renderings.append(rendering)
         unmet = _unmet(comparison, verdicts, renderings)
         if not unmet:
-            verdicts = with_declarations(verdicts, comparison.last, renderings, comparison.files)
+            verdicts = with_declarations(
+                verdicts,
+                comparison.last,
+                renderings,
+                comparison.files,
+                comparison.chosen,
+                comparison.workspace.series,
+            )
             return _with_requirements(comparison, verdicts, renderings), tuple(renderings)
         settled |= unmet
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from command_line import run_patchkit
-from demo_world import git
+from demo_world import FOLDER, git
 
 from patchkit.carry.series.lock import FollowedEdit, load_lock
 
@@ -472,3 +472,29 @@ def test_a_line_that_moved_into_another_function_is_named_only(line: Line) -> No
     git(line.desk.upstream, "add", "-A")
     line.build(4, ("    sum += second(wanted);\n", ""))
     assert "common/table.cpp" in json.dumps(line.onto(4, code=3))
+
+
+def test_a_name_that_the_new_edits_no_longer_use_is_not_reported(line: Line) -> None:
+    other = '    return "\\\\a@{b}";\n'
+    line.desk.change(TOOL, other, '    return "mine";\n')
+    line.patch((RETURN, "            return sum + limit(3);\n"))
+    choice = line.desk.upstream / FOLDER / "choice.cu"
+    choice.write_text(choice.read_text().replace("limit", "bound"))
+    renamed = (("int limit(", "int bound("), ("sum + limit(", "sum + bound("))
+    line.build(4, *renamed, (other, '    return "theirs";\n'))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    url = ("--upstream-url", str(line.desk.upstream))
+
+    def names() -> list[str]:
+        verdict = _only(json.loads(line.run(*words, *url, code=3).stdout))
+        assert verdict["class"] == "conflict"
+        return [each["name"] for each in verdict["changed_declarations"]]
+
+    assert names() == ["limit"]
+    (file,) = line.folder.glob("patches/*mine/patch.toml")
+    head, *edits = file.read_text().split("[[edit]]\n")
+    (place,) = [at for at, edit in enumerate(edits) if "limit(3)" in edit]
+    new = edits[place].replace("limit(3)", "bound(3)").replace("\nfile", "\nfirst_build = 4\nfile", 1)
+    edits[place] = edits[place].replace("\nfile", "\nlast_build = 3\nfile", 1)
+    file.write_text("[[edit]]\n".join([head, *edits[: place + 1], new, *edits[place + 1 :]]))
+    assert names() == []

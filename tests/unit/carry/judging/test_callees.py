@@ -228,3 +228,23 @@ def test_a_declaration_that_another_patch_adds_is_not_upstreams():
     )  # the patch that adds it is not placed on the new upstream
     uses = list_uses(FILE, before, code)
     assert CompareDeclarations(old, new).changes(uses, uses) == ()
+
+
+def test_a_member_that_the_series_adds_is_not_upstreams_even_if_upstream_has_the_word():
+    code = b'#include "common.cuh"\nvoid run(ctx_t & ctx) {\n    int v = ctx.major;\n}\n'
+    before = code.replace(b"    int v = ctx.major;\n", b"")
+    text = b"// the major version\nstruct ctx_t { int device; };\n"
+    old, new = (UpstreamFiles({FILE: before, HEADER: text + more}) for more in (b"", b"int m;\n"))
+    old.write({HEADER: text.replace(b"device;", b"device; int major;")})
+    uses = list_uses(FILE, before, code)
+    assert CompareDeclarations(old, new).changes(uses, None) == ()
+
+
+def test_parameters_that_the_series_changes_are_not_upstreams():
+    code = b'#include "common.cuh"\nvoid run() {\n    f(1, 2);\n}\n'
+    before = code.replace(b"    f(1, 2);\n", b"")
+    text = b"void f(int n);\n"
+    old, new = (UpstreamFiles({FILE: before, HEADER: text + more}) for more in (b"", b"int m;\n"))
+    old.write({HEADER: b"void f(int n, int m);\n"})
+    uses = list_uses(FILE, before, code)
+    assert CompareDeclarations(old, new).changes(uses, None) == ()
