@@ -162,9 +162,7 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
         yield from (f"  {line}" for line in verdict.lines(bump.new.name, seen))
     yield from (f"  known fault: {each.state()}" for each in successor.faults)
     yield f"  upstream's history: {successor.history}"
-    if successor.blocked:
-        yield "  fix first, then bump again:"
-        yield from (f"    {line}" for line in _blocked_lines(successor))
+    yield from (f"  {line}" for line in _blocked_lines(successor, bump.new.build))
     yield from (f"  {line}" for line in _loss_lines(successor))
     if successor.candidate is None:
         return
@@ -198,8 +196,10 @@ def _successor_lines(bump: Bump, successor: Successor) -> Iterator[str]:
         yield f"  {result.verdict:<8} {result.gate}: {result.summary}"
 
 
-def _blocked_lines(successor: Successor) -> Iterator[str]:
+def _blocked_lines(successor: Successor, build: int) -> Iterator[str]:
     """What to fix, in order; patches that wait for another one are listed with that one."""
+    if successor.blocked:
+        yield "fix first, then bump again:"
     waiting: dict[str, list[str]] = {}
     for verdict in successor.verdicts:
         if verdict.waits_for is not None:
@@ -208,9 +208,13 @@ def _blocked_lines(successor: Successor) -> Iterator[str]:
     for line in successor.blocked:
         name = line.partition(":")[0]
         if name not in hidden:
-            yield line
+            yield f"  {line}"
         if name in waiting:
-            yield f"  then {', '.join(waiting[name])}"
+            yield f"    then {', '.join(waiting[name])}"
+    if successor.missing:
+        yield "will not compile:"
+        yield from (f"  {line}" for line in successor.missing)
+        yield f"  next: add edits with first_build = {build}, or --accept-missing NAME if NAME is declared"
 
 
 _LOSS_TEXTS = {

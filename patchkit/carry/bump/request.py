@@ -26,7 +26,8 @@ class BumpRequest:
     ``without``: ids of patches that may be lost. ``drop_conflicts``: exclude patches that cannot be carried.
     ``no_fetch``: report pull requests from the last fetch.
     ``accept_not_run``: move without gates although edited functions changed; the branches are unproven.
-    ``accept_faults``: known faults that the new build may have. ``commit``: write the lock to a branch.
+    ``accept_faults``: known faults that the new build may have. ``accept_missing``: names that patches may
+    use although upstream removed them. ``commit``: write the lock to a branch.
     """
 
     to: str = "latest"
@@ -42,6 +43,7 @@ class BumpRequest:
     drop_conflicts: bool = False
     commit: bool = False
     accept_faults: tuple[str, ...] = ()
+    accept_missing: tuple[str, ...] = ()
     no_fetch: bool = False
 
     @property
@@ -82,7 +84,12 @@ class BumpRequest:
             "--no-fetch": self.no_fetch,
         }
         yield from (flag for flag, given in flags.items() if given)
-        for option, names in (("--without", self.without), ("--accept-fault", self.accept_faults)):
+        named = {
+            "--without": self.without,
+            "--accept-fault": self.accept_faults,
+            "--accept-missing": self.accept_missing,
+        }
+        for option, names in named.items():
             for name in names:
                 yield from (option, name)
 

@@ -174,7 +174,7 @@ def _work(work: Work, variants: Sequence[Variant], lock: Lock) -> tuple[State, t
 
 
 def _state(successors: Sequence[Successor], accepted: Sequence[str]) -> State:
-    if any(one.blocked for one in successors):
+    if any(one.blocked or one.missing for one in successors):
         return "blocked"
     if any(refused_faults(one.faults, accepted) for one in successors):
         return "faulty"

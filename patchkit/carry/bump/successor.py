@@ -106,6 +106,7 @@ class Successor:
     """A variant on the new pin. ``report`` is None if the gates were not run.
 
     ``patches_before``: its patches before the bump; ``losses``: those of them that it no longer has.
+    ``blocked``: what to fix first; ``missing``: names that placed patches use and upstream removed.
     ``offered``: opt-in patches at the new pin, filled only if no patch is left. ``apply_args``: the command
     that makes the same candidate. ``followed``: functions and edits that are not where patch.toml has them,
     with their new place, which goes into the lock. ``candidate`` is None until the commits are written.
@@ -117,12 +118,13 @@ class Successor:
     json_keys: ClassVar = (
         "archs=variant.archs with=variant.with_ compared_with=compared_with branch=own_branch "
         "made_by=command tip=candidate.tip tree before=patches_before applied=patches lost=losses dropped "
-        "opt_in=offered blocked faults history followed patches=verdicts gates=report"
+        "opt_in=offered blocked missing faults history followed patches=verdicts gates=report"
     )
 
     variant: Variant
     verdicts: tuple[Classified, ...]
     blocked: tuple[str, ...]
+    missing: tuple[str, ...]
     patches_before: tuple[str, ...]
     losses: tuple[Loss, ...]
     offered: tuple[str, ...]
@@ -225,6 +227,12 @@ def regenerate(work: Work, variant: Variant, judge: SeriesJudge) -> Successor:
         variant=variant,
         verdicts=verdicts,
         blocked=tuple(_blocked(work, variant, series, verdicts)),
+        missing=tuple(
+            f"{verdict.id}: {each} (used at {each.used})"
+            for verdict in verdicts
+            for each in verdict.missing
+            if each.name not in work.request.accept_missing
+        ),
         faults=decision.faults_with(rendering.selected for rendering in renderings),
         patches_before=patches_before,
         losses=find_losses(

@@ -35,6 +35,8 @@ _TEXT = (
 
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
 CLOSING = frozenset(OPENING.values())
+ANONYMOUS = "(anonymous)"
+"""The name of a struct or enum without one."""
 
 
 @dataclass(slots=True)
@@ -214,7 +216,7 @@ def _record(header: _Header) -> Declared | None:
     ]
     if groups and (not names or names[-1] < groups[-1]):
         return None  # the name is before the parentheses: a function
-    name = texts[names[-1]].decode("utf-8", "replace") if names else "(anonymous)"
+    name = texts[names[-1]].decode("utf-8", "replace") if names else ANONYMOUS
     return Declared("record" if texts[first] != b"enum" else "enum", name)
 
 

@@ -211,7 +211,8 @@ class CompareDeclarations:
         if old and not same:
             if new:
                 return None  # it may be inherited, or in a class of another name
-            if not old[0].owner and self._new.mentions(use.name):
+            is_member = bool(old[0].owner) and old[0].kind != "enum value"
+            if not is_member and self._new.mentions(use.name):
                 return None  # a library may declare it, or a file that this one no longer includes
             lost = "upstream no longer declares" if not old[0].owner else f"{old[0].owner} no longer has"
             return Compared(f"which {lost}", old[0], None)

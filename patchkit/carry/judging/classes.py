@@ -95,6 +95,11 @@ class ChangedDeclaration:
     before: str
     after: str
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether upstream no longer declares the name, so that code that uses it does not compile."""
+        return self.declared is None
+
     def lines(self) -> Iterator[str]:
         """As text: what changed, the place that uses it, and both declarations."""
         yield str(self)
@@ -181,6 +186,11 @@ class Classified:
             yield f"  intent: {' '.join(self.intent.split())}"
         if self.next_step:
             yield f"  next: {self.next_step}"
+
+    @property
+    def missing(self) -> tuple[ChangedDeclaration, ...]:
+        """The names that upstream removed and that the placed patch uses."""
+        return tuple(each for each in self.declarations if each.is_gone and self.patch_class in GOOD)
 
     @property
     def _shown_proof(self) -> tuple[str, ...]:

@@ -15,7 +15,15 @@ from patchkit.base.errors import Location
 from patchkit.base.source import SourceText, Span
 from patchkit.carry.cpp.directives import Directive
 from patchkit.carry.cpp.lexer import Token, TokenKind
-from patchkit.carry.cpp.scopes import Entity, ScopeMap, classify_header, is_code, parse_scopes, walk
+from patchkit.carry.cpp.scopes import (
+    ANONYMOUS,
+    Entity,
+    ScopeMap,
+    classify_header,
+    is_code,
+    parse_scopes,
+    walk,
+)
 from patchkit.carry.placing.names import list_members
 
 Kind = Literal["function", "macro", "member", "enum value", "constant"]
@@ -300,9 +308,18 @@ def _macro(scopes: ScopeMap, entity: Entity, line: Directive) -> Declaration:
     )
 
 
+def _owner(scopes: ScopeMap, entity: Entity) -> str:
+    """The name of a struct or enum; if it has none of its own, the one that a typedef gives it."""
+    after = scopes.first_from(entity.span.end)
+    is_typedef = scopes.code[scopes.first_from(entity.span.start)].text == b"typedef"
+    if entity.name.endswith(ANONYMOUS) and is_typedef and after < len(scopes.code):
+        name = scopes.code[after].text.decode("utf-8", "replace")
+        return name if name.isidentifier() else entity.name
+    return entity.name
+
+
 def _members(scopes: ScopeMap, record: Entity) -> Iterator[Declaration]:
-    owner = record.name
-    short = owner.rpartition("::")[2]
+    short = _owner(scopes, record).rpartition("::")[2]
     for names, span in list_members(scopes, record):
         inside = scopes.code_in(span)
         tokens = scopes.tokens_in(span)
@@ -345,6 +362,7 @@ def _header_end(scopes: ScopeMap, inside: range) -> int:
 
 
 def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:
+    owner = _owner(scopes, enum)
     for names, span in list_members(scopes, enum):
         tokens = scopes.tokens_in(span)
         words = [token.text for token in tokens]
@@ -353,7 +371,7 @@ def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:
         yield Declaration(
             kind="enum value",
             name=names[0].decode("utf-8", "replace"),
-            owner=enum.name,
+            owner="" if owner.endswith(ANONYMOUS) else owner,
             value=_joined(words[2:]) if words[1:2] == [b"="] else "",
             text=_spelled(scopes, tokens).rstrip(","),
             where=scopes.source.locate(span.start),

@@ -102,6 +102,12 @@ from patchkit.prove.verify.run import run_verify
     metavar="ID",
     help="Continue although the new build has this known fault (it computes wrong results).",
 )
+@click.option(
+    "--accept-missing",
+    multiple=True,
+    metavar="NAME",
+    help="Continue although a patch uses this name, which upstream seems to have removed.",
+)
 @click.option("--no-fetch", is_flag=True, help="Do not look up pull requests.")
 @click.option(
     "--resolve",
@@ -116,9 +122,10 @@ from patchkit.prove.verify.run import run_verify
 def command(settings: Settings, *, resolve: bool, **options: Any) -> int:
     """Move all patches to a newer llama.cpp build: place each again, check the result, update the lock.
 
-    All or nothing: lock and branches stay unchanged if a patch conflicts (exit code 3), if a gate fails or
-    the build is known to compute wrong results (1), or if a candidate would lose a patch (9). A patch does
-    not count as lost if upstream provably has it, has replaced it, or has removed the code that it changes.
+    All or nothing: lock and branches stay unchanged if a patch conflicts or uses a name that upstream removed
+    (exit code 3), if a gate fails or the build is known to compute wrong results (1), or if a candidate would
+    lose a patch (9). A patch does not count as lost if upstream provably has it, has replaced it, or has
+    removed the code that it changes.
 
     The report is kept in the cache folder. It also covers the pull requests that the patches come from.
     """

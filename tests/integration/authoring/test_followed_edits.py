@@ -498,3 +498,17 @@ def test_a_name_that_the_new_edits_no_longer_use_is_not_reported(line: Line) -> 
     edits[place] = edits[place].replace("\nfile", "\nlast_build = 3\nfile", 1)
     file.write_text("[[edit]]\n".join([head, *edits[: place + 1], new, *edits[place + 1 :]]))
     assert names() == []
+
+
+def test_a_placed_patch_that_uses_a_removed_name_stops_the_bump(line: Line) -> None:
+    line.patch((RETURN, "            return sum + limit(3);\n"))
+    choice = line.desk.upstream / FOLDER / "choice.cu"
+    choice.write_text(choice.read_text().replace("limit", "bound"))
+    line.build(4, ("int limit(", "int bound("), ("sum + limit(", "sum + bound("))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch")
+    url = ("--upstream-url", str(line.desk.upstream))
+    shown = line.run(*words, *url, code=3).stdout
+    assert "  will not compile:\n    mine: calls limit, which upstream no longer declares (used at" in shown
+    assert "b4" not in [pin.name for pin in line.lock.pins]
+    line.run(*words, *url, "--accept-missing", "limit", code=0)
+    assert "b4" in [pin.name for pin in line.lock.pins]

@@ -248,3 +248,9 @@ def test_parameters_that_the_series_changes_are_not_upstreams():
     old.write({HEADER: b"void f(int n, int m);\n"})
     uses = list_uses(FILE, before, code)
     assert CompareDeclarations(old, new).changes(uses, None) == ()
+
+
+def test_a_member_of_an_unnamed_struct_has_the_name_of_its_typedef():
+    old, new = "typedef struct {\n    int ncols;\n} args_t;", "typedef struct {\n    int ne00;\n} args_t;"
+    (found,) = changes(old, new, "args_t args; b = args.ncols;")
+    assert (found.name, found.how, found.is_gone) == ("args_t::ncols", "which args_t no longer has", True)
