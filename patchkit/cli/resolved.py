@@ -40,7 +40,8 @@ def resolved_lines(done: Resolved) -> Iterator[str]:
             "the trees and commits of those builds stay the same"
         )
     if done.stale:
-        yield f"  already differed from the lock before: {', '.join(done.stale)}; run patchkit lock --all"
+        results = ", ".join(done.stale)
+        yield f"  its files had changed since the lock recorded {results}; to check: patchkit lock --all"
 
 
 def next_line(done: Resolved, request: ResolveRequest) -> str:

@@ -117,13 +117,10 @@ def _done_lines(bump: Bump) -> Iterator[str]:
     committed = bump.committed
     kept = "" if bump.lock.default == bump.new.name else f", the default pin stays {bump.lock.default}"
     if committed is None:
-        commands = [shlex.join(successor.apply_args) for successor in bump.successors]
+        others = [one.command for one in bump.successors if not one.variant.branch]
         yield f"done: the lock now has {bump.new.title}{kept}"
-        if len(commands) == 1:
-            yield f"next: commit {bump.lock.path}; to make its candidate: {commands[0]}"
-        else:
-            yield f"next: commit {bump.lock.path}; to make its candidates:"
-            yield from (f"  {command}" for command in commands)
+        yield f"next: commit {bump.lock.path}{'; to make the candidates without a branch:' if others else ''}"
+        yield from (f"  {command}" for command in others)
     elif committed.branch is None:
         yield f"done: HEAD of {committed.repository} already has this lock{kept}; nothing to commit"
     else:

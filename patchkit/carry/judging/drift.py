@@ -213,7 +213,9 @@ def _compare(old: _Where, new: _Where, aligned: Alignment) -> tuple[_How, str] |
     if around != now_around:
         left_blocks = [head for head in around if head not in now_around]
         entered = [head for head in now_around if head not in around]
-        return "nesting", f"no longer inside {_listed(left_blocks)}, now inside {_listed(entered)}"
+        named = (("no longer inside", left_blocks), ("now inside", entered))
+        parts = [f"{how} {_listed(heads)}" for how, heads in named if heads]
+        return "nesting", ", ".join(parts) or "the blocks around it have another order"
     if aligned.same.get(rank) is not None or not _corresponds(aligned, rank, now_rank):
         return "order", f"was statement {rank + 1} of its function, now {now_rank + 1}"
     was, now = old[3].statements[rank].shown, new[3].statements[now_rank].shown
@@ -280,7 +282,7 @@ def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:
 
 
 def _listed(heads: Sequence[_Head]) -> str:
-    return ", ".join(f"'{_cut(head.shown)}'" for head in heads) or "anything"
+    return ", ".join(f"'{_cut(head.shown)}'" for head in heads)
 
 
 def _cut(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import click
 
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of
+from patchkit.base.series_folder import arch_options
 from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.relock import RecordedResult, Relocked, relock, relock_all
 from patchkit.cli.request import choose_archs, lock_options
@@ -42,7 +44,10 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
     else:
         one = relock(replace(wanted, archs=choose_archs(workspace, wanted.archs)), workspace)
         line = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
-        settings.show({"lock": str(lock), **fields_of(one)}, [line])
+        words = [*arch_options(one.result.archs, workspace.series.profiles)]
+        words += ["--upstream", wanted.upstream] if wanted.upstream is not None else []
+        made = f"next:  {shlex.join(['patchkit', 'apply', *words])}{wanted.options}"
+        settings.show({"lock": str(lock), **fields_of(one)}, [line, f"{made}  # makes the candidate branch"])
 
 
 def _refuse_narrowing(wanted: Request) -> None:

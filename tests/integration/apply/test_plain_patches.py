@@ -112,6 +112,7 @@ def test_recording_its_result_warns_until_it_says_what_it_is_for(world) -> None:
     done = world.run("lock", "--arch", "gfx1151")
     assert done.returncode == 0, done.stderr
     assert "add why, links, without, expected to patch.toml of for-everybody" in done.stderr
+    assert "\nnext:  patchkit apply --arch gfx1151  # makes the candidate branch\n" in done.stdout
     add(world, WHOLE)
     done = world.run("lock", "--arch", "gfx1151")
     assert done.returncode == 0, done.stderr

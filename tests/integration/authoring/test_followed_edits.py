@@ -510,5 +510,7 @@ def test_a_placed_patch_that_uses_a_removed_name_stops_the_bump(line: Line) -> N
     shown = line.run(*words, *url, code=3).stdout
     assert "  will not compile:\n    mine: calls limit, which upstream no longer declares (used at" in shown
     assert "b4" not in [pin.name for pin in line.lock.pins]
-    line.run(*words, *url, "--accept-missing", "limit", code=0)
+    accepted = line.run(*words, *url, "--accept-missing", "limit", code=0).stdout
+    assert "next: commit " in accepted
+    assert "patchkit apply" not in accepted  # the bump has made the branch
     assert "b4" in [pin.name for pin in line.lock.pins]
