@@ -45,7 +45,7 @@ def command(settings: Settings, wanted: Request, *, every: bool) -> None:
         one = relock(replace(wanted, archs=choose_archs(workspace, wanted.archs)), workspace)
         line = f"{lock}: {_state(one)}, tree {one.result.tree}, commit {one.result.commit}"
         words = [*arch_options(one.result.archs, workspace.series.profiles)]
-        words += ["--upstream", wanted.upstream] if wanted.upstream is not None else []
+        words += ["--upstream", one.result.pin] if wanted.upstream is not None else []
         made = f"next:  {shlex.join(['patchkit', 'apply', *words])}{wanted.options}"
         settings.show({"lock": str(lock), **fields_of(one)}, [line, f"{made}  # makes the candidate branch"])
 

@@ -295,7 +295,7 @@ def test_lines_that_upstream_has_of_the_change_already_are_told(desk) -> None:
     (found,) = verdicts(bumped.stdout)
     assert found["reason"] == "upstream has it, except for comments, #if lines or names: common/added.cpp:3"
     (problem,) = found["problems"]
-    assert "upstream has 1 of 2 lines that the edit adds" in problem["why"]
+    assert "upstream has 1 of 1 line that the edit adds" in problem["why"]
     assert problem["hint"].startswith("compare both: if upstream's code is enough")
 
 
