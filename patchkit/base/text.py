@@ -19,6 +19,7 @@ _LONG_WORD = re.compile(r"\S{1001,}")
 _LONG_LINE = re.compile(r".{8001,}")
 _WORD_ENDS, _LINE_ENDS = (600, 200), (6000, 1000)
 _LONGEST_GUESSED = 80  # comparing takes time, and a longer word is not a typo
+_CONTEXT = 8  # words that are shown before and after a difference
 _MOST_LINES, _FIRST_LINES, _LAST_LINES = 200, 150, 40
 
 
@@ -58,6 +59,25 @@ def shortened(text: str) -> str:
 
 def _ends(text: str, head: int, tail: int) -> str:
     return f"{text[:head]}[... {len(text) - head - tail} characters ...]{text[-tail:]}"
+
+
+def differing(old: str, new: str) -> tuple[str, str]:
+    """Both texts, with long runs of words that they share replaced by a count."""
+    left, right = old.split(" "), new.split(" ")
+    kept: tuple[list[str], list[str]] = ([], [])
+    for tag, first, last, start, end in difflib.SequenceMatcher(
+        None, left, right, autojunk=False
+    ).get_opcodes():
+        hidden = last - first - 2 * _CONTEXT
+        if tag == "equal" and hidden > _CONTEXT:
+            cut = f"[... {hidden} words ...]"
+            same = [*left[first : first + _CONTEXT], cut, *left[last - _CONTEXT : last]]
+            kept[0].extend(same)
+            kept[1].extend(same)
+        else:
+            kept[0].extend(left[first:last])
+            kept[1].extend(right[start:end])
+    return " ".join(kept[0]), " ".join(kept[1])
 
 
 def control_characters(text: str) -> Iterator[str]:

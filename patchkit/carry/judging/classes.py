@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal, get_args
 
 from patchkit.base.errors import Location, PatchkitError
-from patchkit.base.text import one_line, shortened
+from patchkit.base.text import differing, one_line, shortened
 from patchkit.carry.placing.resolve import AnchorNotFound
 
 PatchClass = Literal[
@@ -104,9 +104,10 @@ class ChangedDeclaration:
         """As text: what changed, the place that uses it, and both declarations."""
         yield str(self)
         yield f"  used at {self.used}"
-        yield f"  - {shortened(self.before)}"
-        if self.after:
-            yield f"  + {shortened(self.after)}"
+        before, after = differing(self.before, self.after) if self.after else (self.before, "")
+        yield f"  - {shortened(before)}"
+        if after:
+            yield f"  + {shortened(after)}"
 
     def __str__(self) -> str:
         verb = "calls" if self.kind == "function" else "uses"
@@ -217,8 +218,12 @@ def _drift_lines(drift: Drift, seen: set[str]) -> Iterator[str]:
     yield f"changed upstream: {drift.entity} in {drift.file}{shown}"
     if not shown:
         yield from (f"  by {commit}" for commit in drift.commits)
-        yield from (f"  - {text}" for text in drift.removed)
-        yield from (f"  + {text}" for text in drift.added)
+        removed, added = list(drift.removed), list(drift.added)
+        if len(removed) == len(added):
+            for at, pair in enumerate(zip(removed, added, strict=True)):
+                removed[at], added[at] = differing(*pair)
+        yield from (f"  - {text}" for text in removed)
+        yield from (f"  + {text}" for text in added)
     seen.add(key)
 
 

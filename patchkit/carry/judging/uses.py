@@ -110,6 +110,8 @@ def _uses(scopes: ScopeMap, span: Span, around: Entity | None, types: Mapping[st
         opening, is_template = _opening(scopes, at + 1)
         if not is_member and opening is not None and _is_declaration(scopes, at, around):
             continue
+        if around is None and _is_initialized(code, at):
+            continue
         if not is_member and not qualifier and name in types:
             continue
         base = _base(scopes, at) if is_member else ()
@@ -189,6 +191,14 @@ def _is_declaration(scopes: ScopeMap, at: int, around: Entity | None) -> bool:
     if before.kind is TokenKind.KEYWORD:
         return before.text not in _BEFORE_CALL
     return before.kind is TokenKind.IDENTIFIER
+
+
+def _is_initialized(code: Sequence[Token], at: int) -> bool:
+    """Whether the name is that of a variable that is declared with a value outside of functions."""
+    if not 0 < at < len(code) - 1 or code[at + 1].text not in (b"=", b"[", b"{"):
+        return False
+    before = code[at - 1]
+    return before.kind in (TokenKind.IDENTIFIER, TokenKind.KEYWORD) or before.text in (b">", b"*", b"&")
 
 
 def _base(scopes: ScopeMap, at: int) -> tuple[str, ...]:

@@ -15,7 +15,8 @@ _CODES = frozenset({"ANCHOR_NOT_FOUND", "ENTITY_NOT_FOUND", "UPSTREAM_FILE_MISSI
 _MIN_WORDS = 3  # a line with fewer words is too common to search for
 _LONGEST = 400  # characters; longer lines are not searched for
 _MOST = 5  # places; a line found in more of them is ignored
-_MOST_ADDED = 6  # added lines of one edit that are searched for
+_MOST_ADDED = 6  # added lines of one edit that are searched for: the longest, which are the least common
+_TRIVIAL = re.compile(r"//|/\*|\*|[\w\s:*&<>,]*;")  # comments, and declarations without a value
 _NEAR = 40  # lines of a file within which matches are counted together
 
 Places = Sequence[tuple[str, int]]
@@ -52,7 +53,8 @@ def add_moved_lines(
         old = (before or {}).get(edit.file, b"").decode("utf-8", "replace")
         known = {row.strip() for row in old.split("\n")}
         rows = (texts or {}).get(edit.id, "").split("\n")
-        added[edit.id] = [row for row in _distinctive(rows) if row not in known][:_MOST_ADDED]
+        new = (row for row in _distinctive(rows) if row not in known and not _TRIVIAL.match(row))
+        added[edit.id] = sorted(new, key=len, reverse=True)[:_MOST_ADDED]
     every = dict.fromkeys(row for some in (*wanted.values(), *added.values()) for row in some)
     found = files.search(tuple(every))
     taken: list[Location] = []
@@ -97,7 +99,7 @@ def _add_taken(error: PatchkitError, rows: Sequence[str], found: Mapping[str, Pl
     path, line, row = best[0]
     place = Location(path=path, line=line, label=f"contains '{row}', which the edit adds")
     error.where = (*error.where, place)
-    lines = counted(len(rows), "line")
+    lines = counted(len(rows), "line") if len(rows) < _MOST_ADDED else f"the {len(rows)} longest lines"
     text = f"upstream has {count} of {lines} that the edit adds, so it may already have the change"
     error.why = f"{error.why}\n{text}" if error.why else text
     yield place

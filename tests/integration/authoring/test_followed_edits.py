@@ -514,3 +514,22 @@ def test_a_placed_patch_that_uses_a_removed_name_stops_the_bump(line: Line) -> N
     assert "next: commit " in accepted
     assert "patchkit apply" not in accepted  # the bump has made the branch
     assert "b4" in [pin.name for pin in line.lock.pins]
+
+
+def test_only_lines_that_are_not_trivial_show_that_upstream_has_the_change(line: Line) -> None:
+    trivial = "            // the sum of all\n            struct tensor_t * cur;\n"
+    mine = "            cur = scaled(sum, wanted);\n"
+    line.patch((RETURN, f"{trivial}{mine}            return wanted;\n"))
+    line.build(4, (RETURN, "            return 7;\n"), ("sum += first(wanted)", "sum += last(sum)"))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    url = ("--upstream-url", str(line.desk.upstream))
+    choice = f"{FOLDER}/choice.cu"
+
+    def reason(build: int, text: str) -> str:
+        old = "    const int limit = 256;\n"
+        line.build(build, (old, f"{text}{old}"), path=choice)
+        verdict = _only(json.loads(line.run(*words[:2], f"b{build}", *words[3:], *url, code=3).stdout))
+        return str(verdict["reason"])
+
+    assert "may have the change" not in reason(5, trivial)
+    assert f"may have the change already: {choice}:" in reason(6, mine)

@@ -6,7 +6,7 @@ import unicodedata
 
 import pytest
 
-from patchkit.base.text import control_characters, one_line, visible
+from patchkit.base.text import control_characters, differing, one_line, visible
 
 
 def test_newlines_tabs_and_letters_of_any_language_are_kept() -> None:
@@ -32,3 +32,13 @@ def test_every_control_character_of_unicode_is_found() -> None:
 def test_undecodable_bytes_are_decoded_and_escaped() -> None:
     assert visible("é\u202e\x9b/日".encode().decode("ascii", "surrogateescape")) == "é\\u202e\\x9b/日"
     assert visible(b"\xff\xc3".decode("utf-8", "surrogateescape")) == "\\xff\\xc3"
+
+
+def test_of_two_long_texts_only_what_differs_is_shown() -> None:
+    words = [f"w{number}" for number in range(100)]
+    before, after = differing(" ".join(words), " ".join([*words[:50], "new", *words[50:]]))
+    assert before.split(" ")[-8:] == words[-8:]
+    assert " new w50 " in after
+    assert "[... 34 words ...]" in after
+    assert len(after.split(" ")) < 50
+    assert differing("int f(int n);", "int f();") == ("int f(int n);", "int f();")

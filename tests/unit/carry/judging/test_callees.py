@@ -254,3 +254,11 @@ def test_a_member_of_an_unnamed_struct_has_the_name_of_its_typedef():
     old, new = "typedef struct {\n    int ncols;\n} args_t;", "typedef struct {\n    int ne00;\n} args_t;"
     (found,) = changes(old, new, "args_t args; b = args.ncols;")
     assert (found.name, found.how, found.is_gone) == ("args_t::ncols", "which args_t no longer has", True)
+
+
+def test_the_name_of_a_table_that_the_patch_extends_is_no_use_of_it():
+    before, after = (
+        b"static const int TABLE[] = { 1, 2 };\n",
+        b"static const int TABLE[] = { 1, 2, EXTRA };\n",
+    )
+    assert [use.name for use in list_uses(FILE, before, after)] == ["EXTRA"]
