@@ -16,7 +16,9 @@ from typing import NamedTuple, Protocol
 
 from patchkit.base.errors import PatchkitError
 from patchkit.base.series_folder import SeriesDir
+from patchkit.base.source import SourceText
 from patchkit.base.text import counted
+from patchkit.carry.cpp.scopes import parse_scopes
 from patchkit.carry.judging.classes import ChangedDeclaration, Classified
 from patchkit.carry.judging.declarations import Declaration, Parameter, list_declarations
 from patchkit.carry.judging.rendering import Rendering
@@ -147,6 +149,26 @@ class _Tree:
         known = _declared(declaration.where.path, data, declaration.name)
         return any((each.owner, each.text) == (declaration.owner, declaration.text) for each in known)
 
+    def aliased(self, path: str, name: str) -> str:
+        """The struct to which ``typedef struct s * name`` refers; ``name`` if there is none."""
+        pattern = re.compile(rb"\btypedef\s+struct\s+(\w+)\s*\*?\s*%s\s*;" % re.escape(name.encode()))
+        for data in self.files(path).values():
+            found = pattern.search(data) if name.encode() in _words(data) else None
+            if found is not None:
+                return found[1].decode()
+        return name
+
+    def is_closed(self, path: str, owner: str) -> bool:
+        """Whether a struct is defined in one of the files and inherits nothing."""
+        for file, data in self.files(path).items():
+            if owner.encode() in _words(data) and b"\0" not in data:
+                with suppress(PatchkitError, RecursionError):
+                    scopes = parse_scopes(SourceText(file, data))
+                    for each in scopes.entities:
+                        if each.kind == "record" and each.answers_to(owner):
+                            return b":" not in [token.text for token in scopes.tokens_in(each.header)]
+        return False
+
 
 class Compared(NamedTuple):
     """The difference between two declarations of a name."""
@@ -191,6 +213,7 @@ class CompareDeclarations:
                     declared=after.where if after is not None else None,
                     before=compared.before.text,
                     after=after.text if after is not None else "",
+                    is_gone=after is None or (kind == "member" and after.kind == "function"),
                 ),
             )
         return tuple(found.values())
@@ -209,7 +232,7 @@ class CompareDeclarations:
         if all(map(self._new.is_upstream, same)):  # the patch that declares it may not be placed
             old = [each for each in old if self._old.is_upstream(each)]
         if old and not same:
-            if new:
+            if new and not (owner and self._new.is_closed(path, owner)):
                 return None  # it may be inherited, or in a class of another name
             is_member = bool(old[0].owner) and old[0].kind != "enum value"
             if not is_member and self._new.mentions(use.name):
@@ -234,10 +257,12 @@ class CompareDeclarations:
 
     def _owner(self, use: Use, old: Sequence[Declaration], new: Sequence[Declaration]) -> str | None:
         """The struct whose member is used; None if that is not known."""
-        kind = use.types.get(use.base[0], "") if use.base else ""
-        for name in use.base[1:]:
-            found = {_last_name(each.value) for each in self._old.find(use.path, name) if each.owner == kind}
-            kind = found.pop() if len(found) == 1 else ""
+        first = use.types.get(use.base[0], "auto") if use.base else ""
+        kind = self._old.aliased(use.path, first)
+        for name in use.base[1:] if first != "auto" else use.base:  # it may be a member of its own class
+            every = _members(self._old.find(use.path, name))
+            found = {_last_name(each.value) for each in every if kind in ("auto", each.owner)}
+            kind = self._old.aliased(use.path, found.pop()) if len(found) == 1 else ""
         if kind not in ("", "auto"):
             return kind
         # If only one struct has it, and none has it now. A short name may be of a type of HIP or of C++.
@@ -266,6 +291,8 @@ def _last_name(text: str) -> str:
 
 def _compare_values(old: Sequence[Declaration], new: Sequence[Declaration]) -> Compared | None:
     """Compare macros, constants, enum values and members by value."""
+    if all(each.kind == "member" for each in old) and new and all(each.kind == "function" for each in new):
+        return Compared("which is a function now", old[0], new[0]) if old else None
     old = [each for each in old if each.parameters is None]
     after = {each.value for each in new}
     changed = [each for each in old if each.value not in after]

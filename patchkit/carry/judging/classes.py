@@ -82,7 +82,7 @@ class ChangedDeclaration:
 
     ``how``: what changed, as the end of a sentence. ``used``: the place in the patched file. ``declared``:
     the place of the new declaration in upstream; None if there is none. ``before`` and ``after``: both
-    declarations as text.
+    declarations as text. ``is_gone``: upstream removed what is used, so the code does not compile.
     """
 
     json_keys: ClassVar = "kind name how used declared before after"
@@ -94,11 +94,7 @@ class ChangedDeclaration:
     declared: Location | None
     before: str
     after: str
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether upstream no longer declares the name, so that code that uses it does not compile."""
-        return self.declared is None
+    is_gone: bool = False
 
     def lines(self) -> Iterator[str]:
         """As text: what changed, the place that uses it, and both declarations."""

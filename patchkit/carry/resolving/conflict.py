@@ -332,12 +332,18 @@ def _edits(case: Case, file: MergedFile, pipeline: Pipeline) -> str:
     ]
     ours = _with_side(file, case.labels(file.path))
     changed = [FileChange(path=file.path, before=file.upstream, after=ours)] if ours != file.upstream else []
+    body = ""
     try:
         lifted = pipeline.lift(case.changeset(changed), is_guarded=False).body
         limits = {"first_build": case.new.pin.build}
         body, _, _ = body_files(Body(edits=lifted.edits, files=lifted.files, limits=limits), {})
+        gone = [each for each in case.verdict.declarations if each.is_gone]
+        words = {*re.findall(r"\w+", body)}
+        why = next((f"the patch {each}" for each in gone if each.name.rpartition("::")[2] in words), "")
     except PatchkitError as error:
-        body = f"# No draft is available: {visible(error.message)}"
+        why = visible(error.message)
+    if why:
+        body = f"# No draft is available: {why}"
     return "\n".join([*pieces, body.rstrip(), ""])
 
 

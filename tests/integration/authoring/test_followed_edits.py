@@ -474,7 +474,8 @@ def test_a_line_that_moved_into_another_function_is_named_only(line: Line) -> No
     assert "common/table.cpp" in json.dumps(line.onto(4, code=3))
 
 
-def test_a_name_that_the_new_edits_no_longer_use_is_not_reported(line: Line) -> None:
+def in_conflict_without_limit(line: Line) -> None:
+    """A patch that calls ``limit``, and a build that renames it and changes another line of the patch."""
     other = '    return "\\\\a@{b}";\n'
     line.desk.change(TOOL, other, '    return "mine";\n')
     line.patch((RETURN, "            return sum + limit(3);\n"))
@@ -482,6 +483,21 @@ def test_a_name_that_the_new_edits_no_longer_use_is_not_reported(line: Line) -> 
     choice.write_text(choice.read_text().replace("limit", "bound"))
     renamed = (("int limit(", "int bound("), ("sum + limit(", "sum + bound("))
     line.build(4, *renamed, (other, '    return "theirs";\n'))
+
+
+def test_a_name_that_upstream_removed_is_in_no_draft(line: Line) -> None:
+    in_conflict_without_limit(line)
+    line.run("resolve", "mine", "--to", "b4", "--upstream-url", str(line.desk.upstream), code=3)
+    (draft,) = line.desk.root.glob("**/*.conflict/*.edits.toml")
+    assert (
+        "# No draft is available: the patch calls limit, which upstream no longer declares"
+        in draft.read_text()
+    )
+    assert draft.read_text().count("limit(3)") == 1  # that of the present edits
+
+
+def test_a_name_that_the_new_edits_no_longer_use_is_not_reported(line: Line) -> None:
+    in_conflict_without_limit(line)
     words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
     url = ("--upstream-url", str(line.desk.upstream))
 

@@ -262,3 +262,25 @@ def test_the_name_of_a_table_that_the_patch_extends_is_no_use_of_it():
         b"static const int TABLE[] = { 1, 2, EXTRA };\n",
     )
     assert [use.name for use in list_uses(FILE, before, after)] == ["EXTRA"]
+
+
+def test_a_member_that_another_struct_still_has_is_gone_if_nothing_is_inherited():
+    other = "\nstruct other_t { int n_rot; };"
+    old = "struct ctx_t { int n_rot; };" + other
+    (found,) = changes(old, "struct ctx_t { int n; };" + other, "b = ctx.n_rot;")
+    assert (found.name, found.is_gone) == ("ctx_t::n_rot", True)
+    assert changes(old, "struct ctx_t : other_t { int n; };" + other, "b = ctx.n_rot;") == ()
+
+
+def test_a_member_of_a_member_of_the_own_class_is_known():
+    more = "\nstruct graph_t { const params_t & params; };\nstruct other_t { int heads; };"
+    old = "struct params_t { int heads; };" + more
+    (found,) = changes(old, "struct params_t { int heads() const; };" + more, "b = params.heads;")
+    assert (found.name, found.how, found.is_gone) == ("params_t::heads", "which is a function now", True)
+
+
+def test_a_member_of_a_pointer_type_is_that_of_its_struct():
+    more = "\nstruct other_t { bool fast; };\ntypedef struct ctx_s * ptr_t;"
+    old, new = (f"struct ctx_s {{ bool {name}; }};{more}" for name in ("fast", "slow"))
+    (found,) = changes(old, new, "ptr_t p = 0; p->fast = true;")
+    assert found.name == "ctx_s::fast"
