@@ -225,6 +225,9 @@ class CompareDeclarations:
         old, new = self._old.find(use.path, use.name), self._new.find(path, use.name)
         # A name before '::' that is not a struct is a namespace.
         owner: str | None = use.qualifier if any(each.owner == use.qualifier for each in old) else ""
+        owners = {each.owner for each in old}
+        if use.arguments is not None and len(owners) == 1 and not use.qualifier:
+            owner = owners.pop()  # a method that another one of the class calls
         if use.is_member:
             old, new = (_members(each) for each in (old, new))
             owner = self._owner(use, old, new)
@@ -234,8 +237,7 @@ class CompareDeclarations:
         if old and not same:
             if new and not (owner and self._new.is_closed(path, owner)):
                 return None  # it may be inherited, or in a class of another name
-            is_member = bool(old[0].owner) and old[0].kind != "enum value"
-            if not is_member and self._new.mentions(use.name):
+            if not use.is_member and self._new.mentions(use.name):
                 return None  # a library may declare it, or a file that this one no longer includes
             lost = "upstream no longer declares" if not old[0].owner else f"{old[0].owner} no longer has"
             return Compared(f"which {lost}", old[0], None)

@@ -284,3 +284,11 @@ def test_a_member_of_a_pointer_type_is_that_of_its_struct():
     old, new = (f"struct ctx_s {{ bool {name}; }};{more}" for name in ("fast", "slow"))
     (found,) = changes(old, new, "ptr_t p = 0; p->fast = true;")
     assert found.name == "ctx_s::fast"
+
+
+def test_a_method_that_is_called_without_an_object_is_that_of_the_only_class_that_has_it():
+    old, new = (f"struct graph_t {{ int attn(int q, {kv}); }};" for kv in ("int k", "int k, int v"))
+    (found,) = changes(old, new, "b = attn(a, b);")
+    assert (found.name, found.how) == ("graph_t::attn", "which can no longer be called with 2 arguments")
+    other = "\nstruct other_t { int attn(int q, int k); };"
+    assert changes(old + other, new + other, "b = attn(a, b);") == ()
