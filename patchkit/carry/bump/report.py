@@ -211,7 +211,8 @@ def _blocked_lines(successor: Successor, build: int) -> Iterator[str]:
     if successor.missing:
         yield "will not compile:"
         yield from (f"  {line}" for line in successor.missing)
-        yield f"  next: add edits with first_build = {build}, or --accept-missing NAME if NAME is declared"
+        yield f"  next: give the patch edits or files with first_build = {build},"
+        yield "  or, for a name that is declared all the same, bump with --accept-missing NAME"
 
 
 _LOSS_TEXTS = {

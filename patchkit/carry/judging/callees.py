@@ -7,20 +7,20 @@ parameters of a function that it calls. If the arguments convert to the new type
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
-from patchkit.base.errors import PatchkitError
+from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
 from patchkit.carry.cpp.scopes import parse_scopes
-from patchkit.carry.judging.classes import ChangedDeclaration, Classified
-from patchkit.carry.judging.declarations import Declaration, Parameter, list_declarations
+from patchkit.carry.judging.classes import DEFINED_TOO, ChangedDeclaration, Classified
+from patchkit.carry.judging.declarations import Declaration, Kind, Parameter, list_declarations
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.judging.uses import Use, list_uses
 from patchkit.carry.placing.place import render_edits
@@ -48,6 +48,9 @@ def with_declarations(
     new = files.fresh()
     for rendering in renderings:
         rendering.write(new)
+    for name in last.keys() & {each.id for each in verdicts if each.patch_class == "conflict"}:
+        added = {each.path for each in selected[name].patch.files}
+        new.write({path: data for path, data in last[name].changes.items() if path in added})
     old: dict[int, UpstreamFiles] = {}  # patches may have been rendered on different trees
     for rendering in last.values():
         rendering.write(old.setdefault(id(rendering.upstream.base), rendering.upstream.fresh()))
@@ -60,9 +63,11 @@ def with_declarations(
             found.append(verdict)
             continue
         uses = _uses(before)
+        comparison = compared[id(before.upstream.base)]
         if now is None:
-            uses = _kept(uses, before, selected[verdict.id], files, series)
-        changes = compared[id(before.upstream.base)].changes(uses, _uses(now) if now is not None else None)
+            changes = comparison.changes(_kept(uses, before, selected[verdict.id], files, series), None)
+        else:
+            changes = (*comparison.changes(uses, _uses(now)), *comparison.redeclared(now))
         reason = verdict.reason
         if changes:
             names = dict.fromkeys(each.name for each in changes)
@@ -202,21 +207,25 @@ class CompareDeclarations:
             kind = compared.before.kind
             name = f"{compared.before.owner}::{use.name}" if compared.before.owner else use.name
             name = use.name if kind == "enum value" else name
-            after = compared.after
-            found.setdefault(
-                (name, compared.how),
-                ChangedDeclaration(
-                    kind=kind,
-                    name=name,
-                    how=compared.how,
-                    used=there.where,
-                    declared=after.where if after is not None else None,
-                    before=compared.before.text,
-                    after=after.text if after is not None else "",
-                    is_gone=after is None or (kind == "member" and after.kind == "function"),
-                ),
-            )
+            found.setdefault((name, compared.how), _changed(kind, name, compared, there.where))
         return tuple(found.values())
+
+    def redeclared(self, now: Rendering) -> Iterator[ChangedDeclaration]:
+        """The macros that a placed patch defines and that upstream defines now, too, in another way."""
+        for path, data in now.changes.items():
+            macros = [word for word in _words(data) if b"#define " + word in data]
+            for name in sorted(word.decode() for word in macros):
+                before = [each.text for each in _declared(path, now.before.get(path), name)]
+                mine = [each for each in _declared(path, data, name) if each.text not in before]
+                if not mine or mine[0].kind != "macro" or self._old.mentions(name):
+                    continue
+                theirs = [
+                    each
+                    for file in self._new.files(path)
+                    for each in _declared(file, self._new.sources.unpatched(file), name)
+                ]
+                if theirs and mine[0].text not in [each.text for each in theirs]:
+                    yield _changed("macro", name, Compared(DEFINED_TOO, mine[0], theirs[0]), mine[0].where)
 
     def _compare(self, use: Use, path: str) -> Compared | None:
         """``path``: that of the file in the new tree."""
@@ -271,6 +280,20 @@ class CompareDeclarations:
         owners = {each.owner for each in old}
         is_certain = len(use.name) >= _SHORTEST_MEMBER and use.arguments is None and not new
         return owners.pop() if len(owners) == 1 and is_certain else None
+
+
+def _changed(kind: Kind, name: str, compared: Compared, used: Location) -> ChangedDeclaration:
+    after = compared.after
+    return ChangedDeclaration(
+        kind=kind,
+        name=name,
+        how=compared.how,
+        used=used,
+        declared=after.where if after is not None else None,
+        before=compared.before.text,
+        after=after.text if after is not None else "",
+        is_gone=after is None or (kind == "member" and after.kind == "function"),
+    )
 
 
 def _members(declarations: Sequence[Declaration]) -> list[Declaration]:

@@ -18,6 +18,8 @@ GOOD: frozenset[PatchClass] = frozenset({"clean", "moved"})
 """Classes of patches that are in the candidate."""
 DROPPED: frozenset[PatchClass] = frozenset({"upstreamed", "superseded", "retired"})
 """Classes with a proof that upstream made the patch unnecessary."""
+DEFINED_TOO = "which upstream defines now, too"
+"""What changed if a patch and the new upstream define the same macro."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +109,7 @@ class ChangedDeclaration:
 
     def __str__(self) -> str:
         verb = "calls" if self.kind == "function" else "uses"
+        verb = "defines" if self.how == DEFINED_TOO else verb
         place = f" ({self.declared})" if self.declared is not None else ""
         return f"{verb} {self.name}, {self.how}{place}"
 

@@ -93,6 +93,7 @@ def line(desk) -> Line:
     return Line(desk)
 
 
+NAME = "static std::string name() {\n"
 NAMES = "".join(f"name {letter}\n" for letter in "abcdefgh")
 SWITCH = "    switch (wanted) {\n"
 TWIN = f"""\
@@ -549,3 +550,13 @@ def test_only_lines_that_are_not_trivial_show_that_upstream_has_the_change(line:
 
     assert "may have the change" not in reason(5, trivial)
     assert f"may have the change already: {choice}:" in reason(6, mine)
+
+
+def test_a_macro_that_upstream_defines_as_well_is_reported(line: Line) -> None:
+    line.patch((NAME, f'#define TITLE "mine"\n\n{NAME}'))
+    line.build(4, ("#include <string>\n", '#include <string>\n#define TITLE "theirs"\n'))
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    verdict = _only(json.loads(line.run(*words, "--upstream-url", str(line.desk.upstream), code=0).stdout))
+    (found,) = verdict["changed_declarations"]
+    assert (found["name"], found["how"]) == ("TITLE", "which upstream defines now, too")
+    assert (found["before"], found["after"]) == ('#define TITLE "mine"', '#define TITLE "theirs"')
