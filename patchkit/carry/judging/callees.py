@@ -18,8 +18,8 @@ from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.source import SourceText
 from patchkit.base.text import counted
-from patchkit.carry.cpp.scopes import parse_scopes
-from patchkit.carry.judging.classes import DEFINED_TOO, ChangedDeclaration, Classified
+from patchkit.carry.cpp.scopes import is_code, parse_scopes
+from patchkit.carry.judging.classes import DEFINED_TOO, NEW_CALLER, ChangedDeclaration, Classified
 from patchkit.carry.judging.declarations import Declaration, Kind, Parameter, list_declarations
 from patchkit.carry.judging.rendering import Rendering
 from patchkit.carry.judging.uses import Use, list_uses
@@ -67,7 +67,11 @@ def with_declarations(
         if now is None:
             changes = comparison.changes(_kept(uses, before, selected[verdict.id], files, series), None)
         else:
-            changes = (*comparison.changes(uses, _uses(now)), *comparison.redeclared(now))
+            changes = (
+                *comparison.changes(uses, _uses(now)),
+                *comparison.redeclared(now),
+                *_new_callers(now, before.upstream, new),
+            )
         reason = verdict.reason
         if changes:
             names = dict.fromkeys(each.name for each in changes)
@@ -98,6 +102,24 @@ def _kept(
     words = _words("\n".join(texts.values()).encode())
     added = before.placed.new_files if before.placed is not None else ()
     return [use for use in uses if use.path in added or use.name.encode() in words]
+
+
+def _new_callers(now: Rendering, old: UpstreamFiles, new: UpstreamFiles) -> Iterator[ChangedDeclaration]:
+    """The functions whose parameters a patch changes and that a further file of upstream calls now."""
+    changed: dict[str, Compared] = {}
+    for path, data in now.changes.items():
+        known = now.before.get(path, b"")
+        for name in {word.decode() for word in _words(known) & _words(data)} if is_code(path) else ():
+            before, after = (_with_defaults(_declared(path, each, name)) for each in (known, data))
+            if len(before) == len(after) == 1 and not after[0].least <= before[0].least <= after[0].most:
+                changed.setdefault(name, Compared(NEW_CALLER, before[0], after[0]))
+    there, here = (tree.search(tuple(sorted(changed))) for tree in (old, new))
+    for name, compared in sorted(changed.items()):
+        files = {path for path, _ in there[name]} | now.changes.keys()
+        more = [place for place in here[name] if place[0] not in files and is_code(place[0])]
+        if more and there[name]:
+            found = _changed("function", name, compared, compared.before.where)
+            yield replace(found, declared=Location(path=more[0][0], line=more[0][1]))
 
 
 @lru_cache(maxsize=4096)

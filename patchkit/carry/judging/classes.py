@@ -20,6 +20,8 @@ DROPPED: frozenset[PatchClass] = frozenset({"upstreamed", "superseded", "retired
 """Classes with a proof that upstream made the patch unnecessary."""
 DEFINED_TOO = "which upstream defines now, too"
 """What changed if a patch and the new upstream define the same macro."""
+NEW_CALLER = "which upstream calls in a further file now"
+"""What changed if a patch adds or removes parameters of a function that more files of upstream call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ class ChangedDeclaration:
 
     def __str__(self) -> str:
         verb = "calls" if self.kind == "function" else "uses"
-        verb = "defines" if self.how == DEFINED_TOO else verb
+        verb = {DEFINED_TOO: "defines", NEW_CALLER: "changes"}.get(self.how, verb)
         place = f" ({self.declared})" if self.declared is not None else ""
         return f"{verb} {self.name}, {self.how}{place}"
 

@@ -560,3 +560,25 @@ def test_a_macro_that_upstream_defines_as_well_is_reported(line: Line) -> None:
     (found,) = verdict["changed_declarations"]
     assert (found["name"], found["how"]) == ("TITLE", "which upstream defines now, too")
     assert (found["before"], found["after"]) == ('#define TITLE "mine"', '#define TITLE "theirs"')
+
+
+def test_a_new_caller_of_a_function_whose_parameters_the_patch_changes_is_reported(line: Line) -> None:
+    line.desk.change(TOOL, "sum + limit(wanted)", "sum + limit(wanted, 0)")
+    line.patch(("int limit(int wanted)", "int limit(int wanted, int least)"))
+    line.build(
+        4,
+        ("bool demo_should_use(", "int limited(int n) { return limit(n); }\n\nbool demo_should_use("),
+        path=f"{FOLDER}/choice.cu",
+    )
+    words = ("bump", "--to", "b4", "--accept-not-run", "--no-fetch", "--json")
+    verdict = _only(json.loads(line.run(*words, "--upstream-url", str(line.desk.upstream), code=0).stdout))
+    assert verdict["changed_declarations"] == []  # the file had the name before
+    more = line.desk.upstream / "common/more.cpp"
+    more.write_text("int limited(int n) {\n    return limit(n);\n}\n")
+    git(line.desk.upstream, "add", "-A")
+    line.build(5, ("// how much at most", "// at most"))
+    words = ("bump", "--to", "b5", *words[3:])
+    verdict = _only(json.loads(line.run(*words, "--upstream-url", str(line.desk.upstream), code=0).stdout))
+    (found,) = verdict["changed_declarations"]
+    assert (found["name"], found["how"]) == ("limit", "which upstream calls in a further file now")
+    assert found["declared"] == "common/more.cpp:2"
