@@ -109,16 +109,20 @@ def _lex_ordinary(data: bytes) -> tuple[Token, ...] | None:
     if _UNUSUAL.search(data) is not None:
         return None
     tokens: list[Token] = []
-    start = 0
-    for end in (*(found.end() for found in _CUT.finditer(data)), len(data)):
-        piece = _lex_piece(data[start:end], start) if start < end else ()
-        if piece is None:
+    ends = [*(found.end() for found in _CUT.finditer(data)), len(data)]
+    pieces = [(start, data[start:end]) for start, end in zip((0, *ends), ends, strict=False) if start < end]
+    # One call of libclang for the words of all new pieces. With one for each piece, a bump of 30 patches from
+    # build 7040 to 7140 made 2,944 calls, half of the time for lexing; with this it makes 234.
+    _kinds_of({word for _, piece in pieces if piece not in _pieces for word in _WORD.findall(piece)})
+    for start, piece in pieces:
+        found = _lex_piece(piece, start)
+        if found is None:
             return _lex_whole(data)
-        tokens += piece
-        start = end
+        tokens += found
     return tuple(tokens)
 
 
+_WORD = re.compile(rb"\b[A-Za-z_][A-Za-z0-9_]*")
 _MOST_PIECES = 16384
 _pieces: dict[bytes, tuple[int, tuple[Token, ...] | None]] = {}  # by text: where it was last, and its tokens
 
