@@ -53,7 +53,9 @@ _CPP = (".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hh", ".hip", ".hpp")
 _RELATED_TARGETS = {"gfx1152": "gfx1150", "gfx1153": "gfx1150", "gfx950": "gfx942"}
 
 # ``#include`` and ``__has_include``; the last group matches an argument without quotes or angles: a macro.
-_INCLUDE = re.compile(rb'(?:#[ \t]*|__has_)include(?:_next)?[ \t(]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w))')
+_INCLUDE = re.compile(
+    rb'(?:#[ \t]*|__has_)(?:include(?:_next)?|import)[ \t(]*(?:"([^"\n]+)"|<([^>\n]+)>|(\w))'
+)
 
 _KINDS = cindex.CursorKind
 _CONTAINERS = frozenset(

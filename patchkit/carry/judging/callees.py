@@ -111,8 +111,12 @@ def _new_callers(now: Rendering, old: UpstreamFiles, new: UpstreamFiles) -> Iter
         known = now.before.get(path, b"")
         for name in {word.decode() for word in _words(known) & _words(data)} if is_code(path) else ():
             before, after = (_with_defaults(_declared(path, each, name)) for each in (known, data))
-            if len(before) == len(after) == 1 and not after[0].least <= before[0].least <= after[0].most:
-                changed.setdefault(name, Compared(NEW_CALLER, before[0], after[0]))
+            unmet = (
+                each for each in before if not any(other.least <= each.least <= other.most for other in after)
+            )
+            was = next(unmet, None)
+            if was is not None and after:
+                changed.setdefault(name, Compared(NEW_CALLER, was, after[before.index(was) % len(after)]))
     there, here = (tree.search(tuple(sorted(changed))) for tree in (old, new))
     for name, compared in sorted(changed.items()):
         files = {path for path, _ in there[name]} | now.changes.keys()

@@ -292,3 +292,15 @@ def test_a_method_that_is_called_without_an_object_is_that_of_the_only_class_tha
     assert (found.name, found.how) == ("graph_t::attn", "which can no longer be called with 2 arguments")
     other = "\nstruct other_t { int attn(int q, int k); };"
     assert changes(old + other, new + other, "b = attn(a, b);") == ()
+
+
+def test_a_struct_in_an_objective_c_file_is_known_by_the_type_of_an_imported_header():
+    path, header = "ggml/src/ggml-metal/context.m", "ggml/src/ggml-metal/context.h"
+    text = '#import "context.h"\nstruct ctx_s { bool %s; };\nvoid run(ctx_t ctx) {\n}\n'
+    before, now = ((text % name).encode() for name in ("fast", "slow"))
+    trees = [
+        UpstreamFiles({path: data, header: b"typedef struct ctx_s * ctx_t;\n"}) for data in (before, now)
+    ]
+    uses = list_uses(path, before, before.replace(b"ctx) {\n", b"ctx) {\n    ctx->fast = true;\n"))
+    (found,) = CompareDeclarations(*trees).changes(uses, None)
+    assert found.name == "ctx_s::fast"
