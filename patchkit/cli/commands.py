@@ -37,7 +37,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "build": "Build upstream and the patched branch side by side.",
             "bench": "Run llama-bench on both, or compare result files.",
             "explain": "Show which kernels run, before and after the patches.",
-            "report": "Write a report on the last verify (HTML, SARIF, ...).",
+            "report": "Write a report on the last verify (Markdown, SARIF, ...).",
             "bisect": "Find the build or patch that made it wrong or slow.",
             "evidence": "Export your measurements; check or add those of others.",
             "package": "Package the patched programs (wheel or tar archive).",

@@ -12,28 +12,22 @@ from patchkit.base.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column of a table: ``numeric`` is aligned to the right, ``prose`` may wrap."""
+    """A column of a table: ``numeric`` is aligned to the right."""
 
     title: str
     numeric: bool = False
-    prose: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One text per column. The HTML page can filter rows by ``state``.
-
-    ``symbol`` is the full C++ name where a cell has a kernel's short one; the HTML page shows it on hover.
-    """
+    """One text per column."""
 
     cells: tuple[str, ...]
-    state: str = ""
-    symbol: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of texts with a ``note`` below them. ``name`` is unique in a report and can be part of a URL.
+    """Rows of texts with a ``note`` below them. ``name`` is unique in a report.
 
     ``is_detail``: only the terminal's report has this table, not Markdown.
     """
@@ -44,11 +38,6 @@ class Table:
     rows: tuple[Row, ...]
     note: str = ""
     is_detail: bool = False
-
-    @property
-    def states(self) -> tuple[str, ...]:
-        """Every state, in order of appearance."""
-        return tuple(dict.fromkeys(row.state for row in self.rows if row.state))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,11 +224,8 @@ class Report:
 
 
 def columns(*titles: str) -> tuple[Column, ...]:
-    """Make columns from titles: a trailing ``#`` makes a column numeric, ``~`` prose."""
-    return tuple(
-        Column(title=title.rstrip("#~ "), numeric=title.endswith("#"), prose=title.endswith("~"))
-        for title in titles
-    )
+    """Make columns from titles: a trailing ``#`` makes a column numeric."""
+    return tuple(Column(title=title.rstrip("# "), numeric=title.endswith("#")) for title in titles)
 
 
 def was_is(before: object, after: object) -> str:

@@ -40,7 +40,7 @@ def markdown_report(report: Report) -> str:
     if len(text.encode("utf-8", "replace")) > _ALL:
         cut = text.encode("utf-8", "replace")[:_ALL].decode("utf-8", "ignore")
         # Close fence and details, so that what other steps append is not part of them.
-        return f"{cut}\n\n````````\n\n</details>\n\nThe rest was cut: the HTML report has all of it.\n"
+        return f"{cut}\n\n````````\n\n</details>\n\nThe rest was cut: the evidence has all of it.\n"
     return text
 
 
@@ -128,7 +128,7 @@ def _patches(report: Report) -> Table:
     return Table(
         name="patches",
         caption="Patches",
-        columns=columns("patch", "title", "gain ~"),
+        columns=columns("patch", "title", "gain"),
         rows=tuple(Row(cells=(each.name, each.title, each.gain)) for each in report.patches),
     )
 
@@ -172,7 +172,7 @@ def markdown_table(table: Table) -> Iterator[str]:
     yield from (f"| {' | '.join(cell(each) for each in row.cells)} |" for row in table.rows[:_ROWS])
     if len(table.rows) > _ROWS:
         yield ""
-        yield f"{len(table.rows) - _ROWS} more rows are in the HTML report."
+        yield f"{len(table.rows) - _ROWS} more rows are in the evidence."
     if table.note:
         yield ""
         yield f"Note: {escaped(table.note)}"

@@ -26,7 +26,7 @@ def finding_blocks(
             name="findings",
             caption="Findings",
             columns=_COLUMNS,
-            rows=tuple(Row(cells=_cells(one), state=one.kind) for one in found),
+            rows=tuple(Row(cells=_cells(one)) for one in found),
         ),
         Table(
             name="known",

@@ -46,7 +46,7 @@ class AnchorsEvidence(Evidence):
         yield Table(
             name="edits",
             caption="Edits and the places they resolve to",
-            columns=columns("patch", "edit", "in", "found by", "places ~"),
+            columns=columns("patch", "edit", "in", "found by", "places"),
             rows=tuple(
                 Row(cells=(one.patch, one.edit, one.entity, one.confidence, group(one.places)))
                 for one in self.edits

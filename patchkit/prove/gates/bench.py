@@ -159,7 +159,7 @@ class BenchEvidence(DeviceEvidence):
         yield Table(
             name="bench",
             caption=f"llama-bench with {self.model} on {self.runner}",
-            columns=columns(*titles, "baseline vs. itself #", "smallest visible loss #", "rounds #", "why ~"),
+            columns=columns(*titles, "baseline vs. itself #", "smallest visible loss #", "rounds #", "why"),
             rows=tuple(
                 Row(
                     cells=(
@@ -174,7 +174,6 @@ class BenchEvidence(DeviceEvidence):
                         str(one.rounds),
                         one.why,
                     ),
-                    state=one.judgement,
                 )
                 for one in self.tests
             ),

@@ -54,7 +54,6 @@ class CpuTestsEvidence(Evidence):
                 rows=tuple(
                     Row(
                         cells=(one.name, _result(one), ", ".join(one.about) or "everything"),
-                        state="passes" if one.passed else "fails",
                     )
                     for one in self.tests
                 ),

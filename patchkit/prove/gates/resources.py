@@ -213,8 +213,6 @@ def _table(name: str, caption: str, rows: Sequence[KernelRow], *, is_detail: boo
                     *(_cell(row, name) for _, name in _FIGURES),
                     row.unit.rpartition("/")[2],
                 ),
-                state=row.state,
-                symbol=row.variant,
             )
             for row in ordered
         ),

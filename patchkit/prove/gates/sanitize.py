@@ -165,7 +165,7 @@ class SanitizeEvidence(DeviceEvidence):
         yield "checks", ", ".join(self.checks)
 
 
-_COLUMNS = columns("kind", "source", "kernel", "what~", "times #")
+_COLUMNS = columns("kind", "source", "kernel", "what", "times #")
 
 
 def _table_row(one: RecordedFinding, *more: str) -> Row:

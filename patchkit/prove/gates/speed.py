@@ -119,7 +119,7 @@ class SpeedEvidence(DeviceEvidence):
         yield Table(
             name="speed",
             caption="Modelled speed of the shapes that patches name (not measured)",
-            columns=columns(*titles, "interval #", "kernel ~", "why ~"),
+            columns=columns(*titles, "interval #", "kernel", "why"),
             rows=tuple(
                 Row(
                     cells=(
@@ -133,7 +133,6 @@ class SpeedEvidence(DeviceEvidence):
                         "-" if one.kernels is None else was_is(*one.kernels),
                         "; ".join(filter(None, (one.why, one.hardware, *one.measured, one.doubt))),
                     ),
-                    state=one.judgement,
                 )
                 for one in self.shapes
             ),

@@ -125,7 +125,7 @@ def _gate_table(one: CandidateVerdict) -> Table:
     return Table(
         name="gates",
         caption="Gates",
-        columns=columns("gate", "state", "result ~"),
+        columns=columns("gate", "state", "result"),
         rows=tuple(Row(cells=cells) for cells in rows),
     )
 

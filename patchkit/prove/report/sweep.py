@@ -66,7 +66,7 @@ def sweep_tables(data: bytes, source: str) -> Iterator[Table]:
         yield Table(
             name="sweep-breaks",
             caption="Builds at which a patch stops to apply cleanly",
-            columns=columns("patch", "good until", "then", "class", "reason ~"),
+            columns=columns("patch", "good until", "then", "class", "reason"),
             rows=tuple(
                 Row(
                     cells=(

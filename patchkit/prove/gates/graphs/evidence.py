@@ -118,7 +118,7 @@ class GraphsEvidence(DeviceEvidence):
         yield Table(
             name="graphs-failed",
             caption="Graphs that failed, reduced",
-            columns=columns("pattern", "operations #", "why~", "file"),
+            columns=columns("pattern", "operations #", "why", "file"),
             rows=tuple(
                 Row(cells=(one.pattern, str(one.operations), one.why, one.description)) for one in self.failed
             ),

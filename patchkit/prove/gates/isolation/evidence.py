@@ -133,7 +133,6 @@ class IsolationEvidence(Evidence):
                 rows=tuple(
                     Row(
                         cells=(one.configuration, one.unit, _short(one.baseline), _short(one.candidate)),
-                        state="differs",
                     )
                     for one in different
                 ),
@@ -147,7 +146,6 @@ class IsolationEvidence(Evidence):
             rows=tuple(
                 Row(
                     cells=(name, str(total[name] - differ[name]), str(differ[name])),
-                    state="differs" if differ[name] else "same",
                 )
                 for name in sorted(total)
             ),
@@ -168,7 +166,7 @@ class IsolationEvidence(Evidence):
         yield Table(
             name="assembly",
             caption="Assembly compared with the baseline's",
-            columns=columns("unit", "GPU", "pass", "lines #", "result ~"),
+            columns=columns("unit", "GPU", "pass", "lines #", "result"),
             rows=tuple(_assembly(which, one) for which, one in code),
             is_detail=True,
         )
@@ -181,7 +179,7 @@ def _short(reading: str | Unreadable) -> str:
 
 def _assembly(which: str, one: Compared) -> Row:
     lines = str(one.lines) if one.form == "assembly" else "-"
-    return Row(cells=(one.unit, one.arch, which, lines, one.text), state="same" if one.equal else "differs")
+    return Row(cells=(one.unit, one.arch, which, lines, one.text))
 
 
 def _first_difference(before: str, after: str) -> str:

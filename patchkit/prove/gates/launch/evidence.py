@@ -148,8 +148,8 @@ def _transitions(arch: str, transitions: Sequence[Transition]) -> Table:
     rows = []
     for one in transitions:
         state = _SAME if one.before == one.after else _CHANGED
-        rows.append(Row(cells=(state, one.phase, one.before, one.after, str(one.cases)), state=state))
-    rows.sort(key=lambda row: row.state == _SAME)
+        rows.append(Row(cells=(state, one.phase, one.before, one.after, str(one.cases))))
+    rows.sort(key=lambda row: row.cells[0] == _SAME)
     return Table(
         name=f"kernels-by-phase-{arch}",
         caption=f"Attention kernels on {arch}, by number of recorded cases",
@@ -173,7 +173,7 @@ def _geometry(name: str, what: str, where: str, rows: Sequence[Row]) -> Table:
 def _launches(name: str, sides: Sample | ModelRun) -> Row:
     before, after = _attention(sides.before), _attention(sides.after)
     state = _SAME if before == after else _CHANGED
-    return Row(cells=(state, name, before, after), state=state)
+    return Row(cells=(state, name, before, after))
 
 
 def _attention(launches: Sequence[LaunchRow]) -> str:
@@ -193,4 +193,4 @@ def _times(size: Sequence[int]) -> str:
 def _other(arch: str, one: GpuRecord) -> Row:
     same = one.cases_identical and all(run.identical for run in one.benches)
     result = "the baseline's" if same else "differ from the baseline's"
-    return Row(cells=(arch, str(one.cases), str(len(one.benches)), result), state=_SAME if same else "differ")
+    return Row(cells=(arch, str(one.cases), str(len(one.benches)), result))

@@ -74,7 +74,7 @@ def test_long_tables_are_cut_and_say_so(whole: Run) -> None:
     rows = tuple(Row(cells=(str(number),)) for number in range(500))
     table = Table(name="t", caption="c", columns=columns("n #"), rows=rows, note="all")
     lines = list(markdown_table(table))
-    assert "450 more rows are in the HTML report." in lines
+    assert "450 more rows are in the evidence." in lines
     assert "| 49 |" in lines
     assert "| 50 |" not in lines
     assert lines[1] == "|--:|"
@@ -144,4 +144,4 @@ def test_the_summary_stays_below_what_github_takes(whole: Run) -> None:
     )
     cut = markdown_report(whole.model_copy(update={"gates": (huge,)}).report())
     assert 800_000 < len(cut.encode()) < 1_000_000
-    assert cut.endswith("The rest was cut: the HTML report has all of it.\n")
+    assert cut.endswith("The rest was cut: the evidence has all of it.\n")
