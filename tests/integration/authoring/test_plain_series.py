@@ -326,5 +326,5 @@ def test_the_plain_patches_of_a_series_with_gpus_are_a_candidate_of_their_own(de
         assert done.returncode == 0, done.stderr
     assert "for every backend:" in done.stdout
     assert "b2 higher: clean" in done.stdout
-    assert "patchkit apply --arch plain --upstream b2" in done.stdout
+    assert "candidate/plain/b2" in done.stdout
     assert [each.name for each in load_lock(desk.lock).results] == ["b1 plain", "b2 plain"]
