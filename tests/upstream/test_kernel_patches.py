@@ -89,7 +89,12 @@ PATCHES = (
         is_like_unfused=True,
         rules={
             "mmq-prompts.cuh": [
-                Rule("read", "{ i + 2 }", "{ i, i + 2 }", ("gated-not-gate-read",)),
+                Rule(
+                    "read",
+                    "!ggml_can_fuse_subgraph(cgraph, i, { op, op, GGML_OP_GLU }, { i + 2 })",
+                    "!ggml_can_fuse_subgraph(cgraph, i, { op, op, GGML_OP_GLU }, { i, i + 2 })",
+                    ("gated-not-gate-read",),
+                ),
                 Rule(
                     "op",
                     "(glu_op != GGML_GLU_OP_SWIGLU && glu_op != GGML_GLU_OP_GEGLU)",
