@@ -108,9 +108,9 @@ def _new_callers(now: Rendering, old: UpstreamFiles, new: UpstreamFiles) -> Iter
     """The functions whose parameters a patch changes and that a further file of upstream calls now."""
     changed: dict[str, Compared] = {}
     for path, data in now.changes.items():
-        known = now.before.get(path, b"")
-        for name in {word.decode() for word in _words(known) & _words(data)} if is_code(path) else ():
-            before, after = (_with_defaults(_declared(path, each, name)) for each in (known, data))
+        known, declared = (_declarations(path, each) for each in (now.before.get(path), data))
+        for name in known.keys() & declared.keys():
+            before, after = (_with_defaults(each[name]) for each in (known, declared))
             unmet = (
                 each for each in before if not any(other.least <= each.least <= other.most for other in after)
             )
@@ -131,12 +131,19 @@ def _words(data: bytes) -> frozenset[bytes]:
     return frozenset(_WORD.findall(data))
 
 
-def _declared(path: str, data: bytes | None, name: str) -> tuple[Declaration, ...]:
-    """The declarations of a name in a file; none in one that cannot be parsed."""
-    if data is not None and name.encode() in _words(data) and b"\0" not in data:
+def _declarations(path: str, data: bytes | None) -> Mapping[str, tuple[Declaration, ...]]:
+    """The declarations of a file by name; none in one that cannot be parsed."""
+    if data is not None and b"\0" not in data:
         with suppress(PatchkitError, RecursionError):
-            return list_declarations(path, data).get(name, ())
-    return ()
+            return list_declarations(path, data)
+    return {}
+
+
+def _declared(path: str, data: bytes | None, name: str) -> tuple[Declaration, ...]:
+    """The declarations of a name in a file. A file without the name is not parsed."""
+    if data is None or name.encode() not in _words(data):
+        return ()
+    return _declarations(path, data).get(name, ())
 
 
 class Sources(Protocol):
@@ -239,10 +246,10 @@ class CompareDeclarations:
     def redeclared(self, now: Rendering) -> Iterator[ChangedDeclaration]:
         """The macros that a placed patch defines and that upstream defines now, too, in another way."""
         for path, data in now.changes.items():
-            macros = [word for word in _words(data) if b"#define " + word in data]
-            for name in sorted(word.decode() for word in macros):
-                before = [each.text for each in _declared(path, now.before.get(path), name)]
-                mine = [each for each in _declared(path, data, name) if each.text not in before]
+            known = _declarations(path, now.before.get(path))
+            for name, declared in sorted(_declarations(path, data).items()):
+                before = [each.text for each in known.get(name, ())]
+                mine = [each for each in declared if each.text not in before]
                 if not mine or mine[0].kind != "macro" or self._old.mentions(name):
                     continue
                 theirs = [
