@@ -60,7 +60,7 @@ def _compare_rendering(
         drift = _find_drifts(last, rendering)
         moves = (*moves, *_moves(last, rendering))
         before, after = (
-            {comparison.renamed.get(path, path): data for path, data in files.items()}
+            {comparison.path_of(path): data for path, data in files.items()}
             for files in (last.before, last.placed.changes)
         )
         agreement = compare_derivations(
@@ -70,9 +70,7 @@ def _compare_rendering(
             rendering.placed.changes,
             comparison.workspace.reporter,
             incomplete={edit.file for edit in rendering.skipped},
-            decided={
-                comparison.renamed.get(path, path) for path in decided_files(last.patch, rendering.patch)
-            },
+            decided=comparison.decided(last.patch, rendering.patch),
         )
     problems: tuple[AnchorError, ...] = ()
     patch_class: PatchClass = "moved" if moves else "clean"
@@ -212,6 +210,14 @@ class Comparison:
     pulls: Mapping[str, tuple[Versions, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
 
+    def path_of(self, path: str) -> str:
+        """The path that a file of an earlier build has on the new upstream."""
+        return self.renamed.get(path, path)
+
+    def decided(self, last: Patch, patch: Patch) -> frozenset[str]:
+        """Files of the new upstream of which the patch has other edits there than its last rendering has."""
+        return frozenset(self.path_of(path) for path in decided_files(last, patch))
+
 
 def classify_series(comparison: Comparison) -> tuple[tuple[Classified, ...], tuple[Rendering, ...]]:
     """One :class:`Classified` per patch of the series, in order, and the renderings of those that are in.
@@ -300,11 +306,8 @@ def _with_next_step(
     begun = {edit.where for edit in only_in(selected.patch, last.patch)}
     if any(place in begun for problem in verdict.problems for place in problem.where):
         return verdict  # an edit for this build only is not in git's merge, so it is corrected by hand
-    renamed = comparison.renamed
-    merged = merge_rendering(
-        last, files, _LABELS, comparison.workspace.reporter, lambda path: renamed.get(path, path)
-    )
-    decided = {renamed.get(path, path) for path in decided_files(last.patch, selected.patch)}
+    merged = merge_rendering(last, files, _LABELS, comparison.workspace.reporter, comparison.path_of)
+    decided = comparison.decided(last.patch, selected.patch)
     open_ones = [each for each in merged if each.doubt and each.path not in decided]
     there = any(each.code == "EDIT_THERE_ALREADY" for each in verdict.problems)
     differing = verdict.agreement.differing if verdict.agreement is not None else {}
