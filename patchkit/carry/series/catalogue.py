@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from patchkit.base.errors import ConfigError, ErrorGroup, Location, PatchkitError, UsageError, members_of
 from patchkit.base.evidence import load_evidence_folder
 from patchkit.base.series_folder import EVIDENCE
-from patchkit.base.text import control_characters, near_miss
+from patchkit.base.text import near_miss
 from patchkit.base.toml import NOWHERE, Document, NotInFile, Several, TomlTable, load_toml, validate
 from patchkit.base.upstreams import build_name
 from patchkit.carry.series.fault import Fault
@@ -28,12 +28,6 @@ from patchkit.carry.series.trust import TWO_AND_TWO, Claim, ClaimFile, TrustRule
 
 def _with_slash(folder: str) -> str:
     return folder if folder.endswith("/") else folder + "/"
-
-
-def _no_option(url: str) -> str:
-    if url.startswith("-") or any(control_characters(url)):
-        raise ValueError("a URL must not contain control characters or begin with '-'")
-    return url
 
 
 _FOLDER = re.compile(r"([0-9]{4})-([a-z0-9]+(?:-[a-z0-9]+)*)")
