@@ -76,9 +76,8 @@ class Subject:
     both trees share the programs. ``archs`` are the GPUs the candidate is for, ``profiles`` all profiles in
     ``profiles_folder``. ``authors`` maps each changed file of the candidate to the patch that each line comes
     from (None: upstream; index 0 is line 1). ``plain_baseline`` is the baseline plus the plain
-    patches, if there are any. ``builds``
-    caches the builds of both trees by :mod:`patchkit.prove.build`; setting ``stop`` ends the compilers of
-    gates on the emulated GPU.
+    patches, if there are any. ``builds`` caches the builds of both trees by :mod:`patchkit.prove.build`;
+    setting ``stop`` ends the compilers of gates on the emulated GPU.
     """
 
     baseline: Path

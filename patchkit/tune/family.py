@@ -93,8 +93,8 @@ class Family(ABC):
     """A tunable kernel. ``rows`` has upstream's setting of each variant, in the order of the table.
 
     ``name`` is the value for ``--kernel``, ``kernel`` the name of the device function, and ``parameters`` the
-    names of a setting's values. ``prelude`` is the path, in
-    the overlay, of a header with the includes of all units.
+    names of a setting's values. ``prelude`` is the path, in the overlay, of a header with the includes of all
+    units.
     """
 
     name: ClassVar[str]
