@@ -134,6 +134,6 @@ def _refuse_others(candidate: Candidate, patches: Mapping[str, Patch]) -> None:
             code="USAGE_OPTION",
             where=[patches[name].where for name in others],
             why=f"not declared with [guard] neutral: {', '.join(others)}",
-            hint="run patchkit apply again with these options added: "
+            hint="run patchkit apply, then this command, both with these options added: "
             + " ".join(f"--without {name}" for name in others),
         )
