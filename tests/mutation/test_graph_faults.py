@@ -210,6 +210,15 @@ def test_with_the_fixes_every_stored_graph_passes(modelled: Subject) -> None:
     assert result.evidence.switched_off == 2 * result.evidence.stored
 
 
+def test_a_race_between_upstreams_own_streams_is_reported_as_upstreams(modelled: Subject) -> None:
+    """The allocator places the RoPE of Q where the norm is, which the streams of K and V still read."""
+    layer = next(one for one in pattern_graphs() if one.name == "layer")
+    result = replace(_gate(), stored=[_in_streams(layer)]).run(modelled)
+    assert result.verdict == "passed (emulated)", [one.message for one in result.problems]
+    assert isinstance(result.evidence, GraphsEvidence)
+    assert result.evidence.upstream == ("layer",)
+
+
 @pytest.mark.hours
 def test_random_graphs_of_a_candidate_pass(modelled: Subject) -> None:
     machine = Machine(backend="hip", emulates=ARCH)

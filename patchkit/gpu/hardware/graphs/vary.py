@@ -208,6 +208,8 @@ def switched_off(graph: Graph, patches: str = "all") -> Graph:
     return graph.changed(environment={OFF: patches})
 
 
+STREAMS = "GGML_CUDA_GRAPH_OPT"
+"""The variable with which upstream computes parts of a graph in several streams."""
 FORKED = "attn_norm"
 """Upstream forks where three operations read a tensor with this in its name."""
 _BRANCHES = 3
@@ -233,7 +235,7 @@ def forked(graph: Graph) -> Graph | None:
             changed = changed.with_tensors(
                 one.changed(name=FORKED) if one.name == root.name else one for one in changed.tensors
             )
-            environment = {"GGML_CUDA_GRAPH_OPT": "1", "PATCHKIT_EMULATOR_SCHEDULE": "late"}
+            environment = {STREAMS: "1", "PATCHKIT_EMULATOR_SCHEDULE": "late"}
             return captured(changed).changed(memory="scheduled", environment=environment)
     return None
 

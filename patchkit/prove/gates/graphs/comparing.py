@@ -22,7 +22,7 @@ from patchkit.gpu.hardware.graphs.running import (
     read_shapes,
     run_graphs,
 )
-from patchkit.gpu.hardware.graphs.vary import OFF, switched_off
+from patchkit.gpu.hardware.graphs.vary import OFF, STREAMS, switched_off
 from patchkit.gpu.hardware.program import RunContext
 from patchkit.prove.build import Machine, Sides, check_device
 from patchkit.prove.gates.graphs.judging import Claims, Difference, compare
@@ -41,13 +41,18 @@ _OF_MEMORY = frozenset({"memory", "uninitialised"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """A graph on both sides: the difference that fails it, if any, and faults that only the candidate has."""
+    """A graph on both sides: the difference that fails it, if any, and faults that only the candidate has.
+
+    ``unordered``: accesses of upstream's own kernels that no stream or event orders. Both sides may then give
+    other results in each run.
+    """
 
     graph: Graph
     before: Computed
     after: Computed
     difference: Difference | None = None
     findings: Mapping[FaultKey, Finding] = field(default_factory=dict)
+    unordered: tuple[Finding, ...] = ()
 
     @property
     def has_run(self) -> bool:
@@ -76,11 +81,18 @@ class Comparison:
         Raises the errors of :func:`run_graphs`.
         """
         theirs, ours = self._computed(graphs, name, Runs(folder=self.folder / name))
-        with_findings = [n for n, one in enumerate(ours) if one.has_findings]
-        found: dict[int, Mapping[FaultKey, Finding]] = {}
-        for n in with_findings:
-            found[n] = self.findings(graphs[n], f"{name}-finding-{n}")
-        return [self._outcome(graph, theirs[n], ours[n], found.get(n, {})) for n, graph in enumerate(graphs)]
+        done: list[Outcome] = []
+        for n, graph in enumerate(graphs):
+            outcome = Outcome(
+                graph=graph,
+                before=theirs[n],
+                after=ours[n],
+                difference=compare(graph, theirs[n], ours[n], self.claims),
+            )
+            if ours[n].has_findings or (outcome.difference is not None and STREAMS in graph.environment):
+                outcome = self._with_findings(outcome, f"{name}-finding-{n}")
+            done.append(outcome)
+        return done
 
     def switched_off(self, done: Sequence[Outcome], patches: str, name: str) -> list[Outcome]:
         """Graphs that both sides have computed, with these ``patches`` off, or ``all``.
@@ -130,13 +142,16 @@ class Comparison:
                 theirs[n], ours[n] = before, replace(after, has_findings=ours[n].has_findings)
         return theirs, ours
 
-    def _outcome(
-        self, graph: Graph, before: Computed, after: Computed, findings: Mapping[FaultKey, Finding]
-    ) -> Outcome:
-        difference = compare(graph, before, after, self.claims)
-        if difference is None and findings:
-            difference = Difference(kind="memory")
-        return Outcome(graph=graph, before=before, after=after, difference=difference, findings=findings)
+    def _with_findings(self, outcome: Outcome, name: str) -> Outcome:
+        """The outcome with what the checks report; a fault that only the candidate has fails the graph."""
+        theirs, ours = self._findings_of_both(outcome.graph, name)
+        found = _only_ours(theirs, ours)
+        return replace(
+            outcome,
+            difference=outcome.difference or (Difference(kind="memory") if found else None),
+            findings=found,
+            unordered=tuple(one for one in theirs.values() if one.kind == "asynchrony"),
+        )
 
     def _both(
         self, before: Callable[[], list[Computed]], after: Callable[[], list[Computed]]
@@ -150,10 +165,12 @@ class Comparison:
                 raise
 
     def findings(self, graph: Graph, name: str) -> Mapping[FaultKey, Finding]:
-        """The faults that the checks report for a graph on the candidate and not on the baseline.
+        """The faults that the checks report for a graph on the candidate and not on the baseline."""
+        return _only_ours(*self._findings_of_both(graph, name))
 
-        None if upstream's kernels also access memory wrongly somewhere: then it is the graph that is wrong.
-        """
+    def _findings_of_both(
+        self, graph: Graph, name: str
+    ) -> tuple[Mapping[FaultKey, Finding], Mapping[FaultKey, Finding]]:
         runs = Runs(folder=self.folder / name)
         self._both(
             lambda: self._side("baseline", [graph], name, runs),
@@ -161,11 +178,8 @@ class Comparison:
         )
         lines = LineMap(self.subject.baseline, self.subject.candidate)
         before = read_findings(runs, "baseline", self.subject.baseline, lines.same, may_be_short=True)
-        if any(one.kind in _OF_MEMORY for one, _ in before.found.values()):
-            return {}
-        return {
-            key: one for key, one in self._candidates_findings(runs, lines).items() if key not in before.found
-        }
+        theirs = {key: one for key, (one, _) in before.found.items()}
+        return theirs, self._candidates_findings(runs, lines)
 
     def _candidates_findings(self, runs: Runs, lines: LineMap) -> dict[FaultKey, Finding]:
         found = read_findings(runs, "candidate", self.subject.candidate, lines.before, may_be_short=True)
@@ -247,6 +261,18 @@ class Comparison:
                 done.update(zip(left[: ended + 1], results[: ended + 1], strict=True))
                 left = left[ended + 1 :]
         return [done[n] for n in range(len(graphs))]
+
+
+def _only_ours(
+    theirs: Mapping[FaultKey, Finding], ours: Mapping[FaultKey, Finding]
+) -> Mapping[FaultKey, Finding]:
+    """The candidate's faults that the baseline does not have.
+
+    None if upstream's kernels also access memory wrongly somewhere: then it is the graph that is wrong.
+    """
+    if any(one.kind in _OF_MEMORY for one in theirs.values()):
+        return {}
+    return {key: one for key, one in ours.items() if key not in theirs}
 
 
 def used_although_off(graph: Graph, stderr: str) -> dict[str, int]:

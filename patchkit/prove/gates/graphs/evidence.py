@@ -49,7 +49,7 @@ class GraphsEvidence(DeviceEvidence):
     ``equal`` graphs had equal bits in every result. ``differ`` are kernels whose results need not be
     upstream's bits; ``without_claim`` are patches that claim nothing. ``own_kernels`` are kernels that only
     the candidate launched, with the number of graphs that launched them. ``upstream`` are graphs in which
-    the baseline itself is far from the CPU.
+    the baseline itself is far from the CPU, or accesses memory that its streams do not order.
     """
 
     device: str

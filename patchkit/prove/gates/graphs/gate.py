@@ -16,6 +16,7 @@ from patchkit.base.files import write_whole
 from patchkit.base.text import counted
 from patchkit.carry.series.switches import switches_of
 from patchkit.gpu.emulated.checks import usual_checks
+from patchkit.gpu.emulated.findings import Finding
 from patchkit.gpu.hardware.graphs.description import Graph, read_graph, write_graph
 from patchkit.gpu.hardware.graphs.patterns import pattern_graphs
 from patchkit.gpu.hardware.graphs.reducing import reduce_graph
@@ -219,7 +220,11 @@ class GraphsGate(DeviceGate):
             differ=comparison.claims.differ,
             without_claim=comparison.claims.without,
             own_kernels={name: own[name] for name in sorted(own) if name not in theirs},
-            upstream=tuple(dict.fromkeys(one.graph.name for one in ran if is_upstreams_fault(one.before))),
+            upstream=tuple(
+                dict.fromkeys(
+                    one.graph.name for one in ran if is_upstreams_fault(one.before) or one.unordered
+                )
+            ),
             limits=GraphsLimits(factor=FACTOR, rounding=ROUNDING),
             failed=failed,
         )
@@ -267,11 +272,21 @@ def _failed(reduced: Outcome, found: Outcome, after_s: float, folder: Path, numb
         found_with=len(found.graph.operations),
         after_s=round(after_s, 1),
         kernels=tuple(sorted(reduced.after.kernels - reduced.before.kernels)),
-        findings=tuple(f"{one.kind} at {one.at.place}: {one.title}" for one in reduced.findings.values()),
+        findings=(
+            *(_named(one) for one in reduced.findings.values()),
+            *(
+                f"upstream has it, too, and the results may depend on it: {_named(one)}"
+                for one in reduced.unordered
+            ),
+        ),
         description=str(description),
         reproducer=str(program),
         graph=text,
     )
+
+
+def _named(one: Finding) -> str:
+    return f"{one.kind} at {one.at.place}: {one.title}"
 
 
 def _problems(evidence: GraphsEvidence) -> Iterator[PatchkitError]:
@@ -309,7 +324,10 @@ def _not_run(machine: Machine, subject: Subject, evidence: GraphsEvidence) -> It
             f"{', '.join(evidence.without_claim)}; only the distance from the CPU was compared"
         )
     for name in evidence.upstream:
-        yield f"graphs of the pattern {name} in which upstream itself is far from the CPU"
+        yield (
+            f"graphs of the pattern {name} in which upstream itself is far from the CPU, or accesses memory "
+            "that its streams do not order"
+        )
 
 
 def _lines(evidence: GraphsEvidence) -> Iterator[str]:
