@@ -21,7 +21,6 @@ MENDS = ("ssm-scan-barrier", "ssm-group-barrier", "softmax-norm-barriers", "ssm-
 MODELLED = (
     *("fattn-vec-heads-first", "reuse-q8-1-activations", "moe-sum-coalesce", "fattn-wmma-prefill"),
     *("mul-mat-wmma-prefill", "fuse-norm-q8-1", "fuse-qkv-rope-kv-store", "rope-block-size"),
-    "fuse-fattn-combine-q8-1",
     "fattn-vec-gqa-heads",
 )
 WITH_ALL = [f"--with={name}" for name in OPT_IN + MENDS + MODELLED]
@@ -100,7 +99,6 @@ def test_inside_its_era_every_patch_places(corpus_series, test_cache, build):
         "fuse-norm-q8-1": build >= 11549,
         "fuse-qkv-rope-kv-store": build >= 11549,
         "rope-block-size": build >= 11549,
-        "fuse-fattn-combine-q8-1": build >= 11549,
         "fattn-vec-gqa-heads": build >= 11549,
     }
     assert states == {name: "apply" if applies else "skipped" for name, applies in inside.items()}

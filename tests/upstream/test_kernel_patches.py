@@ -144,13 +144,18 @@ PATCHES = (
             "norm-quantized.cuh": [
                 Rule(
                     "norm-rows",
-                    "rows != ggml_nrows(in)",
+                    "rows != ggml_nrows(match.norm)",
                     "false",
                     ("norm-not-in-channels", "sums-not-in-channels"),
                 ),
                 Rule("norm-long", "padded > 8192", "false", ("norm-not-8224", "sums-not-8224")),
                 Rule("norm-width", "match.weights->ne[0] != columns", "false", ("norm-not-by-one",)),
-                Rule("norm-weights", "ggml_nrows(match.weights) != 1", "false", ("norm-not-two-rows",)),
+                Rule(
+                    "norm-weights",
+                    "ggml_nrows(match.weights) != 1",
+                    "false",
+                    ("norm-not-two-rows", "sums-not-two-rows-of-weights"),
+                ),
                 Rule(
                     "sums-fork",
                     "!ctx.stream_context().concurrent_events.empty()",
@@ -162,53 +167,24 @@ PATCHES = (
                     "sums-apart",
                     "!match.has_rows_apart()",
                     "false",
-                    ("sums-in-part-over-experts",),
+                    ("sums-in-part-over-rows",),
                     by="checks",
-                ),
-                Rule("sums-rounded", "!is_norm_added", "false", ("sums-in-part-norm-times-in-place",)),
-                Rule("sums-some", "n_added == 0", "false", ()),  # together with "sums-rounded"
-                Rule(
-                    "sums-of-norm",
-                    "begins == norm_input::norm ? 1 : 2",
-                    "2",
-                    ("sums-in-part-norm-and-two",),
-                ),
-                Rule(
-                    "sums-in-turn", "node->src[of_sum] != so_far", "false", ("sums-in-part-behind-another",)
                 ),
                 Rule(
                     "sums-alike",
-                    "!is_alike(node->src[1 - of_sum], node)",
+                    "!is_alike(added, sum)",
                     "false",
                     ("sums-not-one-row", "sums-not-rows-apart"),
                 ),
-                Rule(
-                    "sums-norm-alike",
-                    "!is_alike(x, sum)",
-                    "false",
-                    ("sums-not-rows-apart-normed",),
-                    by="launches",
-                ),
                 Rule("sums-then-norm", "norm->src[0] != sum", "false", ("sums-not-other-norm",)),
-                Rule("sums-weights", "ggml_nrows(weights) == 1", "true", ("sums-in-part-norm-two-rows",)),
                 Rule(
                     "sums-not-own",
-                    "ggml_cuda_is_made_within(cgraph, first, last, read)",
+                    "ggml_cuda_is_made_within(cgraph, first, last, weights)",
                     "false",
-                    (
-                        "sums-in-part-gated-twice",
-                        "sums-not-norm-squared",
-                        "sums-not-norm-by-sum",
-                    ),
+                    ("sums-not-norm-squared", "sums-not-norm-by-sum"),
                 ),
                 Rule(
-                    "sums-sigmoid",
-                    "ggml_get_unary_op(cgraph->nodes[i]) != GGML_UNARY_OP_SIGMOID",
-                    "false",
-                    ("sums-in-part-gated-by-silu",),
-                ),
-                Rule(
-                    "sums-apart-from-norm", "norm->view_src != nullptr", "false", ("sums-not-norm-in-place",)
+                    "sums-apart-from-norm", "norm->view_src == nullptr", "true", ("sums-not-norm-in-place",)
                 ),
                 Rule(
                     "sums-fuse",
@@ -216,8 +192,6 @@ PATCHES = (
                     "is_sum_read = false",
                     ("sums-two",),
                 ),
-            ],
-            "quantized-results.cuh": [
                 Rule(
                     "norm-read", "reads == nullptr", "false", ("norm-not-unread", "sums-not-unread"), by="end"
                 ),
@@ -359,9 +333,6 @@ PATCHES = (
         together=(
             ("token,positions", "attention-not-2-in-a-row"),
             ("given,within", "attention-not-v-added"),
-            ("sums-some,sums-rounded", "sums-not-without-a-sum"),
-            ("sums-weights,norm-weights", "sums-not-two-rows-of-weights"),
-            ("sums-not-own,sums-rounded", "sums-in-part-norm-before-squared"),
         ),
         is_replayed=True,
     ),
@@ -374,26 +345,6 @@ PATCHES = (
             "rms_norm_mul_rope_f32": r"normed-",
         },
         has_upstreams_launches=True,
-    ),
-    # Not left out: forks (on another stream reuse-q8-1-activations gives no copy), and that a step belongs to
-    # a graph.
-    KernelPatch(
-        name="fuse-fattn-combine-q8-1",
-        needs=("reuse-q8-1-activations", "fuse-norm-q8-1"),
-        kernels={"flash_attn_combine_quantized": r"attention-(?!not)"},
-        spared={"attention-128": 1},
-        rules={
-            "attention-quantized.cuh": [
-                Rule("whole", "columns % MATRIX_ROW_PADDING == 0", "true", ("attention-not-2-of-384",)),
-                Rule(
-                    "no-join", "copy == nullptr", "false", ("attention-not-read-by-quantized",), by="checks"
-                ),
-            ],
-            "quantized-results.cuh": [
-                Rule("as-wide", "reads->ne[0] != columns", "false", ("attention-not-in-halves",)),
-            ],
-        },
-        is_replayed=True,
     ),
     KernelPatch(name="fattn-vec-heads-first", has_upstreams_launches=True),
     KernelPatch(name="fattn-vec-gqa-heads", has_upstreams_launches=True),

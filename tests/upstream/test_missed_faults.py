@@ -52,7 +52,6 @@ def test_a_node_that_is_repeated_to_be_timed_does_all_of_its_work(
         ("reuse-q8-1-activations", "shared"),
         ("fuse-norm-q8-1", "attention-qwen3"),
         ("fuse-norm-q8-1", "sums-two"),
-        ("fuse-fattn-combine-q8-1", "*"),
     ],
 )
 def test_without_fusion_there_are_upstreams_launches(

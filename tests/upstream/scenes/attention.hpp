@@ -66,28 +66,6 @@ const table DECODE_GQA = {
     {"gqa-2-tokens", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .tokens = 2, .seen = {{{0, 70}}, {{0, 71}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // the columns are tokens
 };
 
-// A product reads so many columns of the result (0: all of a row), and the result itself is read.
-void quantized_attention(scene & s, heads how, ggml_type type = GGML_TYPE_Q8_0, int64_t columns = 0) {
-    how.kv             = 1024;
-    how.seen           = {};
-    ggml_tensor * made = attention(s, how);
-    columns            = columns > 0 ? columns : how.size * how.many;
-    s.product(s.weight(type, 64, columns), ggml_reshape_2d(s.ctx(), made, columns, ggml_nelements(made) / columns));
-    s.result(ggml_scale(s.ctx(), made, 0.5f));
-}
-
-const table QUANTIZED_ATTENTION = {
-    {"attention-64", [](scene & s) { quantized_attention(s, {.size = 64, .many = 8, .of_kv = 2}); }},
-    {"attention-128", [](scene & s) { quantized_attention(s, {.of_kv = 2}); }},
-    {"attention-256", [](scene & s) { quantized_attention(s, {.size = 256, .many = 2, .of_kv = 1}); }},
-    {"attention-own-kv", [](scene & s) { quantized_attention(s, {}); }},
-    {"attention-2-tokens", [](scene & s) { quantized_attention(s, {.of_kv = 2, .tokens = 2}); }},
-    {"attention-not-2-of-384", [](scene & s) { quantized_attention(s, {.many = 3, .of_kv = 3, .tokens = 2}); }},
-    {"attention-not-80", [](scene & s) { quantized_attention(s, {.size = 80, .many = 32, .of_kv = 8}); }},
-    {"attention-not-read-by-quantized", [](scene & s) { quantized_attention(s, {.of_kv = 2}, GGML_TYPE_F16); }},
-    {"attention-not-in-halves", [](scene & s) { quantized_attention(s, {.of_kv = 2}, GGML_TYPE_Q8_0, 256); }},
-};
-
 // Token i of a prompt sees all rows but the last tokens - 1 - i. With masks of their own, each sequence has 256 rows less than the one before.
 void prefills_attention(scene & s, heads how, int64_t masks = 1) {
     how.seen = {};

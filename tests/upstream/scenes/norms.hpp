@@ -65,23 +65,6 @@ void sums_experts(scene & s, const experts & how) {
     normed_sum(s, ggml_add(s.ctx(), of_experts(s, how), begun));
 }
 
-// An expert that all tokens share, with a gate of its own, and what the others gave.
-ggml_tensor * with_shared(scene & s, int64_t tokens, int64_t width, ggml_unary_op gate = GGML_UNARY_OP_SIGMOID, bool is_gate_read = false) {
-    ggml_context * ctx    = s.ctx();
-    ggml_tensor *  given  = s.made(tokens, width);
-    ggml_tensor *  shared = s.made(tokens, width);
-    ggml_tensor *  opened = ggml_unary(ctx, ggml_mul_mat(ctx, s.weight(GGML_TYPE_F32, 1, width), s.made(tokens, width)), gate);
-    if (is_gate_read) {
-        s.result(ggml_scale(ctx, opened, 2.0f));
-    }
-    return ggml_add(ctx, given, ggml_mul(ctx, shared, opened));
-}
-
-void sums_norm(scene & s, int64_t tokens, int64_t width) {
-    ggml_tensor * begun = s.made(tokens, width);
-    normed_sum(s, ggml_add(s.ctx(), norm(s, s.made(tokens, width)), begun));
-}
-
 const table NORMS = {
     {"norm-544", [](scene & s) { norm_of(s, 1, 544); }},
     {"norm-1024", [](scene & s) { norm_of(s, 1, 1024, GGML_TYPE_Q4_K); }},
@@ -209,11 +192,6 @@ const table SUMS = {
         ggml_tensor * sum = ggml_add(s.ctx(), s.made(), s.made());
         s.product(s.weight(GGML_TYPE_Q8_0), ggml_mul(s.ctx(), ggml_rms_norm(s.ctx(), sum, 1e-5f), sum));
     }},
-    {"sums-in-part-norm-before-squared", [](scene & s) {
-        ggml_tensor * begun = s.made();
-        ggml_tensor * bare  = ggml_rms_norm(s.ctx(), s.made(), 1e-5f);
-        normed_sum(s, ggml_add(s.ctx(), ggml_mul(s.ctx(), bare, bare), begun));
-    }},
     // The norm is where the sum was, and somebody reads the sum afterwards.
     {"sums-not-norm-in-place", [](scene & s) {
         ggml_tensor * sum  = ggml_add(s.ctx(), s.made(), s.made());
@@ -235,35 +213,12 @@ const table SUMS = {
     {"sums-three", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), s.made(1, 544), s.made(1, 544)), s.made(1, 544))); }},
     {"sums-three-turned", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(2, 2080), ggml_add(s.ctx(), s.made(2, 2080), s.made(2, 2080)))); }},
     {"sums-experts-8", [](scene & s) { sums_experts(s, {}); }},
-    {"sums-experts-2048", [](scene & s) { sums_experts(s, {8, 1, 2048}); }},
-    {"sums-experts-2", [](scene & s) { sums_experts(s, {2, 1, 2880}); }},
-    {"sums-experts-10", [](scene & s) { sums_experts(s, {10, 1, 544}); }},
-    {"sums-experts-15-scaled", [](scene & s) { sums_experts(s, {15, 1, 1056, true}); }},
-    {"sums-experts-5120", [](scene & s) { sums_experts(s, {4, 1, 5120}); }},
-    {"sums-experts-shared", [](scene & s) {
-        ggml_tensor * begun = s.made();
-        ggml_tensor * own = s.made();
-        normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), of_experts(s, {}), own), begun));
-    }},
-    {"sums-gated", [](scene & s) { normed_sum(s, with_shared(s, 1, 2048)); }},
-    {"sums-gated-and-another", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 1, 544), s.made(1, 544))); }},
-    {"sums-gated-3-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), with_shared(s, 3, 1056), s.made(3, 1056))); }},
-    {"sums-in-part-gated-by-silu", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SILU)); }},
-    // What is added is the sum itself, or what the gate made, which nobody would write.
+    // What is added is the sum itself.
     {"sums-in-part-twice", [](scene & s) {
         ggml_tensor * sum = ggml_add(s.ctx(), s.made(), s.made());
         normed_sum(s, ggml_add(s.ctx(), sum, sum));
     }},
-    {"sums-in-part-gated-twice", [](scene & s) {
-        ggml_tensor * opened = ggml_sigmoid(s.ctx(), ggml_mul_mat(s.ctx(), s.weight(GGML_TYPE_F32, 1), s.made()));
-        ggml_tensor * shared = ggml_mul(s.ctx(), s.made(), opened);
-        normed_sum(s, ggml_add(s.ctx(), shared, shared));
-    }},
-    {"sums-in-part-gate-read", [](scene & s) { normed_sum(s, with_shared(s, 1, WIDTH, GGML_UNARY_OP_SIGMOID, true)); }},
     {"sums-experts-3-tokens", [](scene & s) { sums_experts(s, {4, 3, 544}); }},
-    {"sums-norm", [](scene & s) { sums_norm(s, 1, WIDTH); }},
-    {"sums-norm-2560", [](scene & s) { sums_norm(s, 1, 2560); }},
-    {"sums-norm-4-tokens", [](scene & s) { sums_norm(s, 4, 1056); }},
     {"sums-not-unread", [](scene & s) { s.result(ggml_scale(s.ctx(), norm(s, ggml_add(s.ctx(), s.made(), s.made())), 2.0f)); }},
     {"sums-not-8224", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(1, 8224), s.made(1, 8224))); }},
     {"sums-not-9-tokens", [](scene & s) { normed_sum(s, ggml_add(s.ctx(), s.made(9), s.made(9))); }},
@@ -273,37 +228,11 @@ const table SUMS = {
         ggml_tensor * normed = norm(s, ggml_add(s.ctx(), both[0], both[1]));
         s.product(s.weight(GGML_TYPE_Q4_K), ggml_reshape_2d(s.ctx(), normed, WIDTH, 4));
     }},
-    // Served from the addition on: somebody reads what comes before it, or one launch cannot have all of it.
-    {"sums-in-part-norm-and-two", [](scene & s) {
-        ggml_tensor * begun = s.made();
-        normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), norm(s, s.made()), begun), s.made()));
-    }},
-    {"sums-in-part-norm-two-rows", [](scene & s) {
-        ggml_tensor * begun = s.made(2);
-        normed_sum(s, ggml_add(s.ctx(), norm(s, s.made(2), 2), begun));
-    }},
-    // Upstream has a launch of its own for the add, so the product is rounded before.
-    {"sums-in-part-norm-times-in-place", [](scene & s) {
-        ggml_tensor * begun = s.made();
-        ggml_tensor * bare  = ggml_rms_norm(s.ctx(), s.made(), 1e-5f);
-        normed_sum(s, ggml_add(s.ctx(), ggml_mul_inplace(s.ctx(), bare, s.weight(GGML_TYPE_F32, 1)), begun));
-    }},
+    // Served from the last addition on.
     {"sums-in-part-first-read", [](scene & s) {
         ggml_tensor * first = ggml_add(s.ctx(), s.made(), s.made());
         normed_sum(s, ggml_add(s.ctx(), first, s.made()));
         s.result(ggml_scale(s.ctx(), first, 3.0f));
-    }},
-    {"sums-in-part-norm-read", [](scene & s) {
-        ggml_tensor * begun  = s.made();
-        ggml_tensor * normed = norm(s, s.made());
-        normed_sum(s, ggml_add(s.ctx(), normed, begun));
-        s.result(ggml_scale(s.ctx(), normed, 3.0f));
-    }},
-    {"sums-in-part-experts-read", [](scene & s) {
-        ggml_tensor * begun = s.made();
-        ggml_tensor * given = of_experts(s, {});
-        normed_sum(s, ggml_add(s.ctx(), given, begun));
-        s.result(ggml_scale(s.ctx(), given, 3.0f));
     }},
     // A sum that nobody reads stands before it.
     {"sums-in-part-behind-another", [](scene & s) {
@@ -327,12 +256,6 @@ const table SUMS = {
         ggml_tensor * part = ggml_view_2d(s.ctx(), wide, WIDTH, 2, wide->nb[1], 0);
         normed_sum(s, ggml_add(s.ctx(), s.made(2), part));
     }},
-    {"sums-not-rows-apart-normed", [](scene & s) {
-        ggml_tensor * begun = s.made(2);
-        ggml_tensor * wide  = s.made(2, 2 * WIDTH);
-        normed_sum(s, ggml_add(s.ctx(), norm(s, ggml_view_2d(s.ctx(), wide, WIDTH, 2, wide->nb[1], 0)), begun));
-    }},
-    {"sums-not-without-a-sum", [](scene & s) { s.product(s.weight(GGML_TYPE_Q4_K), norm(s, norm(s, s.made()))); }},
     // Upstream forks here with GGML_CUDA_GRAPH_OPT=1, up to the sum.
     {"sums-forked", [](scene & s) {
         ggml_tensor * begun = s.made();
@@ -346,12 +269,11 @@ const table SUMS = {
         }
         normed_sum(s, ggml_add(s.ctx(), ggml_add(s.ctx(), q, k), v));
     }},
-    // The sum lies where other tokens' experts are still read.
-    {"sums-in-part-over-experts", [](scene & s) {
-        const experts how = {4, 3, 544};
-        ggml_tensor * begun = s.made(how.tokens, how.width);
-        s.result(begun);
-        normed_sum(s, ggml_add(s.ctx(), of_experts(s, how), begun));
+    // Upstream adds, because the norm lies where other tokens' rows are still read: a row of them in front of the first.
+    {"sums-in-part-over-rows", [](scene & s) {
+        ggml_tensor * all  = s.made(4);
+        ggml_tensor * rows = ggml_view_2d(s.ctx(), all, WIDTH, 3, all->nb[1], all->nb[1]);
+        normed_sum(s, ggml_add(s.ctx(), s.made(3), rows));
     }},
 };
 

@@ -27,7 +27,6 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"fuse-norm-q8-1", SUMS},
     {"fuse-norm-q8-1", ATTENTION_INPUTS},
     {"rope-block-size", ROPES},
-    {"fuse-fattn-combine-q8-1", QUANTIZED_ATTENTION},
     {"fattn-vec-heads-first", DECODE_ATTENTION},
     {"fattn-vec-gqa-heads", DECODE_GQA},
 };

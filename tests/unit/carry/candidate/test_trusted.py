@@ -78,31 +78,29 @@ def test_what_is_named_beside_a_trust_counts(choose) -> None:
     assert more.ids == (SWITCHES, "fattn-tile-config", "mmq-batch-limits")
 
 
-NORM, ADD = ("reuse-q8-1-activations", "fuse-norm-q8-1"), "fuse-fattn-combine-q8-1"
+REUSE, NORM = "reuse-q8-1-activations", "fuse-norm-q8-1"
 
 
 @pytest.mark.parametrize("trust", [None, "measured", "modelled"])
 def test_with_adds_the_patches_that_a_patch_requires(choose, trust) -> None:
-    """Required patches are added directly and indirectly, and reported unless the trust adds them anyway."""
-    decision = choose(11549, "gfx1151", with_=(ADD,), trust=trust)
-    assert {*NORM, ADD} <= {*decision.ids}
-    assert decision.brought == ({} if trust == "modelled" else {ADD: NORM})
-    named = choose(11549, "gfx1151", with_=(ADD, NORM[1]), trust=trust)
+    """Required patches are added, and reported unless the trust adds them anyway."""
+    decision = choose(11549, "gfx1151", with_=(NORM,), trust=trust)
+    assert {REUSE, NORM} <= {*decision.ids}
+    assert decision.brought == ({} if trust == "modelled" else {NORM: (REUSE,)})
+    named = choose(11549, "gfx1151", with_=(NORM, REUSE), trust=trust)
     assert named.ids == decision.ids
 
 
 def test_an_excluded_requirement_is_not_added_by_with(choose) -> None:
-    for name in NORM:
-        with refused("PATCH_PAIR_SPLIT", match=f"requires '{name}', which the request excludes"):
-            choose(11549, "gfx1151", with_=(ADD,), without=(name,))
+    with refused("PATCH_PAIR_SPLIT", match=f"requires '{REUSE}', which the request excludes"):
+        choose(11549, "gfx1151", with_=(NORM,), without=(REUSE,))
     with refused("PATCH_PAIR_SPLIT", match="which the request excludes"):
-        choose(11549, "gfx1151", with_=(ADD,), only=(ADD, NORM[1]))
-    every = (*NORM, ADD)
-    assert choose(11549, "gfx1151", with_=(ADD,), only=every).ids == (SWITCHES, *every)
+        choose(11549, "gfx1151", with_=(NORM,), only=(NORM,))
+    assert choose(11549, "gfx1151", with_=(NORM,), only=(REUSE, NORM)).ids == (SWITCHES, REUSE, NORM)
 
 
 def test_with_adds_nothing_for_a_patch_that_is_not_for_the_build(choose) -> None:
-    decision = choose(10068, "gfx1151", with_=(ADD,))
+    decision = choose(10068, "gfx1151", with_=(NORM,))
     assert decision.brought == {}
     assert decision.ids == choose(10068, "gfx1151").ids
 
@@ -116,7 +114,7 @@ def test_the_next_word_is_told_with_what_nobody_measured(choose) -> None:
     assert less.sentence() == (
         "published; --trust modelled would add fattn-vec-heads-first, reuse-q8-1-activations, "
         "moe-sum-coalesce, fattn-wmma-prefill, mul-mat-wmma-prefill, fuse-norm-q8-1, "
-        "fuse-qkv-rope-kv-store, rope-block-size, fuse-fattn-combine-q8-1, fattn-vec-gqa-heads: not measured"
+        "fuse-qkv-rope-kv-store, rope-block-size, fattn-vec-gqa-heads: not measured"
     )
     assert choose(11549, "gfx1201", without=("mmvq-decode-warps",)).more_trust is None
     assert (

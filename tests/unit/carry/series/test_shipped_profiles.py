@@ -47,7 +47,6 @@ UNSETTLED = (
     "fuse-norm-q8-1",
     "fuse-qkv-rope-kv-store",
     "rope-block-size",
-    "fuse-fattn-combine-q8-1",
     "fattn-vec-gqa-heads",
 )
 # Neither AMD-only code nor settings that were tuned on gfx1151.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from patchkit.base.errors import ErrorGroup
 from patchkit.carry.placing.context import make_context, make_guard
 from patchkit.carry.placing.templates import PatchRenderer
 from patchkit.carry.series.catalogue import load_series
+from patchkit.carry.series.patch import Requirement
 from patchkit.carry.series.profile import load_profile
 from patchkit.carry.series.switches import Switch, Switches, has_switch, member_of, switches_of
 
@@ -35,8 +37,10 @@ def test_patches_chosen_by_host_code_have_a_switch_and_those_in_kernels_do_not(p
 
 
 def test_a_patch_is_off_with_those_that_it_needs_directly_or_not(patches):
-    names = ["reuse-q8-1-activations", "mmq-tile-config", "fuse-norm-q8-1", "fuse-fattn-combine-q8-1"]
-    applied = [patches["patch-switches"], *(patches[name] for name in names)]
+    names = ["reuse-q8-1-activations", "mmq-tile-config", "fuse-norm-q8-1", "rope-block-size"]
+    # No patch of the series needs another one through a third: let RoPE's need the norm's.
+    rope = replace(patches[names[3]], requires=(Requirement(patch=names[2], why="a test"),))
+    applied = [patches["patch-switches"], *(patches[name] for name in names[:3]), rope]
     switches = switches_of(applied)
     assert switches == Switches(
         header="ggml/src/ggml-cuda/patches.cuh",

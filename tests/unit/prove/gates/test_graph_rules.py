@@ -84,9 +84,9 @@ def test_the_error_of_few_values_may_scatter() -> None:
 
 
 def test_a_patch_that_runs_although_it_is_off_is_one_whose_switch_does_nothing() -> None:
-    stderr = "patch fuse-fattn-combine-q8-1 0\npatch fuse-norm-q8-1 2\npatch rope-block-size 3\n"
+    stderr = "patch fuse-qkv-rope-kv-store 0\npatch fuse-norm-q8-1 2\npatch rope-block-size 3\n"
     assert used_although_off(switched_off(_graph()), stderr) == {"fuse-norm-q8-1": 2, "rope-block-size": 3}
-    some = switched_off(_graph(), "fuse-fattn-combine-q8-1,rope-block-size")
+    some = switched_off(_graph(), "fuse-qkv-rope-kv-store,rope-block-size")
     assert used_although_off(some, stderr) == {"rope-block-size": 3}
     assert not used_although_off(_graph(), stderr)
 
