@@ -68,11 +68,10 @@ const table PREFILL_GATES = {
     {"gated-q4_k", [](scene & s) { prefills(s, {.rows = 256, .tokens = 128}); }},
     {"gated-q5_k", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q5_K, .rows = 65, .tokens = 192}); }},
     {"gated-q6_k", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q6_K, .rows = 191, .tokens = 65}); }},
-    {"gated-gelu", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q8_0, .width = 96, .tokens = 96, .op = GGML_GLU_OP_GEGLU}); }},
     {"gated-up-first", [](scene & s) { prefills(s, {.type = GGML_TYPE_Q4_0, .rows = 130, .width = 64, .tokens = PROMPT, .up_first = true}); }},
     {"gated-experts-q4_k", [](scene & s) { prefills_experts(s, {.tokens = PROMPT}); }},
-    {"gated-experts-gelu", [](scene & s) {
-        prefills_experts(s, {.type = GGML_TYPE_Q8_0, .rows = 66, .width = 96, .tokens = 90, .op = GGML_GLU_OP_GEGLU, .up_first = true});
+    {"gated-experts-up-first", [](scene & s) {
+        prefills_experts(s, {.type = GGML_TYPE_Q8_0, .rows = 66, .width = 96, .tokens = 90, .up_first = true});
     }},
     {"gated-experts-many", [](scene & s) { prefills_experts(s, {.type = GGML_TYPE_Q6_K, .rows = 100, .width = 256, .tokens = 150}); }},
     // The result takes the place of the activations, which are not read again.
@@ -86,6 +85,7 @@ const table PREFILL_GATES = {
     {"gated-not-few-rows", [](scene & s) { prefills(s, {.rows = 63, .tokens = PROMPT}); }},
     {"gated-not-f16", [](scene & s) { prefills(s, {.type = GGML_TYPE_F16, .tokens = PROMPT}); }},
     {"gated-not-oai", [](scene & s) { prefills(s, {.tokens = PROMPT, .op = GGML_GLU_OP_SWIGLU_OAI}); }},
+    {"gated-not-gelu", [](scene & s) { prefills(s, {.tokens = PROMPT, .op = GGML_GLU_OP_GEGLU}); }},
     {"gated-not-relu", [](scene & s) { prefills(s, {.tokens = PROMPT, .op = GGML_GLU_OP_REGLU}); }},
     {"gated-not-halves", [](scene & s) {
         ggml_tensor * x = s.made(PROMPT);
