@@ -117,7 +117,7 @@ CAPTURED = Fault(
 STREAMS = Fault(
     id="q8-1-of-all-streams",
     file="quantize-once.cuh",
-    texts={"ctx.curr_stream_no == 0 && !ggml_cuda_is_fusion_disabled()": "!ggml_cuda_is_fusion_disabled()"},
+    texts={"ctx.curr_stream_no == 0 && !is_fusion_disabled": "!is_fusion_disabled"},
     graphs=("low-rank",),
     kind="far",
 )

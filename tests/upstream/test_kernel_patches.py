@@ -15,10 +15,7 @@ from kernel_scenes import KernelPatch, Ran, Rule, SceneTrees
 
 pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest.mark.slow]
 
-_CAN_FUSE = (
-    "ggml_cuda_can_fuse_nodes(cgraph, first, last,\n            { number_of(cgraph, first, q.last), "
-    "number_of(cgraph, first, k.last), number_of(cgraph, first, v.last) })"
-)
+_CAN_FUSE = "ggml_cuda_can_fuse_nodes(cgraph, first, last, { q.number, k.number, v.number })"
 _SAME_ROOT = "kept.of.view_src == (src1->view_src != nullptr ? src1->view_src : src1)"
 _SERVED = "!mul_mat_prompts_serves(ctx, product->src[0], product->src[1], product->src[2], product)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
