@@ -337,8 +337,6 @@ PATCHES = (
         kernels={
             "rope_norm": r"norm-",
             "rope_neox": r"neox-",
-            "rope_multi": r"multi-",
-            "rms_norm_mul_rope_f32": r"normed-",
         },
         has_upstreams_launches=True,
     ),

@@ -1,4 +1,4 @@
-// RoPE of rows of many lengths, of each kind, alone, after a norm and into a cache.
+// RoPE of rows of many lengths, of the two usual kinds, alone and into a cache.
 #pragma once
 
 #include "scene.hpp"
@@ -11,7 +11,7 @@ struct turn {
     int64_t head = 64;
     int     mode        = GGML_ROPE_TYPE_NORMAL;
     int     dims        = 0; // 0: all of a head
-    bool    has_factors = false, has_norm = false, into_cache = false;
+    bool    has_factors = false, into_cache = false;
 };
 
 void rotates(scene & s, const turn & how) {
@@ -19,22 +19,9 @@ void rotates(scene & s, const turn & how) {
     ggml_context * ctx  = s.ctx();
     const int      dims = how.dims > 0 ? how.dims : int(how.head);
     ggml_tensor *  x    = ggml_reshape_3d(ctx, ggml_scale(ctx, s.input(HEADS * TOKENS, how.head), 2.0f), how.head, HEADS, TOKENS);
-    if (how.has_norm) {
-        x = ggml_mul(ctx, ggml_rms_norm(ctx, x, 1e-5f), s.weight(GGML_TYPE_F32, 1, how.head));
-    }
     ggml_tensor * factors = how.has_factors ? s.weight(GGML_TYPE_F32, 1, dims / 2) : nullptr;
-    ggml_tensor * made    = nullptr;
-    if (how.mode == GGML_ROPE_TYPE_MROPE) {
-        std::vector<int64_t> first;
-        for (int64_t n = 0; n < 4 * TOKENS; ++n) {
-            first.push_back(3 + n % 7);
-        }
-        int sections[GGML_MROPE_SECTIONS] = {dims / 8, dims / 4, dims / 8, 0};
-        made = ggml_rope_multi(ctx, x, s.whole(GGML_TYPE_I32, first), factors, dims, sections, how.mode, 4096, 10000.0f, 1.0f, 0.0f, 1.0f, 32.0f, 1.0f);
-    } else {
-        ggml_tensor * position = s.whole(GGML_TYPE_I32, {3, 4, 5, 6, 7});
-        made = ggml_rope_ext(ctx, x, position, factors, dims, how.mode, 4096, 10000.0f, 0.5f, 0.3f, 1.1f, 32.0f, 1.0f);
-    }
+    ggml_tensor * position = s.whole(GGML_TYPE_I32, {3, 4, 5, 6, 7});
+    ggml_tensor * made     = ggml_rope_ext(ctx, x, position, factors, dims, how.mode, 4096, 10000.0f, 0.5f, 0.3f, 1.1f, 32.0f, 1.0f);
     if (!how.into_cache) {
         s.result(made);
         return;
@@ -56,13 +43,6 @@ const table ROPES = {
     {"neox-256", [](scene & s) { rotates(s, {.head = 256, .mode = GGML_ROPE_TYPE_NEOX, .has_factors = true}); }},
     {"neox-576", [](scene & s) { rotates(s, {.head = 576, .mode = GGML_ROPE_TYPE_NEOX}); }},
     {"neox-into-cache", [](scene & s) { rotates(s, {.head = 128, .mode = GGML_ROPE_TYPE_NEOX, .into_cache = true}); }},
-    {"multi-64", [](scene & s) { rotates(s, {.head = 64, .mode = GGML_ROPE_TYPE_MROPE}); }},
-    {"multi-128", [](scene & s) { rotates(s, {.head = 128, .mode = GGML_ROPE_TYPE_MROPE, .dims = 64}); }},
-    {"normed-64", [](scene & s) { rotates(s, {.head = 64, .has_norm = true}); }},
-    {"normed-96", [](scene & s) { rotates(s, {.head = 96, .mode = GGML_ROPE_TYPE_NEOX, .has_factors = true, .has_norm = true}); }},
-    {"normed-128", [](scene & s) { rotates(s, {.head = 128, .mode = GGML_ROPE_TYPE_NEOX, .dims = 64, .has_norm = true}); }},
-    {"normed-130", [](scene & s) { rotates(s, {.head = 130, .mode = GGML_ROPE_TYPE_NEOX, .has_norm = true}); }},
-    {"normed-into-cache", [](scene & s) { rotates(s, {.head = 128, .mode = GGML_ROPE_TYPE_NEOX, .has_norm = true, .into_cache = true}); }},
 };
 
 }  // namespace
