@@ -62,7 +62,7 @@ const table DECODE_GQA = {
     {"gqa-no-mask", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .kv = 512, .seen = {}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE},
     {"gqa-sinks", [](scene & s) { s.result(attention(s, {.size = 64, .many = 8, .of_kv = 2, .seen = {{{0, 33}}}, .type = GGML_TYPE_Q8_0, .has_sinks = true})); }, QUANTIZED_CACHE},
     {"gqa-alibi", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .seen = {{{0, 70}}}, .type = GGML_TYPE_Q8_0, .max_bias = 8.0f})); }, QUANTIZED_CACHE}, // upstream's
-    {"gqa-softcap", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .seen = {{{0, 70}}}, .type = GGML_TYPE_Q8_0, .softcap = 5.0f})); }, QUANTIZED_CACHE},
+    {"gqa-softcap", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .seen = {{{0, 70}}}, .type = GGML_TYPE_Q8_0, .softcap = 5.0f})); }, QUANTIZED_CACHE}, // upstream's
     {"gqa-2-tokens", [](scene & s) { s.result(attention(s, {.many = 8, .of_kv = 2, .tokens = 2, .seen = {{{0, 70}}, {{0, 71}}}, .type = GGML_TYPE_Q8_0})); }, QUANTIZED_CACHE}, // the columns are tokens
 };
 
