@@ -119,9 +119,9 @@ PATCHES = (
             "mul_mat_vec_q_attention_inputs": r"attention-(?!not)",
             "norm_quantized": r"(sums|norm)-(?!not)",
         },
-        # two scenes of norms have two, one of attention and one of sums begin with one, six of sums end with
+        # two scenes of norms have two, one of attention and one of sums begin with one, four of sums end with
         # one
-        more={"norm_quantized": 10},
+        more={"norm_quantized": 8},
         spared={"norm-2048": 2, "attention-llama": 3},
         rules={
             "ggml-cuda.cu": [
