@@ -21,7 +21,7 @@ def test_the_patch_with_half_of_its_threads_is_found(
     shutil.copytree(ROOT / "upstreams", series.root / "upstreams", dirs_exist_ok=True)
     patch = series.root / "patches" / "0026-rope-block-size" / "patch.toml"
     text = patch.read_text()
-    assert text.count("MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE)") == 3
+    assert text.count("MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE)") == 2
     patch.write_text(text.replace("MIN(ne00/2, CUDA_ROPE_BLOCK_SIZE)", "MIN(ne00/4, CUDA_ROPE_BLOCK_SIZE)"))
     names = ("patch-switches", "fattn-vec-heads-first", "moe-sum-coalesce", "rope-block-size")
     argv = [

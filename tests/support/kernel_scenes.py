@@ -247,5 +247,7 @@ def _with_switches(text: str, rules: Sequence[Rule]) -> bytes:
         "        if (std::strncmp(at, rule, length) == 0 && (at[length] == ',' || at[length] == 0)) {\n"
         "            return true;\n        }\n    }\n    return false;\n}\n#endif\n"
     )
-    included = text.rindex("#include <")
+    included = text.rfind("#include <")
+    if included < 0:  # a header of ours alone
+        included = text.rindex('#include "')
     return f"{text[:included]}{question}{text[included:]}".encode()
