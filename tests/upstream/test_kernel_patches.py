@@ -109,7 +109,8 @@ PATCHES = (
             ]
         },
     ),
-    # Not left out: GGML_CUDA_DISABLE_FUSION, forks and fuse-qkv-rope-kv-store (no graph of ours forks there),
+    # Not left out: GGML_CUDA_DISABLE_FUSION, forks (a norm in a fork makes no copy, and the add that joins
+    # is after it) and fuse-qkv-rope-kv-store (no graph of ours forks there),
     # that nobody looks further than 24 nodes for a product, that a matrix has no more than 2^31 weights,
     # and that biases and weights of norms are f32: else upstream ends the program.
     KernelPatch(
@@ -151,13 +152,6 @@ PATCHES = (
                     "ggml_nrows(match.weights) != 1",
                     "false",
                     ("norm-not-two-rows", "sums-not-two-rows-of-weights"),
-                ),
-                Rule(
-                    "sums-fork",
-                    "!ctx.stream_context().concurrent_events.empty()",
-                    "false",
-                    ("sums-forked",),
-                    by="launches",
                 ),
                 Rule(
                     "sums-apart",
