@@ -29,6 +29,7 @@ from patchkit.carry.series.selection import Selected
 
 _SHORTEST_MEMBER = 4  # characters, to recognise a member whose struct is not known
 _WORD = re.compile(rb"[A-Za-z_]\w*")
+_ALIAS = re.compile(rb"\btypedef\s+struct\s+(\w+)\s*\*?\s*(\w+)\s*;")
 
 
 def with_declarations(
@@ -131,6 +132,12 @@ def _words(data: bytes) -> frozenset[bytes]:
     return frozenset(_WORD.findall(data))
 
 
+@lru_cache(maxsize=1024)
+def _aliases(data: bytes) -> Mapping[bytes, bytes]:
+    """The struct of each ``typedef struct s * name`` of a file, the first one of each name."""
+    return {name: struct for struct, name in reversed(_ALIAS.findall(data))}
+
+
 def _declarations(path: str, data: bytes | None) -> Mapping[str, tuple[Declaration, ...]]:
     """The declarations of a file by name; none in one that cannot be parsed."""
     if data is not None and b"\0" not in data:
@@ -189,12 +196,9 @@ class _Tree:
 
     def aliased(self, path: str, name: str) -> str:
         """The struct to which ``typedef struct s * name`` refers; ``name`` if there is none."""
-        pattern = re.compile(rb"\btypedef\s+struct\s+(\w+)\s*\*?\s*%s\s*;" % re.escape(name.encode()))
-        for data in self.files(path).values():
-            found = pattern.search(data) if name.encode() in _words(data) else None
-            if found is not None:
-                return found[1].decode()
-        return name
+        word = name.encode()
+        found = (_aliases(data).get(word) for data in self.files(path).values() if word in _words(data))
+        return next((each.decode() for each in found if each is not None), name)
 
     def is_closed(self, path: str, owner: str) -> bool:
         """Whether a struct is defined in one of the files and inherits nothing."""

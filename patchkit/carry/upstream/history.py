@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from patchkit.base.errors import SourceError
@@ -41,9 +41,24 @@ class History:
 
         A merge counts as one commit with all that it brought to the main line. Raises GitError, CacheError.
         """
+        return self._log(f"--max-count={_MOST_CHANGES}", self.span, "--", *paths)
+
+    def changes_of(self, paths: Sequence[str]) -> dict[str, tuple[ChangingCommit, ...]]:
+        """As :meth:`changes`, for each of several files by itself; read with one call of git.
+
+        Raises GitError, CacheError.
+        """
+        found = self._log(self.span, "--", *paths) if paths else ()
+        changes = {path: [each for each in found if path in each.blobs] for path in paths}
+        return {
+            path: tuple(replace(each, blobs={path: each.blobs[path]}) for each in several[:_MOST_CHANGES])
+            for path, several in changes.items()
+        }
+
+    def _log(self, *options: str) -> tuple[ChangingCommit, ...]:
         out = self.git.run(
-            "log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames",
-            f"--max-count={_MOST_CHANGES}", "--format=%x00%H %s", self.span, "--", *paths,
+            "log", "--first-parent", "-m", "--raw", "--no-abbrev", "--no-renames", "--format=%x00%H %s",
+            *options,
         )  # fmt: skip
         return tuple(_change(text) for text in out.decode("utf-8", "replace").split("\0")[1:])
 
