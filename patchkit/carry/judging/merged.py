@@ -129,7 +129,10 @@ def follow_edit(
     after = _with_edit(old, was, text)
     merged = _merge(old.source, after, new.source, reporter) if after is not None else None
     again = _anchored(edit, text, new, merged.data) if merged is not None else None
-    return (again, merged.detail) if merged is not None and again is not None else None
+    if merged is None or again is None:
+        return None
+    renamed = f"'{edit.function}' is now '{again.function}'; " if again.function != edit.function else ""
+    return again, f"{renamed}{merged.detail}"
 
 
 def _with_edit(scopes: ScopeMap, edit: Edit, text: str | None) -> bytes | None:
@@ -238,7 +241,7 @@ def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> 
     """The edit with lines that select the place at which it gives ``wanted``; None if there are none."""
     if edit.count != 1 or edit.digest is not None:
         return None
-    edit = _with_parameters(edit, scopes, wanted)
+    edit = _in_function(edit, scopes, wanted)
     inside = edit.at.inside if edit.at is not None else None
     if inside is not None and (inside.definition is None or len(select(scopes, None, inside)) != 1):
         inside = None
@@ -250,19 +253,27 @@ def _anchored(edit: Edit, text: str | None, scopes: ScopeMap, wanted: bytes) -> 
     return None
 
 
-def _with_parameters(edit: Edit, scopes: ScopeMap, wanted: bytes) -> Edit:
-    """The edit with the parameters that its function has now, if no function has the old ones."""
-    if edit.function is None or edit.parameters is None:
+def _in_function(edit: Edit, scopes: ScopeMap, wanted: bytes) -> Edit:
+    """The edit with the name and the parameters that its function has now, if none has the old ones.
+
+    It is the function in which the merge changes the file, which is known to be the same one.
+    """
+    if edit.function is None:
+        return edit
+    named = [each for each in scopes.definitions if each.answers_to(edit.function)]
+    if named and edit.parameters is None:
         return edit
     try:
         find_entity(scopes, edit.function, edit.parameters, edit.where)
     except EntityNotFound:
         first = _first_change(scopes.source.rows, wanted.split(b"\n"))
-        named = [each for each in scopes.definitions if each.answers_to(edit.function)]
-        here = [each for each in named if first in scopes.source.lines_of(each.span)]
+        functions = [each for each in scopes.entities if each.kind == "function"]
+        here = [each for each in named or functions if first in scopes.source.lines_of(each.span)]
         if len(here) == 1:
+            name = edit.function if named else here[0].name
             tokens = [scopes.code[at].text for at in scopes.code_in(here[0].parameters)]
-            return replace(edit, parameters=b" ".join(tokens).decode("utf-8", "replace"))
+            parameters = b" ".join(tokens).decode("utf-8", "replace") if edit.parameters else None
+            return replace(edit, function=name, parameters=parameters)
     return edit
 
 
