@@ -31,6 +31,7 @@ from patchkit.carry.placing.lines import (
     is_blank_edged,
     lines_selector,
     rows_of,
+    selector_text,
     sides,
 )
 from patchkit.carry.placing.plain import expand_plain, is_blank
@@ -127,12 +128,51 @@ def follow_edit(
     """
     old, new = files
     after = _with_edit(old, was, text)
-    merged = _merge(old.source, after, new.source, reporter) if after is not None else None
+    if after is None:
+        return None
+    respaced = _respaced(was, edit, files)
+    base, edit = respaced or (old.source, edit)
+    merged = _merge(base, after, new.source, reporter, is_respaced=respaced is not None)
     again = _anchored(edit, text, new, merged.data) if merged is not None else None
     if merged is None or again is None:
         return None
-    renamed = f"'{edit.function}' is now '{again.function}'; " if again.function != edit.function else ""
+    renamed = f"'{was.function}' is now '{again.function}'; " if again.function != edit.function else ""
     return again, f"{renamed}{merged.detail}"
+
+
+def _respaced(was: Edit, edit: Edit, files: tuple[ScopeMap, ScopeMap]) -> tuple[SourceText, Edit] | None:
+    """The old file and the edit with the new file's spaces, if only those differ from the edit's lines.
+
+    None if no lines of the function, or more than once, are the same apart from spaces.
+    """
+    old, new = files
+    if edit.verb not in ("change_to", "remove") or edit.at is None or edit.at.lines is None:
+        return None
+    spans = resolve_anchor(old, was).spans
+    size = len(rows_of(edit.at.lines))
+    if len(spans) != 1 or edit.function is None or not is_code(new.source.path):
+        return None
+    rows, first = old.source.rows, old.source.line_of(spans[0].start) - 1
+    wanted = [_spaced(row) for row in rows[first : first + size]]
+    domain = _domain(edit, new, None)
+    found = [
+        new.source.rows[at : at + size]
+        for at in range(domain.start, domain.stop - size + 1)
+        if [_spaced(row) for row in new.source.rows[at : at + size]] == wanted
+    ]
+    if len(found) != 1 or count_words(wanted) < ENOUGH_WORDS_IN_FUNCTION:
+        return None
+    (lines,) = found
+    selector = replace(edit.at, lines=selector_text(lines))
+    if selector == edit.at:
+        return None
+    data = b"\n".join([*rows[:first], *lines, *rows[first + size :]])
+    return SourceText(old.source.path, data), replace(edit, at=selector)
+
+
+def _spaced(row: bytes) -> bytes:
+    """A line with one space for several, but not in its indentation. A line with a literal stays as it is."""
+    return row if b'"' in row or b"'" in row else re.sub(rb"(?<=\S)[ \t]+", b" ", row.rstrip())
 
 
 def _with_edit(scopes: ScopeMap, edit: Edit, text: str | None) -> bytes | None:
@@ -149,14 +189,18 @@ def _place(scopes: ScopeMap, edit: Edit) -> Location:
     return scopes.source.locate(spans[0].start) if spans else Location(path=edit.file)
 
 
-def _merge(base: SourceText, patched: bytes, upstream: SourceText, reporter: Reporter) -> _Merged | None:
+def _merge(
+    base: SourceText, patched: bytes, upstream: SourceText, reporter: Reporter, *, is_respaced: bool
+) -> _Merged | None:
     """The new file with the edit, if nothing about the merge is in doubt."""
     if b"\0" in base.data + patched + upstream.data or patched == base.data:
         return None
     merged, conflicts = merge_file(patched, base.data, upstream.data, reporter, _LABELS)
     detail = "upstream changed the lines next to it; git's merge has no conflict there"
+    if is_respaced:
+        detail = "upstream changed only spaces in its lines"
     if conflicts:
-        decided = _decided(merged, upstream)
+        decided = _decided(merged, upstream, is_respaced=is_respaced)
         if decided is None:
             return None
         merged, detail = decided
@@ -166,13 +210,17 @@ def _merge(base: SourceText, patched: bytes, upstream: SourceText, reporter: Rep
     return _Merged(data=merged, detail=detail) if not doubt else None
 
 
-def _decided(merged: bytes, upstream: SourceText) -> tuple[bytes, str] | None:
+def _decided(merged: bytes, upstream: SourceText, *, is_respaced: bool) -> tuple[bytes, str] | None:
     """A merge with one conflict that has only one right result, and how it was decided; else None."""
     rows = merged.split(b"\n")
     conflicts = list(list_conflicts(rows, _LABELS))
     if len(conflicts) != 1:
         return None
     (one,) = conflicts
+    beside = _beside(one) if is_respaced else None
+    if beside is not None:
+        detail = "upstream changed only spaces in its lines, and inserted lines next to them"
+        return b"\n".join([*rows[: one.first], *beside, *rows[one.stop :]]), detail
     between = _between(one, upstream.path)
     if between is not None:
         detail = "upstream changed the code on one side of it; it is still between the same two neighbours"
@@ -188,6 +236,17 @@ def _decided(merged: bytes, upstream: SourceText) -> tuple[bytes, str] | None:
 _SAME_LINE = 0.6
 """Share of characters from which a changed line counts as the same one."""
 _LEAST_WORDS = 2  # of a line that can be recognised
+
+
+def _beside(conflict: Conflict) -> list[bytes] | None:
+    """The lines that the patch changes or removes, and those that upstream inserted directly next to them."""
+    base, patch, upstream = conflict.base, conflict.patch, conflict.upstream
+    size = len(base)
+    if not size or len(patch) > size or len(upstream) <= size:
+        return None
+    if upstream[:size] == base:
+        return [*patch, *upstream[size:]]
+    return [*upstream[:-size], *patch] if upstream[-size:] == base else None
 
 
 def _between(conflict: Conflict, path: str) -> list[bytes] | None:
