@@ -11,12 +11,12 @@ import click
 from patchkit.base.errors import UsageError
 from patchkit.base.plain import fields_of
 from patchkit.base.series_folder import find_series_dir
-from patchkit.base.text import counted
 from patchkit.cli.completing import gpus
+from patchkit.cli.draft_options import draft_lines, draft_options
 from patchkit.cli.settings import FOLDER, Settings, Size, verb
 from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.remaining_time import format_duration
-from patchkit.gpu.modelled.estimate import ACCEPTANCE, Estimate, EstimateRequest, EstimateRow, make_estimate
+from patchkit.gpu.modelled.estimate import Estimate, EstimateRequest, EstimateRow, make_estimate
 from patchkit.prove.durations import Duration, durations_of, seconds_from
 
 _KV = ("f16", "q8_0", "q4_0", "bf16", "f32")
@@ -94,27 +94,7 @@ _MAX_DEPTHS = 64
     metavar="FILE.jsonl",
     help="Compare with results of llama-bench -o jsonl (or -o json).",
 )
-@click.option(
-    "--drafts",
-    type=click.IntRange(min=0, max=64),
-    default=0,
-    metavar="N",
-    help="Also the cost of a step of speculative decoding that drafts and verifies N tokens.",
-)
-@click.option(
-    "--draft-model",
-    type=FOLDER,
-    metavar="FILE",
-    help="GGUF model or shape that drafts (default: the model's own layers for drafts, MTP).",
-)
-@click.option(
-    "--acceptance",
-    type=click.FloatRange(min=0, max=1),
-    default=ACCEPTANCE,
-    show_default=True,
-    metavar="SHARE",
-    help="Share of the drafts that are accepted. llama-server prints it.",
-)
+@draft_options
 @click.option(
     "--durations",
     is_flag=True,
@@ -197,31 +177,11 @@ def _lines(found: Estimate) -> Iterator[str]:
     yield "attention: its share of the time. gain: the speed-up if attention took no time (Amdahl's law)."
     yield "This is an upper bound, not a forecast. It excludes activations, softmax, launch overhead and"
     yield "the inefficiency of real kernels."
-    yield from _drafts(found)
+    yield from draft_lines([("", step) for step in found.drafts])
     if has_measured:
         yield (
             "The columns after 'measured' are from your measurement, counting the cost of depth as attention."
         )
-
-
-def _drafts(found: Estimate) -> Iterator[str]:
-    if not found.drafts:
-        return
-    first = found.drafts[0]
-    yield ""
-    yield f"Speculative decoding: a step verifies {counted(first.drafts, 'draft')} and makes one token more"
-    yield f"{'depth':<10} {'draft ms':>9} {'verify ms':>9} {'max t/s':>9} {'expected':>9}  pays from"
-    for row in found.drafts:
-        drafting = "-" if row.drafting_seconds is None else f"{row.drafting_seconds * 1e3:.2f}"
-        yield (
-            f"{row.step.test.depth:<10} {drafting:>9} {row.step.seconds * 1e3:>9.2f} {row.rate:>9.2f} "
-            f"{row.expected_rate:>9.2f}  {row.pays_from:.2f} tokens per step"
-        )
-    share = f"{100 * first.acceptance:.0f} %"
-    yield f"max t/s: if all drafts are accepted; expected: if {share} are (--acceptance)."
-    yield "pays from: the tokens per step (1 and the accepted drafts) that make it faster than without."
-    if first.draft is None:
-        yield "Drafting is not counted: the model has no layers for it. --draft-model FILE adds it."
 
 
 def _row(row: EstimateRow) -> str:

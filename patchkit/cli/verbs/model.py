@@ -23,6 +23,7 @@ from patchkit.carry.series.lock import Pin, load_lock
 from patchkit.carry.upstream.exported import ExportedTree, export_pin, export_tree
 from patchkit.cli.clone import CLONE, make_onto
 from patchkit.cli.completing import files, gpus, pins
+from patchkit.cli.draft_options import draft_lines, draft_options
 from patchkit.cli.emulated import open_gpu, prepare, refuse_given, source_of_commit
 from patchkit.cli.settings import FOLDER, Settings, verb
 from patchkit.cli.timelines import TimelineRequest, model_timelines, timeline_lines
@@ -31,6 +32,7 @@ from patchkit.gpu.emulated.cases import Case
 from patchkit.gpu.gguf import load_gguf_parts
 from patchkit.gpu.modelled.against import Errors, Release
 from patchkit.gpu.modelled.compare import Comparison, compare
+from patchkit.gpu.modelled.drafting import DraftStep
 from patchkit.gpu.modelled.machine import Machine, RateError, in_words
 from patchkit.gpu.modelled.measured import MeasuredComparison, compare_measured, ratio_error
 from patchkit.gpu.modelled.network import Batch, ModelTime, operations_of, time_model
@@ -56,6 +58,7 @@ class Kernels:
     onto: Onto | None = None
 
 
+_EXAMPLE_OF_DRAFTS = "patchkit model --arch gfx1151 --gguf model.gguf --drafts 3"
 _SIZE = click.IntRange(min=1, max=2**20)
 _BATCH = click.IntRange(min=0, max=4096)
 _TOKENS = click.IntRange(min=1, max=4096)
@@ -70,6 +73,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
         "patchkit model --arch gfx1151 --head-size 128 --heads 32 --kv-heads 8 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --type q4_0 --rows 4096 --columns 14336 --tokens 1 --repeated --json",
         "patchkit model --arch gfx1151 --gguf model.gguf --depth 16384 --pp 512 --tg 128",
+        "patchkit model --arch gfx1151 --gguf model.gguf --drafts 3 --draft-model small.gguf",
         "patchkit model --arch gfx1151 --gguf model.gguf --timeline --parallel 4",
         "patchkit model --arch gfx1151 --onto HEAD --head-size 128 --kv 16384 --tokens 512",
         "patchkit model --arch gfx1151 --against measured.toml",
@@ -148,6 +152,7 @@ _DEPTH = click.IntRange(min=1, max=2**18)
     metavar="N",
     help="Tokens to generate (0 to skip).",
 )
+@draft_options
 @click.option(
     "--power",
     type=click.IntRange(min=1, max=1000),
@@ -237,7 +242,7 @@ def command(
         return
     if options["gguf"] is not None or options["shape"] is not None:
         network = _network(options["gguf"], options["shape"])
-        tests, measured = _tests(timings, network, tree, options)
+        tests, measured, steps = _tests(timings, network, tree, options)
         document = {
             "arch": arch,
             "watts": options["power"],
@@ -245,9 +250,17 @@ def command(
             "tests": tests,
             "errors": _rate_errors(timings.machine, tests),
             "measured": measured,
+            "drafts": steps,
         }
-        settings.show(document, _models(timings.machine, tests, network, measured))
+        settings.show(document, _models(timings.machine, tests, network, measured, steps))
         return
+    if options["drafting"] is not None:
+        raise UsageError(
+            "--drafts requires --gguf or --shape",
+            code="USAGE_SYNTAX",
+            why="a model drafts and verifies tokens, one operation does not",
+            hint=_EXAMPLE_OF_DRAFTS,
+        )
     case = _case(options)
     sides = _sides(timings, case, tree, repeated=options["repeated"])
     settings.show(
@@ -258,9 +271,9 @@ def command(
 
 def _refuse_with_against(tree: Kernels, of: Mapping[str, Any]) -> None:
     hint = f"patchkit model --arch {click.get_current_context().params['arch']} --against FILE"
-    if tree != Kernels() or any(of[name] is not None for name in ("kind", "head_size", "tokens")):
+    if tree != Kernels() or any(of[name] is not None for name in ("kind", "head_size", "tokens", "drafting")):
         raise UsageError(
-            "--against cannot be combined with options that select an operation",
+            "--against cannot be combined with options that select what to model",
             code="USAGE_SYNTAX",
             hint=hint,
         )
@@ -281,6 +294,13 @@ def _timeline(
             "--timeline requires exactly one of --gguf and --shape, and --parallel requires --timeline",
             code="USAGE_SYNTAX",
             hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
+        )
+    if of["drafting"] is not None:
+        raise UsageError(
+            "--timeline cannot be combined with --drafts",
+            code="USAGE_SYNTAX",
+            why="only the times of whole models are computed for drafts, not those of each launch",
+            hint=_EXAMPLE_OF_DRAFTS,
         )
     request = TimelineRequest(
         gguf=of["gguf"],
@@ -411,57 +431,93 @@ def _network(gguf: Path | None, shape: Path | None) -> ModelShape:
 
 def _tests(
     timings: Timings, network: ModelShape, tree: Kernels, of: Mapping[str, Any]
-) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[MeasuredComparison]]]:
-    """Return the times by test and side, and by test the measurements of the same in the series' evidence."""
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, list[MeasuredComparison]], dict[str, DraftStep]]:
+    """Return the times by test and side, the series' measurements of the tests, and the step by side."""
     files = tuple(load_evidence_folder(timings.workspace.series.evidence).values())
-    measured: dict[str, list[MeasuredComparison]] = {}
-    batches = {}
+    middle = of["depth"] + of["generated"] // 2  # the token in the middle stands for all of them
+    prompt, token = f"pp{of['prompt']} @ d{of['depth']}", f"tg{of['generated']} @ d{of['depth']}"
+    wanted: dict[str, tuple[ModelShape, Batch]] = {}
     if of["prompt"]:
-        batches[f"pp{of['prompt']} @ d{of['depth']}"] = Batch(tokens=of["prompt"], depth=of["depth"])
-    if of["generated"]:  # the token in the middle stands for all of them
-        middle = of["depth"] + of["generated"] // 2
-        batches[f"tg{of['generated']} @ d{of['depth']}"] = Batch(tokens=1, depth=middle)
-    if not batches:
+        wanted[prompt] = (network, Batch(tokens=of["prompt"], depth=of["depth"]))
+    if of["generated"]:
+        wanted[token] = (network, Batch(tokens=1, depth=middle))
+    if not wanted:
         raise UsageError(
             "nothing to model: --pp and --tg are both 0", code="NOTHING_TO_ESTIMATE", hint="--pp 512 --tg 128"
         )
-    found: dict[str, dict[str, ModelTime]] = {test: {} for test in batches}
+    drafting = of["drafting"]
+    verify, draft = "", ""
+    if drafting is not None:
+        if not of["generated"]:
+            raise UsageError(
+                "--drafts cannot be combined with --tg 0",
+                code="USAGE_SYNTAX",
+                why="drafts are compared with token generation",
+                hint=_EXAMPLE_OF_DRAFTS,
+            )
+        size = drafting.drafts + 1
+        verify, draft = f"verify{size} @ d{middle}", f"draft1 @ d{middle}"
+        wanted[verify] = (network, Batch(tokens=size, depth=middle, outputs=size))
+        small = drafting.shape(of["gguf"])
+        if small is not None:
+            wanted[draft] = (small, Batch(tokens=1, depth=middle))
+    found, trees = _times(timings, tree, wanted, of["kv_type"], network.name)
+    measured = {
+        test: [
+            *compare_measured(
+                files,
+                timings.machine,
+                model=network.name,
+                trees=trees,
+                times=found[test],
+                is_prompt=test == prompt,
+                count=of["prompt"] if test == prompt else of["generated"],
+                depth=of["depth"],
+            )
+        ]
+        for test in (prompt, token)
+        if test in found
+    }
+    steps = {
+        side: DraftStep(
+            depth=middle,
+            drafting=drafting,
+            verifying_seconds=time.us / 1e6,
+            token_seconds=found[token][side].us / 1e6,
+            draft_seconds=found[draft][side].us / 1e6 if draft in found else None,
+        )
+        for side, time in found.get(verify, {}).items()
+    }
+    return found, measured, steps
+
+
+def _times(
+    timings: Timings, tree: Kernels, wanted: Mapping[str, tuple[ModelShape, Batch]], kv: str, what: str
+) -> tuple[dict[str, dict[str, ModelTime]], dict[str, str]]:
+    """Model each batch on each side; returns the times by test and side, and the tree of each side."""
     with contextlib.ExitStack() as stack:
         recorders = _recorders(timings, tree, stack, with_rocwmma=True)
         cases = dict.fromkeys(
-            case for batch in batches.values() for case in operations_of(network, batch, of["kv_type"])
+            case for shape, batch in wanted.values() for case in operations_of(shape, batch, kv)
         )
-        wanted = [(side, case) for case in cases for side in recorders]
+        runs = [(side, case) for case in cases for side in recorders]
         times = run_parallel(
-            wanted,
+            runs,
             lambda one: timings.time(one[1], recorders[one[0]], repeated=False),
             reporter=timings.workspace.reporter,
-            what=f"modelling {network.name}",
+            what=f"modelling {what}",
             unit="operations",
             stop=timings.compiler.stop,
         )
-        for side in recorders:
-            known = {
-                case: time for (of_side, case), time in zip(wanted, times, strict=True) if of_side == side
-            }
-            for test, batch in batches.items():
-                found[test][side] = time_model(network, batch, of["kv_type"], known.__getitem__)
         trees = {side: recorder.side.built.tree for side, recorder in recorders.items() if side != "rocWMMA"}
-        for test, times_of in found.items():
-            is_prompt = test.startswith("pp")
-            measured[test] = [
-                *compare_measured(
-                    files,
-                    timings.machine,
-                    model=network.name,
-                    trees=trees,
-                    times=times_of,
-                    is_prompt=is_prompt,
-                    count=of["prompt"] if is_prompt else of["generated"],
-                    depth=of["depth"],
-                )
-            ]
-    return found, measured
+    known: dict[str, dict[Timed, OperationTime | None]] = {side: {} for side in recorders}
+    for (side, case), time in zip(runs, times, strict=True):
+        known[side][case] = time
+    found = {
+        test: {side: time_model(shape, batch, kv, known[side].__getitem__) for side in known}
+        for test, (shape, batch) in wanted.items()
+    }
+    return found, trees
 
 
 def _models(
@@ -469,6 +525,7 @@ def _models(
     tests: dict[str, dict[str, ModelTime]],
     network: ModelShape,
     measured: dict[str, list[MeasuredComparison]],
+    steps: Mapping[str, DraftStep],
 ) -> Iterator[str]:
     yield f"{network.name} (modelled, not measured; {network.source})"
     yield machine.box
@@ -487,7 +544,9 @@ def _models(
             {side: time.rate for side, time in times.items()},
             {side: ratio_error(machine, time, after) for side, time in times.items() if after is not None},
         )
-        yield from (line for one in measured[test] for line in one.lines())
+        yield from (line for one in measured.get(test, ()) for line in one.lines())
+    yield from draft_lines(list(steps.items()), "side")
+    yield from _gains({side: step.expected_rate for side, step in steps.items()}, {})
 
 
 def _gains(rates: Mapping[str, float], errors: Mapping[str, float | None]) -> Iterator[str]:

@@ -24,7 +24,8 @@ from patchkit.cli.request import ApplyOptions, try_options, with_named
 from patchkit.cli.settings import FOLDER, TEXT, Settings, Size, packed, verb
 from patchkit.gpu.hardware.bench.options import BenchPlan
 from patchkit.gpu.hardware.runner import choose_runner
-from patchkit.prove.bench.test_list import parse_tests
+from patchkit.gpu.modelled.drafting import MOST_DRAFTS
+from patchkit.prove.bench.test_list import parse_tests, verifying_tests
 from patchkit.prove.pick.command import PickRequest, run_pick
 from patchkit.prove.pick.result_text import lines
 
@@ -49,6 +50,7 @@ _plan_options = packed(
     example=(
         "patchkit pick --arch gfx1151 --model llama-3.2-1b-q4_k_m.gguf --minutes 60",
         "patchkit pick --arch gfx1151 --model a.gguf --model b.gguf --tests pp512,tg128,pp512@d16384",
+        "patchkit pick --arch gfx1151 --model large.gguf --model small.gguf --drafts 3",
         "patchkit pick --arch gfx1151 --model a.gguf --runner ssh://gpu-box",
         "patchkit pick --arch gfx1151 --model a.gguf --emulated --modelled",
     ),
@@ -70,6 +72,14 @@ _plan_options = packed(
     show_default=True,
     metavar="LIST",
     help="Tests to run: pp512 processes a prompt of 512 tokens, tg128 generates 128; @d16384 adds a depth.",
+)
+@click.option(
+    "--drafts",
+    type=click.IntRange(min=0, max=MOST_DRAFTS),
+    default=0,
+    metavar="N",
+    help="Also measure the batch of N+1 tokens that verifies N drafts of speculative decoding, at each depth "
+    "where tokens are generated. Add a draft model with --model. llama-bench cannot draft.",
 )
 @click.option(
     "--minutes",
@@ -151,6 +161,8 @@ def command(
             hint="patchkit pick --emulated --modelled --arch gfx1151 --model A.gguf",
         )
     wanted = parse_tests(tests)
+    if options["drafts"]:
+        wanted = tuple(sorted({*wanted, *verifying_tests(wanted, options["drafts"])}))
     if len(set(models)) != len(models):
         raise UsageError("the same model was given twice", code="OPTIONS_CONTRADICT")
     onto = given.clone()

@@ -14,8 +14,9 @@ from patchkit.base.series_folder import SeriesDir
 from patchkit.gpu.gguf import Kind, load_gguf_parts, tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.compare import load_rows
 from patchkit.gpu.hardware.bench.rows import BenchRow
+from patchkit.gpu.modelled.drafting import Drafting, DraftStep
 from patchkit.gpu.modelled.roofline import Bound, Peaks, Test, bound_of, peaks_of
-from patchkit.gpu.modelled.shape import ModelShape, draft_shape_of_header, shape_of_file, shape_of_header
+from patchkit.gpu.modelled.shape import ModelShape, shape_of_file, shape_of_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,18 +86,12 @@ def measured_of(rows: Iterable[BenchRow], kv: str, source: str) -> dict[tuple[in
     return found
 
 
-# With three drafts of the MTP layer of Qwen3.6 35B-A3B (0.88 with one, 0.82 with two, 0.64 with four):
-# measured by GloballyUniquePlaceholder on nine short texts, llama.cpp PR 22673, 2026-05-05.
-ACCEPTANCE = 0.71
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EstimateRequest:
     """What to estimate: either ``model`` (GGUF) or ``shape`` (TOML); other names as in llama-bench.
 
-    ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures. ``drafts``: tokens that
-    speculative decoding drafts per step; 0: none. ``draft_model`` (GGUF or TOML) drafts them; None: the
-    model's own layers for drafts, if it has any. ``acceptance``: share of the drafts that are accepted.
+    ``bandwidth`` (GB/s) and ``compute`` (TFLOPS) override the profile's figures. ``drafting``: how
+    speculative decoding drafts tokens, if at all.
     """
 
     arch: str
@@ -110,55 +105,7 @@ class EstimateRequest:
     bandwidth: float | None = None
     compute: float | None = None
     bench: Path | None = None
-    drafts: int = 0
-    draft_model: Path | None = None
-    acceptance: float = ACCEPTANCE
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DraftRow:
-    """A step of speculative decoding, which drafts and verifies ``drafts`` tokens and makes one more.
-
-    ``step`` and ``token`` are the bounds of verifying and of a token without drafts, ``draft`` that of
-    drafting one token; None: it is not known what drafts, and drafting is not counted.
-    ``acceptance``: share of the drafts that are accepted, as llama-server prints it.
-    """
-
-    json_keys: ClassVar = (
-        "depth=step.test.depth drafts acceptance drafting_seconds verifying_seconds=step.seconds pays_from "
-        "tokens_per_second_if_all_are_accepted=rate tokens_per_second=expected_rate"
-    )
-
-    drafts: int
-    acceptance: float
-    step: Bound
-    token: Bound
-    draft: Bound | None
-
-    @property
-    def drafting_seconds(self) -> float | None:
-        """Of all drafts of a step, one after the other."""
-        return None if self.draft is None else self.drafts * self.draft.seconds
-
-    @property
-    def seconds(self) -> float:
-        """Of a step: drafting, as far as it is known, and verifying."""
-        return self.step.seconds + (self.drafting_seconds or 0)
-
-    @property
-    def pays_from(self) -> float:
-        """Tokens per step from which it is faster than without drafts; 1: no draft is accepted."""
-        return self.seconds / self.token.seconds
-
-    @property
-    def rate(self) -> float:
-        """Upper bound of tokens per second, if all drafts are accepted."""
-        return (1 + self.drafts) / self.seconds
-
-    @property
-    def expected_rate(self) -> float:
-        """Upper bound of tokens per second with the given acceptance."""
-        return (1 + self.acceptance * self.drafts) / self.seconds
+    drafting: Drafting | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +139,7 @@ class Estimate:
     kv: str
     peaks: Peaks
     rows: tuple[EstimateRow, ...]
-    drafts: tuple[DraftRow, ...] = ()
+    drafts: tuple[DraftStep, ...] = ()
 
     @property
     def measured(self) -> dict[tuple[int, int, int], MeasuredSpeed]:
@@ -229,43 +176,30 @@ def make_estimate(series: SeriesDir, request: EstimateRequest) -> Estimate:
         for depth in request.depths if tokens else ():
             bound = bound_of(model, Test(tokens=tokens, depth=depth, batch=batch), peaks, kv)
             rows.append(EstimateRow(bound=bound, measured=measured.get((prompt, generated, depth))))
-    drafting = _drafting(request)
-    drafts = [_drafted(model, drafting, request, depth, peaks, kv) for depth in request.depths]
+    drafts: list[DraftStep] = []
+    if request.drafting is not None:
+        shape = request.drafting.shape(request.model)
+        drafts = [_step(request.drafting, model, shape, depth, peaks, kv) for depth in request.depths]
     return Estimate(
         arch=request.arch,
         model=model,
         kv=request.kv,
         peaks=peaks,
         rows=tuple(rows),
-        drafts=tuple(drafts) if request.drafts else (),
+        drafts=tuple(drafts),
     )
 
 
-def _drafted(
-    model: ModelShape,
-    drafting: ModelShape | None,
-    request: EstimateRequest,
-    depth: int,
-    peaks: Peaks,
-    kv: Kind,
-) -> DraftRow:
-    batch = 1 + request.drafts
+def _step(
+    drafting: Drafting, model: ModelShape, shape: ModelShape | None, depth: int, peaks: Peaks, kv: Kind
+) -> DraftStep:
+    batch = 1 + drafting.drafts
     token = Test(tokens=1, depth=depth, batch=1)
-    return DraftRow(
-        drafts=request.drafts,
-        acceptance=request.acceptance,
-        step=bound_of(model, Test(tokens=batch, depth=depth, batch=batch, has_all_logits=True), peaks, kv),
-        token=bound_of(model, token, peaks, kv),
-        draft=None if drafting is None else bound_of(drafting, token, peaks, kv),
+    verified = Test(tokens=batch, depth=depth, batch=batch, has_all_logits=True)
+    return DraftStep(
+        depth=depth,
+        drafting=drafting,
+        verifying_seconds=bound_of(model, verified, peaks, kv).seconds,
+        token_seconds=bound_of(model, token, peaks, kv).seconds,
+        draft_seconds=None if shape is None else bound_of(shape, token, peaks, kv).seconds,
     )
-
-
-def _drafting(request: EstimateRequest) -> ModelShape | None:
-    """What drafts a token, if it is known."""
-    path = request.draft_model or request.model
-    if path is None or not request.drafts:
-        return None
-    if path.suffix == ".toml":
-        return shape_of_file(path)
-    read = shape_of_header if request.draft_model is not None else draft_shape_of_header
-    return read(load_gguf_parts(path), path)

@@ -48,6 +48,16 @@ def parse_tests(text: str) -> tuple[WantedTest, ...]:
     return tuple(sorted(set(found)))
 
 
+def verifying_tests(tests: Sequence[WantedTest], drafts: int) -> tuple[WantedTest, ...]:
+    """The batches that verify ``drafts`` of speculative decoding, at each depth where tokens are generated.
+
+    Such a batch has one token more than there are drafts. The kernels are those of a prompt of that length,
+    which llama-bench can run; it cannot draft. If no test generates tokens, the depths of all tests count.
+    """
+    depths = {test.depth for test in tests if test.generated} or {test.depth for test in tests}
+    return tuple(WantedTest(depth=depth, prompt=drafts + 1, generated=0) for depth in sorted(depths))
+
+
 def plans_of(tests: Sequence[WantedTest], plan: BenchPlan) -> tuple[BenchPlan, ...]:
     """One plan per depth, each for one call of llama-bench; ``plan`` has everything else."""
     plans = []

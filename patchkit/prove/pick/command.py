@@ -54,6 +54,7 @@ class PickRequest:
     ``builds``: as in :class:`patchkit.prove.pick.decide.PickPlan`. ``is_modelled``: use the emulated GPU and
     the timing model; nothing is measured. ``backend`` None: HIP, if this machine has the GPU. ``out`` None: a
     folder in the cache. ``plan`` has the options that all tests share; its ``repetitions`` are per visit.
+    ``drafts``: of speculative decoding, which the tests with one token more verify; 0: none.
     """
 
     patches: Request
@@ -62,6 +63,7 @@ class PickRequest:
     tests: tuple[WantedTest, ...]
     plan: BenchPlan
     minutes: float
+    drafts: int = 0
     least: float = LEAST
     builds: int = BUILDS
     backend: BackendName | None = None
@@ -75,14 +77,14 @@ class PickRequest:
 class PickReport:
     """``picked`` is the decision, ``file`` the input of apply; ``kept`` counts answers from earlier runs.
 
-    ``label`` is the source of the times; ``onto`` is the commit of the user's clone that the builds are based
-    on.
+    ``label`` is the source of the times; ``drafts`` as in the request; ``onto`` is the commit of the user's
+    clone that the builds are based on.
     """
 
     json_keys: ClassVar = (
         "format label device archs upstream picked=picked.picked picked_tree=tree "
         "patches=picked.decisions all_against_none=picked.whole picked_against_none=picked.check "
-        "picked_is_checked=picked.is_checked none_against_itself=picked.noise models tests least "
+        "picked_is_checked=picked.is_checked none_against_itself=picked.noise models tests drafts least "
         "minutes seconds_measured=picked.seconds rounds=picked.rounds measured_now=measured "
         "kept_from_before=kept conditions journal"
     )
@@ -104,6 +106,7 @@ class PickReport:
     measured: int
     kept: int
     conditions: tuple[str, ...] = field(default=())
+    drafts: int = 0
     onto: Onto | None = None
 
 
@@ -215,6 +218,7 @@ def decide(
         tree=source.tree_of(picked.picked),
         models={name: source.hash_of(name) for name in plan.models},
         tests=tuple(test.name for test in request.tests),
+        drafts=request.drafts,
         least=plan.least,
         minutes=request.minutes,
         folder=folder,

@@ -24,6 +24,8 @@ def lines(report: PickReport) -> Iterator[str]:
     yield ""
     yield from _table(report, width)
     yield from report.conditions
+    if report.drafts:
+        yield f"pp{report.drafts + 1} is the batch that verifies {counted(report.drafts, 'draft')}"
     if report.label != MEASURED:
         yield f"these times are {report.label}: no GPU was measured"
     if picked.picked:

@@ -121,6 +121,45 @@ def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):
     assert "no MoE matmul was compared with a published time" in done.stdout
 
 
+def _shape(file: Path, layers: int) -> Path:
+    kinds = ("attn_q", "attn_output", "ffn_up", "ffn_down")
+    tensors = [
+        '{ name = "token_embd.weight", shape = [256, 512], type = "Q4_0" }',
+        *(
+            f'{{ name = "blk.*.{kind}.weight", shape = [256, 256], type = "Q4_0", count = {layers} }}'
+            for kind in kinds
+        ),
+    ]
+    file.write_text(
+        f'name = "{file.stem}"\nsource = "made up"\nlayers = {layers}\nheads = 4\nkv_heads = 4\n'
+        f"head_size = 64\ntensors = [{', '.join(tensors)}]\n"
+    )
+    return file
+
+
+def test_a_step_with_drafts_takes_the_time_of_drafting_and_of_verifying(model: Model, tmp_path: Path):
+    large, small = _shape(tmp_path / "large.toml", 4), _shape(tmp_path / "small.toml", 1)
+    step = ("--shape", large, "--pp", "0", "--tg", "2", "--drafts", "3")
+    done = model(*step, "--draft-model", small, "--acceptance", "0.5", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert list(found["tests"]) == ["tg2 @ d0", "verify4 @ d1", "draft1 @ d1"]
+    assert set(found["drafts"]) == {"upstream", "rocWMMA", "candidate"}
+    for side, drafted in found["drafts"].items():
+        token, verify, draft = (found["tests"][test][side]["tokens_per_second"] for test in found["tests"])
+        assert (drafted["depth"], drafted["drafts"], drafted["acceptance"]) == (1, 3, 0.5)
+        assert drafted["verifying_seconds"] == pytest.approx(4 / verify)
+        assert drafted["drafting_seconds"] == pytest.approx(3 / draft)
+        seconds = 4 / verify + 3 / draft
+        assert drafted["tokens_per_second"] == pytest.approx(2.5 / seconds)
+        assert drafted["tokens_per_second_if_all_are_accepted"] == pytest.approx(4 / seconds)
+        assert drafted["pays_from"] == pytest.approx(seconds * token)
+    shown = model(*step).stdout
+    assert "Speculative decoding: a step verifies 3 drafts" in shown
+    assert "if 71 % are (--acceptance)" in shown
+    assert "Drafting is not counted" in shown
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "code"),
     [
@@ -136,6 +175,10 @@ def test_a_product_of_experts_says_that_its_error_is_not_known(model: Model):
         (("--against", "missing.toml"), 2, "TOML_MISSING"),
         (("--against", "missing.toml", "--tokens", "3"), 2, "USAGE_SYNTAX"),
         (("--gguf", "missing.gguf"), 2, "GGUF_BAD"),
+        ((*_PRODUCT, "--drafts", "3"), 2, "USAGE_SYNTAX"),
+        ((*_PRODUCT, "--acceptance", "0.5"), 2, "OPTIONS_CONTRADICT"),
+        (("--shape", "m.toml", "--timeline", "--drafts", "3"), 2, "USAGE_SYNTAX"),
+        (("--against", "missing.toml", "--drafts", "3"), 2, "USAGE_SYNTAX"),
     ],
 )
 def test_a_request_that_means_nothing_is_refused(model: Model, arguments, status, code):

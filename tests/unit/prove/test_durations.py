@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from patchkit.base.errors import ExitCode
 from patchkit.cli.app import main
 from patchkit.gpu.gguf import tensor_kinds_by_name
 from patchkit.gpu.hardware.bench.options import BenchPlan
@@ -91,3 +92,6 @@ def test_estimate_shows_drafts_and_durations(checkout, capsys) -> None:
     assert main([*argv, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["drafts"], document.get("durations")) == ([], None)
+    for options in (("--draft-model", str(small)), ("--acceptance", "0.5")):
+        assert main([*argv, *options, "--json"]) == ExitCode.USAGE
+        assert json.loads(capsys.readouterr().out)["error"]["code"] == "OPTIONS_CONTRADICT"

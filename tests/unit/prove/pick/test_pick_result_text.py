@@ -10,7 +10,7 @@ import pytest
 from patchkit.base.errors import UsageError
 from patchkit.carry.onto.pin import Onto
 from patchkit.gpu.hardware.bench.options import BenchPlan
-from patchkit.prove.bench.test_list import parse_tests, plans_of
+from patchkit.prove.bench.test_list import parse_tests, plans_of, verifying_tests
 from patchkit.prove.pick.command import PickReport
 from patchkit.prove.pick.decide import EffectOnTest, PatchDecision, Picked
 from patchkit.prove.pick.result_text import lines
@@ -88,6 +88,24 @@ def test_tests_are_grouped_by_depth_into_calls() -> None:
         ((512,), (128,), (0,)),
         ((512,), (), (16384,)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("tests", "added"),
+    [
+        ("pp512,tg128", ["pp4"]),
+        ("pp512@d8192,tg128,tg64@d4096", ["pp4", "pp4@d4096"]),
+        ("pp512,pp512@d4096", ["pp4", "pp4@d4096"]),
+    ],
+)
+def test_drafts_are_verified_at_each_depth_where_tokens_are_generated(tests: str, added: list[str]) -> None:
+    assert [test.name for test in verifying_tests(parse_tests(tests), 3)] == added
+
+
+def test_the_batch_that_verifies_drafts_is_named() -> None:
+    assert not any("verifies" in line for line in lines(_report()))
+    text = "\n".join(lines(replace(_report(), drafts=3)))
+    assert "pp4 is the batch that verifies 3 drafts" in text
 
 
 @pytest.mark.parametrize("text", ["", "pp", "pp0", "tg12x", "pp512@16384", "pg1", "pp512;tg1", "pp99999999"])
