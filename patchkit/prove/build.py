@@ -26,6 +26,7 @@ from patchkit.toolchain.machine import Source, build_side
 from patchkit.toolchain.parts import GATE_PROGRAMS, BackendName
 from patchkit.toolchain.sides import BuiltSide, Workshop
 
+_NO_AMD_GPU = "the kernel reports no AMD GPU"
 _DEVICES: dict[BackendName, str] = {"cpu": "CPU", "hip": "ROCm0", "cuda": "CUDA0"}
 
 
@@ -212,6 +213,15 @@ def run_operations(
     return [row for row in parse_rows(ran.text(), where=str(ran.stdout)) if row.is_supported]
 
 
+def missing_gpu(backend: BackendName) -> str | None:
+    """Why a backend can find no GPU on this machine; None if it may find one."""
+    if backend == "hip" and not detect_gpus() and not has_amd_driver():
+        return _NO_AMD_GPU
+    if backend == "cuda" and not has_nvidia_gpu():
+        return "found neither a device of NVIDIA's driver nor nvidia-smi"
+    return None
+
+
 def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runner, hint: str) -> BackendName:
     """The backend to measure on: the one asked for, else HIP. Checked before anything is built.
 
@@ -223,16 +233,17 @@ def choose_backend(asked: BackendName | None, archs: Sequence[str], runner: Runn
         runner.connect()
     if asked == "cpu" or not isinstance(runner, LocalRunner):
         return asked or "hip"
+    why = missing_gpu(asked or "hip")
     if asked == "cuda":
-        if has_nvidia_gpu():
+        if why is None:
             return asked
-        what, why = "no NVIDIA GPU", "found neither a device of NVIDIA's driver nor nvidia-smi"
+        what = "no NVIDIA GPU"
     else:
         found = detect_gpus()
-        if set(found) & set(archs) or (asked == "hip" and not found and has_amd_driver()):
+        if set(found) & set(archs) or (asked == "hip" and not found and why is None):
             return "hip"
         what = f"no {' or '.join(archs)}"
-        why = f"the kernel reports {', '.join(found)}" if found else "the kernel reports no AMD GPU"
+        why = f"the kernel reports {', '.join(found)}" if found else _NO_AMD_GPU
     raise ToolchainError(f"this machine has {what}", code="DEVICE_MISSING", why=why, hint=hint)
 
 

@@ -39,7 +39,14 @@ from patchkit.carry.series.trust import Level
 from patchkit.gpu.emulated.models import check_gguf
 from patchkit.gpu.hardware.backend_ops import Choice, make_stage
 from patchkit.gpu.hardware.program import RunContext, run_program
-from patchkit.prove.build import Machine, build_tree, check_programs, prepare_subject, run_operations
+from patchkit.prove.build import (
+    Machine,
+    build_tree,
+    check_programs,
+    missing_gpu,
+    prepare_subject,
+    run_operations,
+)
 from patchkit.prove.serving import (
     SERVER,
     ServerFlags,
@@ -77,6 +84,7 @@ _CHECKED = (
     Choice(ops=("FLASH_ATTN_EXT",), pattern=r"hsk=(64|128),.*kv=512,nb=(1|35),.*type_K(V)?=f16"),
 )
 _CHECK_S, _PROMPT_S = 600.0, 600.0
+_NO_CHECK = "--no-check installs it without running operations on a GPU"
 _INSTALL_ROCM = "install ROCm (patchkit doctor lists the packages), or build for the CPU with --backend cpu"
 _SHOWN = 8
 
@@ -209,6 +217,15 @@ def run_up(request: UpRequest, workspace: Workspace, environ: Mapping[str, str])
         error.hint = _INSTALL_ROCM
         raise
     programs = (*request.programs, *((OPERATION_TESTS,) if request.checks_operations else ()))
+    if subject.toolchain is not None and subject.toolchain.kind == "sdk":
+        workspace.reporter.warn(
+            "ROCm is not installed: patchkit's SDK compiles the programs, but to run on a GPU they need the "
+            "libraries of ROCm (patchkit doctor lists its packages)"
+        )
+    if request.checks_operations and (why := missing_gpu(request.backend)) is not None:
+        workspace.reporter.warn(
+            f"{why}: this builds {candidate.branch}, but does not install it; {_NO_CHECK}"
+        )
     workspace.reporter.step(f"building {candidate.branch} for {request.backend}")
     subject = replace(subject, label=_label(candidate))
     tree = subject.candidate_tree
@@ -426,7 +443,14 @@ def _compiler(subject: Subject) -> str | None:
 
 
 def _check(side: BuiltSide, subject: Subject, request: UpRequest) -> str:
-    """Run operations and, with a model, a prompt; returns what ran. Raises UP_WRONG."""
+    """Run operations and, with a model, a prompt; returns what ran. Raises UP_WRONG and DEVICE_MISSING."""
+    if request.checks_operations and (why := missing_gpu(request.backend)) is not None:
+        raise ToolchainError(
+            "the build is complete, but not installed: this machine has no GPU to check it on",
+            code="DEVICE_MISSING",
+            why=why,
+            hint=f"run the command on the machine with the GPU; {_NO_CHECK}. Nothing is compiled again here",
+        )
     with temporary_folder("up") as folder:
         place = RunContext(folder=folder, reporter=subject.reporter)
         done = [_check_operations(side, subject, request.backend, place)] if request.checks_operations else []
@@ -444,9 +468,14 @@ def _check_operations(side: BuiltSide, subject: Subject, backend: BackendName, p
     for number, choice in enumerate(_CHECKED):
         place.reporter.step(f"checking {', '.join(choice.ops)} on the GPU")
         name = f"check-{number}"
-        rows = run_operations(
-            stage, machine, subject.archs, choice, name=name, timeout_s=_CHECK_S, place=place
-        )
+        try:
+            rows = run_operations(
+                stage, machine, subject.archs, choice, name=name, timeout_s=_CHECK_S, place=place
+            )
+        except ToolchainError as error:
+            if error.code == "DEVICE_MISSING":
+                error.hint = f"patchkit doctor checks the driver and the groups; {_NO_CHECK}"
+            raise
         passed += sum(row.has_passed for row in rows)
         wrong += [row for row in rows if not row.has_passed]
     if wrong:
@@ -461,7 +490,7 @@ def _check_operations(side: BuiltSide, subject: Subject, backend: BackendName, p
         raise ToolchainError(
             f"the new build found no GPU ({machine.device}), so nothing was checked",
             code="DEVICE_MISSING",
-            hint="check the driver, for example with nvidia-smi; --no-check installs without the check",
+            hint=f"check the driver, for example with nvidia-smi; {_NO_CHECK}",
         )
     return f"{passed} operations of {OPERATION_TESTS} passed on {machine.device}"
 

@@ -40,10 +40,10 @@ _HOST_ROLES: Mapping[HostState, str] = {
 def command(settings: Settings, archs: tuple[str, ...]) -> int:
     """Check that this machine has what patchkit needs, and find host settings that cost speed.
 
-    Installs and changes nothing, and needs no root rights. Checks are of what patchkit, and a build of
-    llama.cpp, need: only failed ones affect the exit code, which is that of the first one. Findings are about
-    the host that runs llama.cpp: what each costs, how to change it, and how to check the change. See
-    docs/guide/host.md.
+    Installs and changes nothing, and needs no root rights. The first table has what patchkit and a build of
+    llama.cpp need; the exit code is that of its first failed check. The second table, Host, has settings of
+    the machine that runs llama.cpp: what each costs, how to change it, and how to check the change. It does
+    not affect the exit code. See docs/guide/host.md.
     """
     archs = archs or default_archs()
     checks = run_doctor(
