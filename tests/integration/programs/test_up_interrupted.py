@@ -1,9 +1,8 @@
-"""``patchkit up`` is killed, stopped, run twice at once, and meets a full disk: ``current`` always runs."""
+"""``current`` always runs: an update to a newer build is killed, two run at once, the disk is full."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from command_line import patchkit_process, process_environment, process_start
+from demo_world import pin_text
 from killing import KILLER
 from small_disk import on_small_disk
 from thorough import ordinary
@@ -36,16 +36,22 @@ class Box:
 
     program = ("--program", "llama-cli")
 
-    def change(self, text: str) -> None:
-        """Give the patch another text, so that the next build is another one."""
-        patch = self.root / "series" / "patches" / "0001-same" / "patch.toml"
-        patch.write_text(re.sub("(?m)^text = .*$", f'text = "{text}"', patch.read_text()))
+    @property
+    def lock(self) -> Path:
+        return self.root / "series" / "patches" / "upstream.lock"
 
-    def run(self, *more: str, killer: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-        """``up`` as a process; with ``killer`` in a session of its own, with its environment."""
-        return patchkit_process(
-            *self.up(*more), env=killer, before=KILLER if killer else "", own_session=killer is not None
-        )
+    def move_to(self, build: int) -> None:
+        """Move the series to another build of upstream, as an update of patchkit does."""
+        self.lock.write_text(pin_text(self.root / "upstream", build))
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        """``up`` as a process."""
+        return patchkit_process(*self.up(*more))
+
+    def update(self, killer: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """``up --update`` as a process in a session of its own, with the environment of ``killer``."""
+        words = ("up", "--update", "--json", *self.words, "--prefix", str(self.prefix))
+        return patchkit_process(*words, env=killer, before=KILLER, own_session=True)
 
     def good(self, *more: str) -> str:
         """Install, which must work; the name of the build."""
@@ -64,17 +70,19 @@ class Box:
 
 @pytest.fixture(scope="module")
 def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Box, str, str, int]:
-    """A box with one build installed, and another one to install; the names of both, and the points."""
+    """A box with one build installed, and a newer one to update to; the names of both, and the points."""
     box = Box(tmp_path_factory.mktemp("box"))
+    box.move_to(111)
     first = box.good()
     saved = box.root.with_name("saved")
-    box.change("return 1 + 0 + 0")
+    box.move_to(112)
     shutil.copytree(box.root, saved, symlinks=True)
     log = box.root.with_name("points")
-    done = box.run("--json", killer=_killer(-1, "KILL", log))
+    done = box.update(_killer(-1, "KILL", log))
     assert done.returncode == 0, done.stderr
     second = json.loads(done.stdout)["installation"]["name"]
-    assert (first != second, box.current()) == (True, second)
+    assert [name[:5] for name in (first, second)] == ["b111-", "b112-"]
+    assert box.current() == second
     points = int(log.read_text()) - 1  # without the log itself
     shutil.rmtree(box.root)
     saved.rename(box.root)  # paths in the build folders stay the same
@@ -113,7 +121,7 @@ def test_wherever_it_is_ended_the_last_good_build_runs(
     before = points - LAST
     assert before > SPREAD
     at = 1 + part * before // SPREAD if part < SPREAD else before + 1 + part - SPREAD
-    done = place.run(killer=_killer(at, signal))
+    done = place.update(_killer(at, signal))
     if signal == "KILL":
         assert done.returncode == -9, (at, points, done.stderr)
         assert done.stdout == ""
@@ -167,22 +175,22 @@ def test_more_programs_leave_the_files_of_an_installed_build_alone(tmp_path: Pat
 
 @pytest.mark.cpu_build
 @pytest.mark.extra_tools
-def test_a_full_disk_leaves_the_last_good_build(box: tuple[Box, str, str, int]) -> None:
-    """The prefix is on the full disk: a tmpfs on which the first build is installed again."""
+@pytest.mark.parametrize(("full", "kib"), [("prefix", 2048), ("cache", 32768)])
+def test_a_full_disk_leaves_the_last_good_build(full: str, kib: int, box: tuple[Box, str, str, int]) -> None:
+    """The builds that are installed, or those in the cache, are on a full disk: a tmpfs, empty at first."""
     place, first, second, _ = box
-    patch = place.root / "series" / "patches" / "0001-same" / "patch.toml"
-    prefix, changed = place.prefix, patch.read_text()
-    place.change("return 1 + 0")
+    folder, current = place.root / full, place.prefix / "current"
+    (place.root / "moved").write_text(place.lock.read_text())
+    place.move_to(111)
     script = (
-        f'"$@" >/dev/null && cp "{place.root}/changed" "{patch}" && '
-        f'dd if=/dev/zero of="{prefix}/filler" bs=4k 2>/dev/null; "$@"; echo "status $?"; '
-        f'"{prefix}/current/llama-cli" --version; cat "{prefix}/current/patchkit.json"; '
-        f'rm "{prefix}/filler"; "$@" >/dev/null; readlink "{prefix}/current"'
+        f'"$@" >/dev/null && cp "{place.root}/moved" "{place.lock}" && '
+        f'dd if=/dev/zero of="{folder}/filler" bs=4k 2>/dev/null; "$@"; echo "status $?"; '
+        f'"{current}/llama-cli" --version; cat "{current}/patchkit.json"; '
+        f'rm "{folder}/filler"; "$@" >/dev/null; readlink "{current}"'
     )
-    (place.root / "changed").write_text(changed)
-    shutil.rmtree(prefix)
+    shutil.rmtree(folder)
     done = subprocess.run(
-        [*on_small_disk(prefix, 2048, script), *process_start(), *place.up()],
+        [*on_small_disk(folder, kib, script), *process_start(), *place.up()],
         capture_output=True,
         text=True,
         check=False,
