@@ -294,7 +294,7 @@ MACHINES = [
     Machine(
         "ROCm 7.2.0",
         rocm("opt/rocm", "7.2.0-43"),
-        {"rocm": ("costs speed", "1648 t/s by ROCm 6.4.4, 545 by 7.2")},
+        {"rocm": ("costs speed", "1648 t/s with ROCm 6.4.4, 545 with 7.2")},
     ),
     Machine("ROCm 6.2", rocm("opt/rocm", "6.2.4-139"), {"rocm": ("broken", "6.4 or newer")}),
     Machine(
@@ -432,7 +432,7 @@ MACHINES = [
         "ROCm 7.2.0 on a full disk with mmap",
         rocm("opt/rocm", "7.2.0-43"),
         {
-            "rocm": ("costs speed", "545 by 7.2"),
+            "rocm": ("costs speed", "545 with 7.2"),
             "disk": ("broken", "0.5 GB free"),
             "model loading": ("broken", "hangs"),
         },
