@@ -60,14 +60,12 @@ class Launch:
 class Section:
     """The events after ``mark`` (empty: before the first mark) until the next mark.
 
-    ``steps`` are the launches, split where the host synchronised. ``blocks`` are offsets of executed basic
-    blocks in the library, in order, if the run was traced.
+    ``steps`` are the launches, split where the host synchronised.
     """
 
     mark: str
     steps: tuple[tuple[Launch, ...], ...]
     products: tuple[str, ...]
-    blocks: tuple[int, ...]
 
     @property
     def launches(self) -> tuple[Launch, ...]:
@@ -120,8 +118,6 @@ class _Reader:
             case {"mark": mark}:
                 self.close()
                 self._open(mark)
-            case {"block": int(offset)}:
-                self._blocks.append(offset)
             case {"blas": call, "m": m, "n": n, "k": k}:
                 self._products.append(f"{call} {m}x{n}x{k}")
             case {"unregistered": _}:
@@ -136,7 +132,6 @@ class _Reader:
                 mark=self._mark,
                 steps=tuple(tuple(step) for step in self._steps if step),
                 products=tuple(self._products),
-                blocks=tuple(self._blocks),
             )
         )
 
@@ -144,7 +139,6 @@ class _Reader:
         self._mark = mark
         self._steps: list[list[Launch]] = [[]]
         self._products: list[str] = []
-        self._blocks: list[int] = []
 
 
 def parse_recording(lines: Iterable[str], path: str) -> Recording:

@@ -13,7 +13,7 @@ from patchkit.base.errors import Location, ToolchainError
 from patchkit.base.files import disk_error_from_tool
 from patchkit.base.jobs import run_parallel
 from patchkit.base.process import ToolCrashed, ToolFailed, run_tool
-from patchkit.base.upstreams import llama_cpp, upstream_of
+from patchkit.base.upstreams import upstream_of
 from patchkit.gpu.emulated.cases import CASE_READER
 from patchkit.gpu.emulated.checks import check_names, native_checks
 from patchkit.toolchain.compile import CompiledUnit, CompileFailed, Job, compile_all
@@ -225,23 +225,15 @@ def _run_compiler(compiler: Compiler, arguments: Sequence[str], output: Path, wh
         ) from error
 
 
-# The unit whose executed basic blocks are recorded on request: it selects the attention kernel.
-SELECTION_UNIT = llama_cpp().gpu_file("fattn.cu")
-
 _LIBRARY_TIMEOUT_S = 600.0
 _LIBRARY = f"lib{GPU_LIBRARIES['hip']}.so"
 # The programs load it at run time (GGML_BACKEND_DL), so both sides share the programs. -O0, because host code
 # runs only briefly here and its decisions do not depend on optimisation: it compiles in a seventh of the time
 # of -O1 (0.2 s instead of 1.4 s for a matmul unit at build 11549).
-HOST_FLAGS = ("-O0", "-DGGML_BACKEND_DL")
+_HOST_FLAGS = ("-O0", "-DGGML_BACKEND_DL")
 # Host code captures HIP graphs if upstream's default build does; programs switch that off at run time.
 _GRAPHS = "-DGGML_HIP_GRAPHS"
 _GRAPHS_ARE_DEFAULT = re.compile(r"option\s*\(\s*GGML_HIP_GRAPHS\s.*\sON\s*\)")
-# At -O0, each operand of && and || is a separate block with line and column, unless blocks are pruned.
-_TRACED = (
-    *("-gline-tables-only", "-fdebug-compilation-dir=."),
-    "-fsanitize-coverage=trace-pc-guard,no-prune",
-)
 _UNDEFINED = re.compile(r"undefined symbol: (\w+)")
 
 
@@ -298,9 +290,8 @@ def host_job(tree: SourceTree, unit: str, arch: str, compiler: Compiler, *, rocw
     Raises CacheError.
     """
     embed = ("-Xclang", "-fcuda-include-gpubinary", "-Xclang", str(_marker(unit, compiler)))
-    traced = _TRACED if unit == SELECTION_UNIT else ()
     graphs = (_GRAPHS,) if _has_graphs(tree) else ()
-    flags = (*HOST_FLAGS, *graphs, *traced, *embed)
+    flags = (*_HOST_FLAGS, *graphs, *embed)
     return Job(tree=tree, unit=unit, arch=arch, which="host", rocwmma=rocwmma, form="object", flags=flags)
 
 

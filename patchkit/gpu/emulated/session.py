@@ -215,7 +215,7 @@ class Session:
         program = str(self.backend.programs.folder / OPERATION_TESTS)
         return self._run([program, "support", "-o", "FLASH_ATTN_EXT", "--output", "csv"], {}).support()
 
-    def run_cases(self, cases: Sequence[Case], *, traced: bool = False) -> RecordedRun:
+    def run_cases(self, cases: Sequence[Case]) -> RecordedRun:
         """Run each case as a separate graph; :meth:`RecordedRun.records` reads the result.
 
         Raises:
@@ -223,11 +223,11 @@ class Session:
             RecordedRunHangs: the time limit was exceeded; the message names the case.
             RECORDER_MISCONFIGURED: the recorder rejected its configuration.
         """
-        return self.run_lines(self.backend.driver, "".join(map(case_line, cases)), traced=traced)
+        return self.run_lines(self.backend.driver, "".join(map(case_line, cases)))
 
-    def run_lines(self, driver: Path, text: str, *, traced: bool = False) -> RecordedRun:
+    def run_lines(self, driver: Path, text: str) -> RecordedRun:
         """Run a driver on ``text``, one case per line. Raises as :meth:`run_cases`."""
-        return self._run([str(driver), "cases.txt"], {"cases.txt": text}, traced=traced)
+        return self._run([str(driver), "cases.txt"], {"cases.txt": text})
 
     def run_bench(self, run: BenchRun) -> RecordedRun:
         """Run one llama-bench test. The log includes the prefill up to the test's depth.
@@ -243,7 +243,7 @@ class Session:
         ]
         return self._run(argv, {})
 
-    def _run(self, argv: Sequence[str], files: Mapping[str, str], *, traced: bool = False) -> RecordedRun:
+    def _run(self, argv: Sequence[str], files: Mapping[str, str]) -> RecordedRun:
         backend = self.backend
         store = self.compiler.store.sibling("recorder", "runs")
         key = key_of(
@@ -257,7 +257,6 @@ class Session:
                 "figures": sha256(self._figures_text()),
                 "argv": [word.replace(str(self.compiler.cache_root), "{cache}") for word in argv],
                 "files": {name: sha256(text) for name, text in files.items()},
-                "traced": traced,
             }
         )
 
@@ -268,7 +267,7 @@ class Session:
             log = folder / "log.jsonl"
             with tempfile.TemporaryDirectory(dir=folder.parent) as work:
                 try:
-                    completed = self._spawn(argv, files, Path(work), log, traced=traced)
+                    completed = self._spawn(argv, files, Path(work), log)
                 except RecordedRunFailed as error:
                     if error.is_refusal:
                         # Kept, or each of 16 GPUs would run the list of cases up to this one (issue 43).
@@ -295,9 +294,7 @@ class Session:
         failed.case = fields["case"]
         raise failed
 
-    def _spawn(
-        self, argv: Sequence[str], files: Mapping[str, str], work: Path, log: Path, *, traced: bool
-    ) -> Completed:
+    def _spawn(self, argv: Sequence[str], files: Mapping[str, str], work: Path, log: Path) -> Completed:
         (work / "device").write_text(device_text(self.device), "utf-8")
         (work / "kernels").write_text(self._figures_text(), "utf-8")
         for name, text in files.items():
@@ -310,7 +307,6 @@ class Session:
             "PATCHKIT_RECORDER_DEVICE": str(work / "device"),
             "PATCHKIT_RECORDER_KERNELS": str(work / "kernels"),
             "PATCHKIT_RECORDER_LOG": str(log),
-            **({"PATCHKIT_RECORDER_TRACE": "1"} if traced else {}),
         }
         try:
             completed = run_tool(

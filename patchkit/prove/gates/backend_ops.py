@@ -378,7 +378,7 @@ def judge_ops(run: OpsRun, near: Collection[str] = ()) -> Iterator[PatchkitError
             f"{len(lost)} cases are supported by the baseline but not by the candidate",
             code="BACKEND_OPS_SUPPORT_LOST",
             why="\n".join(lost[:_SHOWN]),
-            hint="patchkit explain shows which kernel a shape gets and why",
+            hint="patchkit explain shows the kernel of each shape",
         )
     failed = [row for row in after if row.is_supported and not row.has_passed]
     own_fault = [row for row in _own_faults(run) if row.case not in near]

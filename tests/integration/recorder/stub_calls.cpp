@@ -785,14 +785,8 @@ void launching() {
     row(CALL(hipModuleOccupancyMaxPotentialBlockSizeWithFlags), hipErrorInvalidHandle, place<int>("grid"),
         place<int>("block"), asked_handle, plain(size_t(0)), plain(0), odd_flags);
 
-    // Not the runtime's: the recorder's own, and what clang calls in traced units.
+    // Not the runtime's: the recorder's own.
     row(CALL(patchkit_recorder_mark), 0, place_at<const char *>("text", 0));
-    row("__sanitizer_cov_trace_pc_guard_init",
-        +[](uint32_t * guards, uint32_t * end) {
-            __sanitizer_cov_trace_pc_guard_init(guards, end == nullptr ? nullptr : guards + 64);
-        },
-        0, place<uint32_t>("begin", 0), place<uint32_t>("end", 0));
-    row(CALL(__sanitizer_cov_trace_pc_guard), 0, place<uint32_t>("guard", 0));
 }
 
 constexpr int f16 = 150, f32 = 151, f64 = 152; // hipblasDatatype_t

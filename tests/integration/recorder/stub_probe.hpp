@@ -33,8 +33,6 @@ void __hipRegisterManagedVar(void *, void **, void *, const char *, size_t, unsi
 hipError_t hipExtModuleLaunchKernel(hipFunction_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, uint32_t, size_t,
                                     hipStream_t, void **, void **, hipEvent_t, hipEvent_t, uint32_t);
 void patchkit_recorder_mark(const char *);
-void __sanitizer_cov_trace_pc_guard_init(uint32_t *, uint32_t *);
-void __sanitizer_cov_trace_pc_guard(uint32_t *);
 
 int hipblasCreate(handle_t *);
 int hipblasDestroy(handle_t);

@@ -1,4 +1,4 @@
-"""patchkit explain --path on the real candidate, as two GPUs."""
+"""patchkit explain on the real candidate, as two GPUs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ def document(gates_cache: Path) -> dict:
         done = run_patchkit(
             "explain",
             *SEED,
-            "--path",
             "--gpu",
             "gfx1030",
             "--json",

@@ -108,7 +108,6 @@ class Built(Record):
 
     baseline: BuiltSide
     candidate: BuiltSide
-    traced_unit: str
     definitions: str
     clang: str | None
     hip_headers: str | None

@@ -14,7 +14,7 @@ from patchkit.base.errors import PatchkitError
 from patchkit.base.text import counted
 from patchkit.carry.placing.wmma import wmma_table
 from patchkit.gpu.emulated.device import EmulatedDevice
-from patchkit.gpu.emulated.runtime import SELECTION_UNIT, RecordedBackend, build_backend
+from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
 from patchkit.prove.build import CandidateBuildFailed, build_sides
 from patchkit.prove.gates.base import GateResult, RunSetup
 from patchkit.prove.gates.launch.evidence import Built, BuiltSide, GpuRecord, LaunchEvidence
@@ -206,7 +206,6 @@ def _built(subject: Subject, sides: RecordedSides) -> Built:
     return Built(
         baseline=_built_side(sides.before),
         candidate=_built_side(sides.after),
-        traced_unit=SELECTION_UNIT,
         definitions="upstream's defaults with GGML_HIP_ROCWMMA_FATTN and GGML_BACKEND_DL",
         clang=toolchain.clang_version if toolchain is not None else None,
         hip_headers=toolchain.hip_version if toolchain is not None else None,

@@ -13,12 +13,12 @@ from patchkit.carry.series.promises import CasePromise
 from patchkit.gpu.emulated.cases import Case, OpRow
 from patchkit.gpu.emulated.log import Launch
 from patchkit.gpu.emulated.names import KernelName
-from patchkit.gpu.emulated.runtime import SELECTION_UNIT
 from patchkit.gpu.emulated.session import RecordedRun
 from patchkit.prove.gates.launch.geometry import LAUNCH_RULES, Guarded, LaunchRule, code_of
 from patchkit.prove.gates.launch.runs import CasePair, Comparison, last_step
 from patchkit.prove.subject import PatchPart
 
+_ATTENTION_UNIT = llama_cpp().gpu_file("fattn.cu")  # it selects the attention kernel
 _WMMA_UNIT = llama_cpp().gpu_file("fattn-wmma-f16.cu")
 _MATRIX_FILES = ("mmq", "mmvq")  # name prefixes of upstream's files about them, builds 6900 to 11549
 # Quantized matmul kernels, compiled for one block size as attention is, and those that prepare data for them.
@@ -89,14 +89,14 @@ def check_support(arch: str, before: Sequence[OpRow], after: Sequence[OpRow]) ->
     """Check that all supported operations stay supported, and that there are any."""
     supported = {row.params for row in before if row.is_supported}
     lost = sorted(supported - {row.params for row in after if row.is_supported})
-    hint = "patchkit explain shows which branch of the selection a shape takes"
+    hint = "patchkit explain shows the kernel of each attention shape, before and after"
     if not supported:
         message = f"{arch}: the baseline supports no attention case"
         return [finding(message, [], code="LAUNCH_NOTHING", hint=hint)]
     if not lost:
         return []
     message = f"{arch}: attention is no longer supported"
-    return [finding(message, lost, code="LAUNCH_SUPPORT_LOST", where=SELECTION_UNIT, hint=hint)]
+    return [finding(message, lost, code="LAUNCH_SUPPORT_LOST", where=_ATTENTION_UNIT, hint=hint)]
 
 
 def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitError]:
@@ -104,9 +104,9 @@ def check_guarded(pairs: Sequence[CasePair], guarded: Guarded) -> list[PatchkitE
     arch = guarded.device.arch
     problems: list[PatchkitError] = []
 
-    def check(message: str, broken: Iterable[str], *, code: str, where: str = SELECTION_UNIT) -> None:
+    def check(message: str, broken: Iterable[str], *, code: str, where: str = _ATTENTION_UNIT) -> None:
         if examples := list(broken):
-            hint = f"patchkit explain --arch {arch} shows why a shape takes its kernel"
+            hint = f"patchkit explain --arch {arch} shows the kernel of each attention shape"
             problems.append(finding(f"{arch}: {message}", examples, code=code, where=where, hint=hint))
 
     # check_support covers upstream's own cases.
@@ -311,7 +311,7 @@ def check_unguarded(compared: Comparison) -> list[PatchkitError]:
         return []
     message = f"{compared.device.arch}: no patch targets this GPU, but its launches changed"
     hint = "the guard of a patch includes it: patchkit show PATCH"
-    return [finding(message, changed, code="LAUNCH_UNGUARDED_CHANGED", where=SELECTION_UNIT, hint=hint)]
+    return [finding(message, changed, code="LAUNCH_UNGUARDED_CHANGED", where=_ATTENTION_UNIT, hint=hint)]
 
 
 def _names(launches: Sequence[Launch]) -> str:

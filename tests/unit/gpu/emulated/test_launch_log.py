@@ -44,14 +44,13 @@ def test_marks_open_sections():
             {"mark": "done"},
             {"mark": "case b"},
             {"blas": "hipblasSgemm", "m": 1, "n": 2, "k": 3, "batch": 1},
-            {"block": 4096},
             {"mark": "unsupported"},
         ),
         "log",
     )
     first, launched, done, calls, _ = recording.sections
     assert (first.mark, launched.mark, len(launched.launches), done.mark) == ("", "case a", 1, "done")
-    assert (calls.products, calls.blocks) == (("hipblasSgemm 1x2x3",), (4096,))
+    assert calls.products == ("hipblasSgemm 1x2x3",)
 
 
 def test_an_empty_log_has_one_empty_section():

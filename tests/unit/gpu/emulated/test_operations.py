@@ -16,7 +16,7 @@ from patchkit.gpu.emulated.operations import (
 
 
 def _section(launches: list[Launch], *products: str) -> Section:
-    return Section(mark="", steps=(tuple(launches),), products=products, blocks=())
+    return Section(mark="", steps=(tuple(launches),), products=products)
 
 
 _QUANTIZE = launch_of("_ZL13quantize_q8_1PKfPv")

@@ -52,7 +52,7 @@ def _old_wmma(**changes) -> Launch:
 
 
 def _record(case: Case, *launches: Launch, is_supported: bool = True) -> CaseRecord:
-    section = Section(mark=f"case {case.id}", steps=(launches,), products=(), blocks=())
+    section = Section(mark=f"case {case.id}", steps=(launches,), products=())
     return CaseRecord(case=case, is_supported=is_supported, section=section)
 
 

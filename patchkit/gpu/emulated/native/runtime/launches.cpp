@@ -11,8 +11,6 @@
 #include "schedule.hpp"
 #include "settings.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -233,28 +231,6 @@ hipError_t hipLaunchCooperativeKernel(const void * function, dim3 grid, dim3 blo
 // Writes a mark between launches, for drivers of the backend: the next case, or the result of one.
 void patchkit_recorder_mark(const char * text) {
     log_line("{\"mark\":" + quoted(text == nullptr ? "" : text) + "}");
-}
-
-// Called by the compiler's instrumentation at every basic block of a unit compiled with
-// -fsanitize-coverage=trace-pc-guard.
-
-void __sanitizer_cov_trace_pc_guard_init(uint32_t * begin, uint32_t * end) {
-    if (begin != nullptr && end != nullptr) {
-        std::fill(begin, end, 1u);
-    }
-}
-
-void __sanitizer_cov_trace_pc_guard(uint32_t * /*guard*/) {
-    static const bool tracing = std::getenv("PATCHKIT_RECORDER_TRACE") != nullptr;
-    if (!tracing) {
-        return;
-    }
-    // The return address is past the call: one byte earlier is inside it, where the line table has the block.
-    const char * address = static_cast<const char *>(__builtin_return_address(0)) - 1;
-    Dl_info info;
-    if (dladdr(address, &info) != 0) {
-        log_line("{\"block\":" + std::to_string(address - static_cast<const char *>(info.dli_fbase)) + "}");
-    }
 }
 
 } // extern "C"

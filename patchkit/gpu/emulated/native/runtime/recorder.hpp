@@ -5,7 +5,6 @@
 //   PATCHKIT_RECORDER_DEVICE   file of "name value" lines, what the device is (required)
 //   PATCHKIT_RECORDER_KERNELS  file of "mangled-name vgprs static-lds" lines, what kernels use (optional)
 //   PATCHKIT_RECORDER_LOG      file the launches are appended to, one JSON object per line (required)
-//   PATCHKIT_RECORDER_TRACE    when set, executed basic blocks of instrumented units are logged too
 #pragma once
 
 #include <cstddef>

@@ -1,21 +1,19 @@
-"""Which kernels run before and after the patches, for one attention shape or for a model's operations."""
+"""Which kernels run for the operations of language models, before and after the patches."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import computed_field
 
-from patchkit.base.jobs import run_parallel
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.find import find_candidate
 from patchkit.carry.series.lock import PinWanted
 from patchkit.carry.series.profile import load_profile
 from patchkit.gpu.emulated.cases import Case, whole_blocks
-from patchkit.gpu.emulated.device import EmulatedDevice, device_of
-from patchkit.gpu.emulated.log import Launch
+from patchkit.gpu.emulated.device import EmulatedDevice
 from patchkit.gpu.emulated.operations import (
     OperationCase,
     operation_cases,
@@ -26,97 +24,14 @@ from patchkit.gpu.emulated.operations import (
 from patchkit.gpu.emulated.runtime import RecordedBackend, build_backend
 from patchkit.gpu.emulated.session import CaseRecord, Session
 from patchkit.prove.build import build_sides
-from patchkit.prove.explain.selection import BranchDecision, Selection, select
 from patchkit.prove.gates.base import Count, Many, Record
 from patchkit.prove.gates.launch.evidence import LaunchRow
 from patchkit.prove.gates.launch.launch_text import launch_row
 from patchkit.prove.gates.launch.recorded_gpus import choose_gpus
 from patchkit.prove.subject import Subject, make_subject
-from patchkit.toolchain.compile import CompiledKernel, compile_unit, device_job
 from patchkit.toolchain.compiler import Compiler, open_compiler
 from patchkit.toolchain.hip import find_toolchain, rocwmma_for
 from patchkit.toolchain.units import SourceTree
-
-
-class LaunchedKernel(LaunchRow):
-    """A launch of one case; fields from ``vgprs`` on are the compiler's figures of the kernel, if known."""
-
-    family: str
-    units: Many[str]
-    vgprs: Count | None = None
-    sgprs: Count | None = None
-    vgpr_spills: Count | None = None
-    static_lds: Count | None = None
-    waves_per_simd: Count | None = None
-    is_trap: bool = False
-
-
-class Account(Record):
-    """What happens on one side: the branches taken, and all kernels of the case, in order."""
-
-    side: str
-    supported: bool
-    decisions: Many[BranchDecision]
-    launches: Many[LaunchedKernel]
-
-    @classmethod
-    def of(cls, side: str, selection: Selection, code: Mapping[str, CompiledKernel]) -> Account:
-        """``code`` maps mangled names of launched kernels to their compiled code."""
-        return cls(
-            side=side,
-            supported=selection.is_supported,
-            decisions=selection.decisions,
-            launches=tuple(
-                _with_code(launch, code.get(launch.kernel.name.mangled)) for launch in selection.launches
-            ),
-        )
-
-
-def _with_code(launch: Launch, code: CompiledKernel | None) -> LaunchedKernel:
-    row = launch_row(launch).model_dump() | {"family": launch.kernel.family, "units": launch.kernel.units}
-    if code is None:
-        return LaunchedKernel(**row)
-    figures = code.figures
-    return LaunchedKernel(
-        **row,
-        vgprs=figures.vgprs,
-        sgprs=figures.sgprs,
-        vgpr_spills=figures.vgpr_spills,
-        static_lds=figures.lds_bytes,
-        waves_per_simd=figures.waves,
-        is_trap=code.is_trap,
-    )
-
-
-class Turn(Record):
-    """The first decision with a different outcome."""
-
-    before: BranchDecision
-    after: BranchDecision
-
-
-class Explanation(Record):
-    """Both sides of one case on one GPU, before and after the patches."""
-
-    arch: str
-    branch: str
-    case: str
-    tools: str
-    accounts: tuple[Account, Account]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def turn(self) -> Turn | None:
-        """Where the two sides diverge; None if both have the same result."""
-        before, after = (account.decisions for account in self.accounts)
-        if not before or not after or before[-1].text == after[-1].text:
-            return None
-        both = zip(before, after, strict=False)
-        old, new = next(
-            (each for each in both if (each[0].kind, each[0].outcome) != (each[1].kind, each[1].outcome)),
-            (before[-1], after[-1]),
-        )
-        return Turn(before=old, after=new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +47,7 @@ class _OpenedCandidate:
 def _open_candidate(
     workspace: Workspace, arch: str, upstream: PinWanted, environ: Mapping[str, str]
 ) -> _OpenedCandidate:
-    """Raises the errors of :func:`explain_case` and :func:`explain_paths`."""
+    """Raises the errors of :func:`explain_paths`."""
     load_profile(workspace.series.profiles, arch)  # reports a misspelt name, instead of a missing candidate
     repository, candidate = find_candidate(workspace, (arch,), upstream)
     toolchain = find_toolchain(workspace.cache_root, environ, workspace.reporter)
@@ -146,28 +61,6 @@ def _open_candidate(
     )
 
 
-def explain_case(
-    workspace: Workspace, *, arch: str, case: Case, upstream: PinWanted, environ: Mapping[str, str]
-) -> Explanation:
-    """Run one case on both trees of the candidate for ``arch``.
-
-    Raises:
-        ARCH_UNKNOWN, ARCH_GENERIC: there is no such profile.
-        CANDIDATE_MISSING, CANDIDATE_STALE: there is no usable candidate.
-        ToolchainMissing: there is no compiler.
-        ToolchainError: upstream or the recorder does not build, or the executed code cannot be determined.
-    """
-    opened = _open_candidate(workspace, arch, upstream, environ)
-    device = device_of(opened.subject.profiles[arch])
-    before, after = (
-        _account(side, backend, device, case, opened.compiler)
-        for side, backend in zip(("before", "after"), _backends(opened, arch), strict=True)
-    )
-    return Explanation(
-        arch=arch, branch=opened.branch, case=str(case), tools=opened.tools, accounts=(before, after)
-    )
-
-
 def _backends(opened: _OpenedCandidate, arch: str) -> tuple[RecordedBackend, RecordedBackend]:
     """Baseline and candidate, ready to be recorded."""
     subject = opened.subject
@@ -177,37 +70,6 @@ def _backends(opened: _OpenedCandidate, arch: str) -> tuple[RecordedBackend, Rec
         for tree, programs in ((subject.baseline, built.before), (subject.candidate, built.after))
     )
     return before, after
-
-
-def _account(
-    side: str, backend: RecordedBackend, device: EmulatedDevice, case: Case, compiler: Compiler
-) -> Account:
-    """Record twice: first to find the units of the kernels, then with the resources that they really use."""
-    compiler.reporter.step(f"{side} the patches: recording")
-    session = Session(backend=backend, device=device, kernels={}, compiler=compiler)
-    code = _code(select(case, session).launches, backend, device.arch, compiler)
-    return Account.of(side, select(case, replace(session, kernels=code)), code)
-
-
-def _code(
-    launches: Sequence[Launch], backend: RecordedBackend, arch: str, compiler: Compiler
-) -> dict[str, CompiledKernel]:
-    """The launched kernels of attention units, compiled for the GPU."""
-    wanted = {launch.kernel.name.mangled for launch in launches}
-    attention = [launch for launch in launches if launch.kernel.name.base.startswith("flash_attn")]
-    has_rocwmma = rocwmma_for(compiler.toolchain, arch) is not None
-    units = run_parallel(
-        sorted({unit for launch in attention for unit in launch.kernel.units}),
-        lambda unit: compile_unit(
-            device_job(backend.tree, unit, arch, rocwmma=has_rocwmma),
-            compiler,
-        ),
-        reporter=compiler.reporter,
-        what="compiling the launched kernels",
-        unit="units",
-        stop=compiler.stop,
-    )
-    return {kernel.name: kernel for unit in units for kernel in unit.kernels if kernel.name in wanted}
 
 
 NOT_KNOWN = (

@@ -8,14 +8,14 @@ from patchkit.cli.verbs.explain import path_lines
 from patchkit.gpu.emulated.log import Section
 from patchkit.gpu.emulated.operations import OperationCase
 from patchkit.gpu.emulated.session import CaseRecord
-from patchkit.prove.explain.run import PathLine, PathReport, _spans
+from patchkit.prove.explain import PathLine, PathReport, _spans
 
 _Found = CaseRecord[OperationCase]
 
 
 def _found(tokens: int, *names: str, is_supported: bool = True) -> _Found:
     launches = tuple(launch_of(f"_ZL{len(name)}{name}Pv") for name in names)
-    section = Section(mark="case x", steps=(launches,), products=(), blocks=())
+    section = Section(mark="case x", steps=(launches,), products=())
     case = OperationCase(id="x", op="MUL_MAT", type="f16", tokens=tokens)
     return CaseRecord(case=case, is_supported=is_supported, section=section)
 

@@ -1,1 +1,0 @@
-"""Explain: which kernels upstream chooses for a shape or a model, and why."""
