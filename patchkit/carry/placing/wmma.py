@@ -1,4 +1,4 @@
-"""The table of WMMA parameters of one GPU: tuned rows if the profile has them, else the model's choice."""
+"""The table of WMMA parameters of one GPU: tuned rows if the profile has them, else upstream's."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from patchkit.base.errors import ConfigError, ErrorGroup, Location
-from patchkit.base.occupancy import HardwareLimits, limits_of, resident_blocks
+from patchkit.base.errors import ConfigError, ErrorGroup
+from patchkit.base.occupancy import HardwareLimits, limits_of
 from patchkit.carry.series.profile import ArchProfile, TunedWmma
 
 Accumulator = Literal["f16", "f32"]
@@ -123,85 +123,12 @@ def legal_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaPara
     return tuple(sorted(each for each in candidates if not violations(variant, each, limits)))
 
 
-_FRAGMENT_VGPRS = 8  # 16 halves per lane on gfx11: both halves of the wave hold a copy
-
-# Fitted to the 77 compiled rows with upstream's four waves, or eight at head size 64.
-_BASE_VGPRS = 160
-_HELD_WEIGHT = 0.35  # part of Q is reloaded from LDS instead of being kept in registers
-_FLIGHT_WEIGHT = 0.5
-_FLIGHT_LIMIT = 128  # beyond 16 fragments the compiler no longer starts loads early
-
-_WIDE_HEAD_SIZE = 64
-_WIDE_NWARPS = 8
-
-
-def estimate_vgprs(variant: WmmaVariant, params: WmmaParams) -> int:
-    """Estimated registers per lane that the kernel needs; above the cap of 256 it spills.
-
-    The estimate is 160 for addresses, softmax and per-column state, plus 0.35 of the registers of Q and the
-    VKQ accumulators, plus half of those of the K rows that one wave loads per step, up to 128. Compared with
-    the compiler on gfx1151 (VGPRs + spilled) over the rows it was fitted to, the mean error is 28, the
-    largest 95. Rows with other waves per block are worse (:func:`choose_params` never chooses them).
-
-    Only meaningful for gfx11 fragments (``matrix`` is "wmma").
-    """
-    column_tiles = variant.ncols // _FRAGMENT
-    q = variant.head_size // _FRAGMENT * column_tiles * _FRAGMENT_VGPRS
-    vkq = variant.head_size // vkq_stride(variant, params) * column_tiles * _FRAGMENT_VGPRS
-    k_rows = params.kq_stride // (_FRAGMENT * params.nwarps)
-    in_flight = k_rows * variant.head_size // _FRAGMENT * _FRAGMENT_VGPRS
-    estimate = _BASE_VGPRS + _HELD_WEIGHT * (q + vkq) + _FLIGHT_WEIGHT * min(in_flight, _FLIGHT_LIMIT)
-    return round(estimate)
-
-
-def candidate_params(variant: WmmaVariant, limits: HardwareLimits) -> tuple[WmmaParams, ...]:
-    """Legal params that the model may choose: upstream's waves per block, or eight at head size 64.
-
-    More waves need more LDS at head sizes 80, 96 and 112 (R grows) and spill at 128 and 256; with fewer than
-    four the compiled kernels spill at nearly every head size.
-    """
-    return tuple(
-        params
-        for params in legal_params(variant, limits)
-        if params.nwarps == UPSTREAM.nwarps
-        or (variant.head_size == _WIDE_HEAD_SIZE and params.nwarps == _WIDE_NWARPS)
-    )
-
-
-def choose_params(variant: WmmaVariant, limits: HardwareLimits) -> WmmaParams:
-    """The params with the most resident waves according to the model, never fewer than upstream's.
-
-    Among equals it prefers the larger stride (fewer barriers and less LDS traffic per KV row), then
-    upstream's waves per block.
-
-    Raises:
-        WMMA_ILLEGAL: nothing is legal on this GPU.
-    """
-    candidates = candidate_params(variant, limits)
-    if not candidates:
-        raise ConfigError(
-            f"no legal parameters for {variant} on {limits.arch}",
-            code="WMMA_ILLEGAL",
-            where=Location(path=f"{limits.arch}.toml"),
-            why=f"LDS per work group is {limits.lds_per_workgroup_bytes} bytes",
-            hint="add a tuned row for this variant, or turn wmma-tile-params off for this GPU",
-        )
-
-    def rank(params: WmmaParams) -> tuple[int, int, bool]:
-        vgprs = min(estimate_vgprs(variant, params), limits.max_vgprs_per_wave)
-        threads = params.nwarps * limits.wave_size
-        blocks = resident_blocks(vgprs, lds_bytes(variant, params), threads, limits)
-        return (blocks * params.nwarps, params.kq_stride, params.nwarps == UPSTREAM.nwarps)
-
-    return max(candidates, key=rank)
-
-
-Origin = Literal["tuned", "model", "upstream"]
+Origin = Literal["tuned", "upstream"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WmmaRow:
-    """One row, and the origin of its params: the profile, the model or build 6900.
+    """One row, and the origin of its params: the profile or build 6900.
 
     Templates read the numbers by the names that they have in upstream's kernel.
     """
@@ -226,21 +153,18 @@ def wmma_table(profile: ArchProfile) -> tuple[WmmaRow, ...]:
     Raises:
         ErrorGroup: tuned rows that break rules (WMMA_ILLEGAL) or match no variant (WMMA_ILLEGAL), each
             with its place.
-        WMMA_ILLEGAL: a variant for which nothing is legal.
     """
     limits = limits_of(profile)
     if limits.matrix == "none":
         return ()
     tuned = {WmmaVariant(row.head_size, row.ncols, row.acc): row for row in profile.tuning.wmma}
     _check(profile, tuned, limits)
-    return tuple(_row(variant, tuned.get(variant), limits) for variant in VARIANTS)
+    return tuple(_row(variant, tuned.get(variant)) for variant in VARIANTS)
 
 
-def _row(variant: WmmaVariant, tuned: TunedWmma | None, limits: HardwareLimits) -> WmmaRow:
+def _row(variant: WmmaVariant, tuned: TunedWmma | None) -> WmmaRow:
     if tuned is not None:
         return WmmaRow(variant=variant, params=_params(tuned), origin="tuned")
-    if limits.matrix == "wmma":
-        return WmmaRow(variant=variant, params=choose_params(variant, limits), origin="model")
     return WmmaRow(variant=variant, params=UPSTREAM, origin="upstream")
 
 

@@ -1,4 +1,4 @@
-"""The table a template renders: tuned rows, model rows, and the errors of tuned rows."""
+"""The table a template renders: tuned rows, upstream's rows, and the errors of tuned rows."""
 
 from __future__ import annotations
 
@@ -58,16 +58,16 @@ def test_origins() -> None:
 
     assert origins("gfx1151") == origins("gfx1100") == {"tuned"}
     untuned = dataclasses.replace(load_profile(PROFILES, "gfx1101"), tuning=Tuning())
-    assert {row.origin for row in wmma_table(untuned)} == {"model"}
+    assert {row.origin for row in wmma_table(untuned)} == {"upstream"}
     assert origins("gfx1201") == origins("gfx90a") == {"upstream"}
     assert {row.params for row in wmma_table(load_profile(PROFILES, "gfx942"))} == {UPSTREAM}
 
 
-def test_a_tuned_row_wins_over_the_model() -> None:
+def test_a_tuned_row_wins_over_upstreams() -> None:
     table = {row.variant: row for row in wmma_table(with_rows(tuned(128, 32, "f32", 256, 16, 2)))}
     row = table[WmmaVariant(128, 32, "f32")]
     assert (row.params, row.origin) == (WmmaParams(256, 16, 2), "tuned")
-    assert {each.origin for each in table.values()} == {"tuned", "model"}
+    assert {each.origin for each in table.values()} == {"tuned", "upstream"}
 
 
 def test_by_the_compiler_no_row_of_gfx1151_is_worse_than_upstream(compiled) -> None:
