@@ -6,13 +6,11 @@ interruption before that leaves only unused objects.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from patchkit.base.errors import GitError, InterruptNote, Location
-from patchkit.base.plain import fields_of
 from patchkit.base.workspace import Workspace
 from patchkit.carry.candidate.handover import Handover, hand_over
 from patchkit.carry.candidate.relock import check_documented
@@ -28,7 +26,6 @@ from patchkit.carry.upstream.remote import RemoteUrlBad, checked_url
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.publish.decision import PublishDecision, decide
 from patchkit.prove.publish.evidence import collect_evidence
-from patchkit.prove.publish.range_proof import carry_range
 from patchkit.prove.publish.seal import Seal, Sealed, find_same, seal_message
 from patchkit.prove.verify.policy import load_proven_series
 from patchkit.prove.verify.run import Report
@@ -110,7 +107,6 @@ def run_publish(
     Raises:
         PublishNothing: the candidate has no patch.
         PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
-        RangeProofFailed: this candidate, or the one published on another pin, has undeclared differences.
         PATCH_BAD: the documentation of a patch is incomplete.
         EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence cannot be published.
         PUBLISH_CANDIDATE_MOVED, REF_MOVED: a branch was moved by another process.
@@ -129,8 +125,7 @@ def run_publish(
     with InterruptNote("nothing was published") as note, cache.hold(workspace.reporter) as repository:
         _check_candidate(repository, report)
         check_documented(_patches_of(repository, series, report))
-        carried = carry_range(repository, series, archs=report.archs, build=pin.build, tip=report.tip)
-        seal = Seal(report=report, decision=decision, pin=pin, range=carried)
+        seal = Seal(report=report, decision=decision, pin=pin)
         published = _publish(workspace, repository, seal, request, environ, note)
         if request.push is None:
             return published
@@ -189,13 +184,6 @@ def _write(
     """Write evidence, seal and tag as objects. Also returns the refs for evidence and tag."""
     report, decision, pin = seal.report, seal.decision, seal.pin
     archs = "+".join(report.archs)
-    if seal.range is not None:
-        document = json.dumps(fields_of(seal.range), indent=1) + "\n"
-        files = {
-            **files,
-            "range-proof.json": document.encode(),
-            "range-diff.txt": seal.range.range_diff.encode(),
-        }
     text = f"Evidence of {archs} on {pin.name}\n\nCandidate: {report.tip}\nTree: {report.tree}\n"
     evidence = write_orphan(repository, files, message=text, date=pin.committed).commit
     evidence_ref = f"refs/patchkit/evidence/{archs}/{pin.name}/{evidence[:_ID]}"

@@ -6,12 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from patchkit.base.upstreams import build_name
 from patchkit.carry.series.lock import Pin
 from patchkit.carry.upstream.refs import read_ref
 from patchkit.carry.upstream.repository import Repository
 from patchkit.prove.publish.decision import PublishDecision
-from patchkit.prove.publish.range_proof import RangeProof
 from patchkit.prove.verify.run import Report
 
 _WIDTH = 72
@@ -20,19 +18,17 @@ _KEYS = (
     "Gate-Passed",
     "Gate-Emulated",
     "Gate-Not-Run",
-    "Range-Proof",
     "Patchkit-Evidence",
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """The content of a seal; ``range`` is the step from another pin, if one was published before."""
+    """The content of a seal."""
 
     report: Report
     decision: PublishDecision
     pin: Pin
-    range: RangeProof | None
 
     @property
     def emulated(self) -> tuple[str, ...]:
@@ -43,11 +39,6 @@ class Seal:
     def not_run(self) -> tuple[str, ...]:
         """The values of the ``Gate-Not-Run`` trailers."""
         return tuple(f"{name} ({' '.join(why.split())})" for name, why in self.decision.not_run)
-
-    @property
-    def ranges(self) -> tuple[str, ...]:
-        """The values of the ``Range-Proof`` trailers."""
-        return () if self.range is None else (f"{build_name(self.range.old.build)} {self.range.old.tip}",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +72,6 @@ def seal_message(seal: Seal, evidence: str) -> str:
     trailers += [f"Gate-Emulated: {line}" for line in seal.emulated]
     trailers += [f"Gate-Not-Run: {line}" for line in seal.not_run]
     trailers += [
-        *(f"Range-Proof: {line}" for line in seal.ranges),
         f"Patchkit-Evidence: {evidence}",
         f"Upstream-Commit: {pin.commit or report.base}",
     ]
@@ -105,7 +95,7 @@ def find_same(repository: Repository, tip: str | None, seal: Seal) -> Sealed | N
     shape = "%x00".join(f"%(trailers:key={key},valueonly,separator=%x0A)" for key in _KEYS)
     out = repository.git.run("log", "-1", f"--format={shape}", tip, "--").decode("utf-8", "replace")
     found = tuple(tuple(part.strip().splitlines()) for part in out.split("\0"))
-    if found[:-1] != ((seal.report.tip,), seal.decision.passed, seal.emulated, seal.not_run, seal.ranges):
+    if found[:-1] != ((seal.report.tip,), seal.decision.passed, seal.emulated, seal.not_run):
         return None
     ref, _, sha = "".join(found[-1]).partition(" ")
     if read_ref(repository, ref) != sha:

@@ -16,7 +16,6 @@ from patchkit.carry.series.selection import opted_in
 from patchkit.carry.upstream.cache import open_cache
 from patchkit.carry.upstream.pin import find_pinned
 from patchkit.carry.upstream.repository import Repository
-from patchkit.prove.publish.range_proof import RangeProofFailed, prove_range
 from patchkit.prove.pulls.changes import Pull
 from patchkit.prove.pulls.first_look import FirstLook
 from patchkit.prove.pulls.judge import GateRuns, WrittenCandidate, make_candidate, not_run, run_needed
@@ -64,10 +63,6 @@ def judge_fork(
         else:
             what = "adds" if path not in here else "lacks" if path not in there else "changes"
             problems.append(_stray(path, what))
-    try:
-        prove_range(cache, load_series(workspace.series.patches), written.candidate, written.candidate)
-    except RangeProofFailed as error:
-        problems.append(error)
     ran = GateRuns(rows=_needs(pull, written))
     if problems:  # the gates would check something other than the fork
         ran = GateRuns(rows=not_run(ran.rows, "the head differs from what the series gives"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
@@ -27,7 +26,6 @@ from patchkit.base.workspace import Workspace
 from patchkit.cli.verbs.verify import published_lines
 from patchkit.prove.gates.base import GateResult
 from patchkit.prove.gates.registry import gate_names
-from patchkit.prove.publish.range_proof import RangeProofFailed
 from patchkit.prove.publish.run import Published, PublishRequest, PushRemoteBad, run_publish
 from patchkit.prove.verify.run import Report
 
@@ -452,55 +450,6 @@ def test_a_push_error_of_another_kind_is_told(report, publish, remote: Path) -> 
     with pytest.raises(GitError, match="nothing was") as caught:
         publish(report(), push=str(remote))
     assert caught.value.code == "PUSH_FAILED"
-
-
-@pytest.fixture
-def second_pin(ready) -> None:
-    """Upstream moved on: a comment in the file that is patched, and a pin and a candidate of that."""
-    demo = ready.upstream / "ggml" / "src" / "ggml-cuda" / "demo.cu"
-    demo.write_text(f"// moved on\n{demo.read_text()}")
-    who = ("-c", "user.name=up", "-c", "user.email=up@localhost")
-    ready.git(*who, "commit", "-q", "-a", "-m", "second", at=ready.upstream)
-    shape = "--format=%H %T %cI"
-    commit, tree, date = ready.git("log", "-1", shape, at=ready.upstream).split()
-    raw = ["git", "-C", str(ready.upstream), "cat-file", "commit", "HEAD"]
-    data = subprocess.run(raw, check=True, capture_output=True).stdout
-    lock = ready.series / "patches" / "upstream.lock"
-    lock.write_text(
-        f'{lock.read_text()}\n[[pin]]\nname = "b2"\ncommit = "{commit}"\ntree = "{tree}"\n'
-        f'committed = "{date}"\ncommit_object = "{base64.b64encode(data).decode()}"\n\n'
-        f'[[pin.source]]\nkind = "git"\nurl = "{ready.upstream}"\n'
-    )
-    done = ready.run("apply", "--arch", "gfx1151", "--upstream", "b2")
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_second_pin_carries_the_proof_of_the_step(ready, report, publish, second_pin) -> None:
-    first = publish(report())
-    assert "Range-Proof" not in _message(ready, PROVEN)
-    second = publish(report(build=2), upstream="b2")
-    assert second.branch == "patchkit/gfx1151/b2"
-    assert f"Range-Proof: b1 {first.candidate}" in _message(ready, second.branch)
-    proof = json.loads(ready.git("show", f"{second.evidence}:range-proof.json"))
-    assert [proof[side]["build"] for side in ("old", "new")] == [1, 2]
-    assert {
-        "path": "ggml/src/ggml-cuda/demo.cu",
-        "declared": ["demo_kernel", "demo_launch", "twin_b"],
-    } in proof["new"]["files"]
-    assert "demo-launch-bounds" in ready.git("show", f"{second.evidence}:range-diff.txt")
-    assert publish(report(build=2), upstream="b2").unchanged
-
-
-def test_a_candidate_that_changes_more_than_it_declares_is_not_published(
-    ready, report, publish, second_pin
-) -> None:
-    publish(report())
-    patch = ready.series / "patches" / "0002-demo-twin" / "patch.toml"
-    patch.write_text(patch.read_text().replace('function = "twin_b"', 'function = "twin_a"'))
-    with pytest.raises(RangeProofFailed, match=r"demo\.cu differs from build 1 outside") as caught:
-        publish(report(build=2), upstream="b2")
-    assert "+ const int scale = 3;" in (caught.value.why or "")
-    assert "refs/heads/patchkit/gfx1151/b2" not in ready.refs()
 
 
 def test_the_command_publishes_what_the_policy_lets_it(ready) -> None:
