@@ -23,7 +23,6 @@ from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replac
 from patchkit.carry.amending.requiring import find_requirements, with_requirements
 from patchkit.carry.amending.site import Site
 from patchkit.carry.amending.staged import publish_series, read_series
-from patchkit.carry.amending.tables import with_commit
 from patchkit.carry.amending.uses import remove_patches, rename_faults, require_not_required
 from patchkit.carry.candidate.commit import write_plan
 from patchkit.carry.candidate.decision import Request, load_decision
@@ -35,6 +34,7 @@ from patchkit.carry.importing.commits import commit_authorship
 from patchkit.carry.importing.run import ImportRequest, run_import
 from patchkit.carry.judging.requirements import Requirement
 from patchkit.carry.lifting.pipeline import PatchOptions, open_pipeline
+from patchkit.carry.lifting.tables import with_commit
 from patchkit.carry.lifting.write import free_id, read_text, short_title
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.git_object import object_id

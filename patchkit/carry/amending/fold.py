@@ -25,7 +25,6 @@ from patchkit.carry.amending.requiring import requirement_part
 from patchkit.carry.amending.revise import Texts
 from patchkit.carry.amending.site import Site, base_tree_with, find_site
 from patchkit.carry.amending.staged import open_amendment
-from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.amending.uses import (
     profile_choices,
     remove_from_profiles,
@@ -37,6 +36,7 @@ from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.lifting.change import Changeset
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
+from patchkit.carry.lifting.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.lifting.write import read_text
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series

@@ -10,10 +10,10 @@ from patchkit.base.files import write_whole
 from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.tables import Part, join_text, split_text, without_tables
 from patchkit.carry.candidate.decision import Decision
 from patchkit.carry.judging.rendering import render_patch
 from patchkit.carry.judging.requirements import PatchStack
+from patchkit.carry.lifting.tables import Part, join_text, split_text, without_tables
 from patchkit.carry.lifting.write import read_text
 from patchkit.carry.placing.tree import read_upstream
 from patchkit.carry.series.body import BODY_TABLES

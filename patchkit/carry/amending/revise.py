@@ -16,15 +16,15 @@ import tomlkit
 from patchkit.base.files import disk_errors
 from patchkit.base.series_folder import EVIDENCE, SeriesDir
 from patchkit.base.text import free_name
-from patchkit.carry.amending.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.lifting.change import FileChange
 from patchkit.carry.lifting.draft import Draft
 from patchkit.carry.lifting.kept import Remainder
 from patchkit.carry.lifting.lift import Lifted
+from patchkit.carry.lifting.tables import Part, PatchText, join_text, split_text
 from patchkit.carry.lifting.whole import expected_files
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, read_text, replace_text
 from patchkit.carry.placing.place import PlacedPatch
-from patchkit.carry.resolving.builds import end_parts
+from patchkit.carry.resolving.builds import end_part, is_one_of
 from patchkit.carry.series.body import BODY_TABLES, NOTE
 from patchkit.carry.series.patch import Edit, Patch, is_for, path_of
 
@@ -184,12 +184,11 @@ def _at_old_places(old: OldPatch, edits: Iterable[NewEdit]) -> dict[str, NewEdit
 
 def _ended_parts(old: OldPatch, ended: Sequence[Edit]) -> dict[int, Part]:
     """The tables of edits that end before the build of the change, by their position."""
-    if not ended:
-        return {}
-    text = end_parts(old.text.path, old.raw, old.patch, ended, old.build - 1)
-    numbers = {number for number, edit in enumerate(old.patch.edits) if any(edit is each for each in ended)}
-    parts = split_text(old.text.path, text).parts
-    return {part.order: part.moved() for part in parts if part.key == "edit" and part.number in numbers}
+    return {
+        part.order: end_part(part, old.build - 1).moved()
+        for part in old.text.of("edit")
+        if is_one_of(part, old.patch, ended)
+    }
 
 
 def _with_context(old: OldPatch, body: Body, parts: Sequence[Part], files: Mapping[str, str | bytes]) -> str:

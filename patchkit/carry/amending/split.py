@@ -18,10 +18,10 @@ from patchkit.carry.amending.requiring import Reasons, find_requirements, with_r
 from patchkit.carry.amending.revise import Texts, key_of, named_in, used_context, with_context
 from patchkit.carry.amending.site import Site
 from patchkit.carry.amending.staged import open_amendment
-from patchkit.carry.amending.tables import Part, join_text, split_text
 from patchkit.carry.amending.uses import copy_in_profiles
 from patchkit.carry.candidate.decision import Request, load_decision
 from patchkit.carry.lifting.pipeline import Pipeline, open_pipeline
+from patchkit.carry.lifting.tables import Part, join_text, split_text
 from patchkit.carry.lifting.write import patch_id, short_title
 from patchkit.carry.series.body import BODY_TABLES
 from patchkit.carry.series.catalogue import Series, load_series

@@ -10,7 +10,7 @@ from patchkit.base.errors import ConfigError, Location, PatchkitError, UsageErro
 from patchkit.base.files import disk_errors, write_whole
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.toml import find_places, parse_toml
-from patchkit.carry.amending.tables import Part, join_text, split_text, without_tables
+from patchkit.carry.lifting.tables import Part, join_text, split_text, without_tables
 from patchkit.carry.series.catalogue import Series, load_series
 from patchkit.carry.series.lock import load_lock, write_lock
 
@@ -123,26 +123,7 @@ def remove_from_profiles(series: SeriesDir, name: str) -> tuple[str, ...]:
 
     Raises PROFILE_NOT_WRITTEN if it is not one line below ``[patches]``.
     """
-    found = []
-    for path, _ in profile_choices(series, name):
-        data = path.read_bytes()
-        table = dict(parse_toml(str(path), data).table)
-        start = find_places(data)["patches", name]
-        end = data.find(b"\n", start) + 1 or len(data)
-        line = data.rfind(b"\n", 0, start) + 1
-        text = data[:line] + data[end:]
-        table["patches"] = {key: value for key, value in table["patches"].items() if key != name}
-        if not _means(path, text, table):
-            raise ConfigError(
-                f"cannot remove the line of '{name}' from {path.name}",
-                code="PROFILE_NOT_WRITTEN",
-                where=Location(path=str(path), line=data.count(b"\n", 0, start) + 1),
-                why="only lines below [patches] with the whole value are supported",
-                hint="remove it by hand, then run the command again",
-            )
-        write_whole(path, text, _DOING)
-        found.append(path.relative_to(series.root).as_posix())
-    return tuple(found)
+    return _change_profiles(series, name, None)
 
 
 def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
@@ -150,6 +131,11 @@ def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
 
     Raises PROFILE_NOT_WRITTEN if it is not one line below ``[patches]``.
     """
+    return _change_profiles(series, name, new)
+
+
+def _change_profiles(series: SeriesDir, name: str, new: str | None) -> tuple[str, ...]:
+    """Remove the lines of a patch, or add the same ones for ``new`` below them."""
     found = []
     for path, _ in profile_choices(series, name):
         data = path.read_bytes()
@@ -158,15 +144,20 @@ def copy_in_profiles(series: SeriesDir, name: str, new: str) -> tuple[str, ...]:
         line = data.rfind(b"\n", 0, start) + 1
         end = data.find(b"\n", start) + 1 or len(data)
         own = data[line:end].rstrip(b"\n") + b"\n"
-        text = data[:line] + own + own.replace(name.encode(), new.encode(), 1) + data[end:]
-        table["patches"] = {**table["patches"], new: table["patches"][name]}
+        if new is None:
+            text = data[:line] + data[end:]
+            table["patches"] = {key: value for key, value in table["patches"].items() if key != name}
+        else:
+            text = data[:line] + own + own.replace(name.encode(), new.encode(), 1) + data[end:]
+            table["patches"] = {**table["patches"], new: table["patches"][name]}
         if not _means(path, text, table):
+            what = f"remove the line of '{name}'" if new is None else f"add a line for '{new}'"
             raise ConfigError(
-                f"cannot add a line for '{new}' to {path.name}",
+                f"cannot {what} in {path.name}",
                 code="PROFILE_NOT_WRITTEN",
                 where=Location(path=str(path), line=data.count(b"\n", 0, start) + 1),
-                why=f"the line of '{name}' is not one line below [patches]",
-                hint="write its value on one line, then run the command again",
+                why=f"the line of '{name}' is not one line below [patches] with the whole value",
+                hint="write it on one line, or change it by hand; then run the command again",
             )
         write_whole(path, text, _DOING)
         found.append(path.relative_to(series.root).as_posix())

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from patchkit.base.errors import ConfigError, Location, UsageError
+from patchkit.base.errors import UsageError
 from patchkit.base.series_folder import SeriesDir
 from patchkit.base.text import free_name
-from patchkit.base.toml import find_places, parse_toml
 from patchkit.base.upstreams import build_name
+from patchkit.carry.lifting.tables import Part, join_text, split_text
 from patchkit.carry.lifting.write import Body, NewEdit, body_files, read_existing, replace_text
 from patchkit.carry.series.patch import Edit, NewFile, Patch, is_for, path_of
 
@@ -33,7 +31,7 @@ class Succession:
     def put(self, series: SeriesDir) -> Path:
         """Write the templates, then patch.toml in one step; return the patch's folder.
 
-        Raises PATCH_CHANGED, CacheError, and RESOLVE_BUILDS if no line can be added to the tables as they are
+        Raises PATCH_CHANGED, CacheError, and PATCH_BAD if no line can be added to the tables as they are
         written. After that and after Ctrl-C the patch is unchanged.
         """
         folder = series.patches / self.patch.folder
@@ -99,48 +97,22 @@ def _is_later(edit: Edit, ended: Sequence[Edit | NewFile]) -> bool:
 def end_parts(path: str, text: str, patch: Patch, ended: Collection[Edit | NewFile], last: int) -> str:
     """The text of patch.toml, in which some edits and files of the patch have this ``last_build``.
 
-    ``patch`` is the one that was read from the text. Raises RESOLVE_BUILDS if a table is not written with a
-    header.
+    ``patch`` is the one that was read from the text. Raises PATCH_BAD if a table cannot be changed.
     """
-    data = text.encode()
-    table = copy.deepcopy(dict(parse_toml(path, data).table))
-    rows: list[tuple[int, int, bytes]] = []
-    places = find_places(data)
-    for key, named, parts in (("edit", "file", patch.edits), ("file", "path", patch.files)):
-        for number, part in enumerate(parts):
-            if not any(part is each for each in ended):
-                continue
-            head, anchor = places[key, number], places[key, number, named]
-            known = places.get((key, number, "last_build"))
-            if not data.startswith(b"[[", head):
-                raise _unwritable(path, data, head)
-            if known is not None:
-                end = _line_end(data, known)
-                rows.append((known, end, f"last_build = {last}".encode()))
-            else:
-                end = _line_end(data, anchor)
-                rows.append((end, end, f"\nlast_build = {last}".encode()))
-            table[key][number]["last_build"] = last
-    for start, end, row in sorted(rows, reverse=True):
-        data = data[:start] + row + data[end:]
-    if parse_toml(path, data).table != table:
-        raise _unwritable(path, data, 0)
-    return data.decode()
+    whole = split_text(path, text)
+    parts = [end_part(part, last) if is_one_of(part, patch, ended) else part for part in whole.parts]
+    return join_text(whole, whole.head, parts)
 
 
-def _line_end(data: bytes, at: int) -> int:
-    found = re.compile(rb"\r?\n|\Z").search(data, at)
-    return found.start() if found is not None else len(data)
+def is_one_of(part: Part, patch: Patch, parts: Collection[Edit | NewFile]) -> bool:
+    """Whether a table of the patch's text is that of one of some edits and files of it."""
+    every = patch.edits if part.key == "edit" else patch.files if part.key == "file" else ()
+    return bool(every) and any(every[part.number] is each for each in parts)
 
 
-def _unwritable(path: str, data: bytes, at: int) -> ConfigError:
-    return ConfigError(
-        "cannot add last_build to the tables in this patch.toml",
-        code="RESOLVE_BUILDS",
-        where=Location(path=path, line=data.count(b"\n", 0, at) + 1),
-        why="only tables that begin with [[edit]] or [[file]] on their own line are supported",
-        hint="rewrite the table in that form",
-    )
+def end_part(part: Part, last: int) -> Part:
+    """The table of an edit or a file with this ``last_build``. Raises PATCH_BAD."""
+    return part.with_value("last_build", last, after="file" if part.key == "edit" else "path")
 
 
 def table_at(table: Mapping[str, Any], build: int) -> dict[str, Any]:

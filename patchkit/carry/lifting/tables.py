@@ -43,30 +43,38 @@ class Part:
         """The part, to be written into another text, or at another position."""
         return replace(self, order=_NEW)
 
-    def with_value(self, key: str, value: str | None) -> Part:
-        """The part with another string for a key, or without the key; it must be on a line of its own.
+    def with_value(self, key: str, value: str | int | None, *, after: str = "") -> Part:
+        """The part with another value for a key, or without the key; it must be on a line of its own.
 
-        Raises PATCH_BAD if the line cannot be changed.
+        A key that the part does not have is written below that of ``after``. Raises PATCH_BAD if the lines
+        cannot be changed.
         """
-        line = re.compile(
-            rf"^{key}[ \t]*=[ \t]*(?:\"[^\"\\\n]*\"|'[^'\n]*')[ \t]*(?P<rest>#.*)?\n?", re.MULTILINE
-        )
+        line = _line_of(key)
         table = {name: each for name, each in self.table.items() if name != key}
-        new = "" if value is None else f'{key} = "{value}"'
+        new = "" if value is None else f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}"
 
         def changed(found: re.Match[str]) -> str:
             rest = f"  {found['rest']}" if found["rest"] and new else ""
             return f"{new}{rest}\n" if new else ""
 
-        text = line.sub(changed, self.text, count=1)
+        if key in self.table or not after:
+            text = line.sub(changed, self.text, count=1)
+        else:
+            text = _line_of(after).sub(lambda found: f"{found[0].rstrip()}\n{new}\n", self.text, count=1)
         wanted = table if value is None else {**self.table, key: value}
         try:
             (found,) = split_text("", text).parts
         except (PatchkitError, ValueError):
             found = self
         if found.table != wanted:
-            raise _unwritable("", 0, f"'{key}' of a [[{self.key}]] has to be a string on a line of its own")
+            raise _unwritable("", 0, f"'{key}' of a [[{self.key}]] has to be on a line of its own")
         return replace(self, text=text, table=wanted)
+
+
+def _line_of(key: str) -> re.Pattern[str]:
+    """The line of a key whose value is a string or a number."""
+    value = r"""(?:"[^"\\\n]*"|'[^'\n]*'|[0-9]+)"""
+    return re.compile(rf"^{key}[ \t]*=[ \t]*{value}[ \t]*(?P<rest>#.*)?\n?", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

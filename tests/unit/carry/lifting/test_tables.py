@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from refusing import refused
 
-from patchkit.carry.amending.tables import join_text, split_text
+from patchkit.carry.lifting.tables import join_text, split_text
 
 TEXT = """\
 # the patch
