@@ -59,8 +59,6 @@ REPORT_ONLY = frozenset({"bandwidth_gb_s", "bandwidth_measured_gb_s", "fp16_tflo
 class FactNotForDecisions(ConfigError):
     """A decision needs a fact that is only fit for reports."""
 
-    code = "FACT_NOT_FOR_DECISIONS"
-
 
 def _ordered(value: float | tuple[float, float]) -> float | tuple[float, float]:
     if isinstance(value, tuple) and not 0 < value[0] < value[1]:

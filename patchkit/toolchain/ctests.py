@@ -67,7 +67,7 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
 
     Raises:
         COMPILER_MISSING, LIBRARY_TOOLS_MISSING, CMAKE_CONFIGURE_FAILED, BuildFailed: the build failed.
-        CTEST_UNREADABLE: the output of CTest cannot be parsed.
+        ToolchainError: the output of CTest cannot be parsed.
         ToolTimeout, ToolStopped, CacheError: it was stopped, or a disk operation failed.
     """
     folder = _build(source, (_CONFIGURED,), workshop)
@@ -83,7 +83,6 @@ def open_tests(source: Source, workshop: Workshop) -> TestBuild:
     except (ValueError, KeyError, TypeError) as error:
         raise ToolchainError(
             "cannot list upstream's tests",
-            code="CTEST_UNREADABLE",
             where=Location(path=str(folder)),
             why=done.stderr.decode("utf-8", "replace").strip() or str(error),
             hint=f"check the output of: ctest --test-dir {folder} --show-only=json-v1",

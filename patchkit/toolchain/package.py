@@ -102,7 +102,7 @@ def make_wheel(side: BuiltSide, contents: PackageContents, folder: Path, reporte
     """Build the wheel in ``folder``, replacing one of the same name.
 
     Raises:
-        WHEEL_NOT_MADE: the build backend failed.
+        ToolchainError: the build backend failed.
         CacheError: a disk operation failed.
     """
     with working_folder(folder, _WORK, _MAKING, _ELSEWHERE) as work:
@@ -233,7 +233,6 @@ def _build(project: Path, dist: Path, reporter: Reporter) -> None:
         text = error.why or ""
         raise disk_error_from_text(text, dist, _MAKING, _ELSEWHERE) or ToolchainError(
             "building the wheel failed",
-            code="WHEEL_NOT_MADE",
             where=Location(path=str(project)),
             why=text,
             hint=error.hint,

@@ -35,8 +35,6 @@ _ALWAYS = ("-E", "-w", "-D__LINE__=__LINE__", "-fkeep-system-includes")
 class PreprocessFailed(ToolchainError):
     """A unit cannot be preprocessed: an ``#error``, a missing header, an unclosed ``#if``."""
 
-    code = "PREPROCESS_FAILED"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:

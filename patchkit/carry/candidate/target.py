@@ -133,7 +133,7 @@ def find_target_pin(
 
     Raises:
         UPSTREAM_URL_UNUSED: a git remote was given together with source packages only. BUMP_TARGET_UNKNOWN:
-        neither lock, catalogue nor remote has it. BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS: the remote is
+        neither lock, catalogue nor remote has it. UsageError, REMOTE_HAS_NO_BUILDS: the remote is
         needed, but unknown or unusable. RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE: the build of a release
         cannot be determined, or it has none. SourceError, GitError, CacheError: fetching the commit failed.
     """

@@ -48,7 +48,7 @@ def succeed(
 ) -> Succession:
     """End the edits of the files ``paths`` before ``build``, except the ``kept`` ids; ``body`` replaces them.
 
-    ``patch`` must have the edits of all builds. Raises RESOLVE_BUILDS if the edits at that build cannot end
+    ``patch`` must have the edits of all builds. Raises UsageError if the edits at that build cannot end
     before it.
     """
     touched = set(paths)
@@ -64,7 +64,6 @@ def succeed(
     if starting or len(lasts) > 1:
         raise UsageError(
             f"the edits of '{patch.id}' at {build_name(build)} cannot be replaced from that build on",
-            code="RESOLVE_BUILDS",
             where=[each.where for each in starting or ended],
             why="their first_build is that build" if starting else "they end at different builds",
             hint="change them by hand (docs/guide/patch.md)",

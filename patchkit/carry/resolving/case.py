@@ -237,7 +237,7 @@ def find_case(
         UNKNOWN_PATCH: the series has no such patch.
         RESOLVE_NOT_NEEDED: upstream has the change, or the patch is not for the target.
         RESOLVE_EARLIER_FIRST: an earlier patch that it requires, or cannot be placed without, is in conflict.
-        RESOLVE_NO_BASE: it cannot be placed on any older pin that is available.
+        UsageError: it cannot be placed on any older pin that is available.
         PatchkitError: from obtaining, reading and placing.
     """
     folder, reporter = workspace.series, workspace.reporter
@@ -355,7 +355,6 @@ def _last(
     tried = ", ".join(pin.name for pin in known)
     raise UsageError(
         f"'{name}' cannot be placed on any pin before {target.title}",
-        code="RESOLVE_NO_BASE",
         where=judge.series.require(name).where,
         why=f"tried: {tried}" if tried else "the lock has no older pin",
         hint="the lock must have a pin on which it can be placed; patchkit apply --upstream bN fetches it",
@@ -432,7 +431,7 @@ def make_edits(case: Case, results: Mapping[str, bytes], text: str, pipeline: Pi
     Raises:
         RESOLVE_NOTHING_LEFT: the results are upstream's own files.
         EDITS_DIFFER: the new edits give another result, or change the result on the old pin.
-        IMPORT_NOT_LIFTED, RESOLVE_BUILDS, and the errors of placing.
+        IMPORT_NOT_LIFTED, UsageError, and the errors of placing.
     """
     pin = case.new.pin
     wanted = {each.path: results[each.path] for each in case.merged if results[each.path] != each.upstream}

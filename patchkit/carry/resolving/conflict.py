@@ -372,7 +372,7 @@ def _with_side(file: MergedFile, labels: Labels) -> bytes:
 
 
 def read_state(folder: Path, patch: str) -> FolderState:
-    """The state of a conflict folder. Raises RESOLVE_NO_FOLDER, RESOLVE_FILES_BAD."""
+    """The state of a conflict folder. Raises UsageError, RESOLVE_FILES_BAD."""
     path = folder / STATE
     try:
         with open_regular(path) as stream:
@@ -380,7 +380,6 @@ def read_state(folder: Path, patch: str) -> FolderState:
     except OSError as error:
         raise UsageError(
             f"{folder} is not a conflict folder of '{patch}'",
-            code="RESOLVE_NO_FOLDER",
             where=Location(path=str(path)),
             why=error.strerror,
             hint=f"make one with patchkit resolve {patch} --to bN, or name its folder with --into",

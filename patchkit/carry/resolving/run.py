@@ -245,7 +245,7 @@ def continue_resolve(request: ResolveRequest, workspace: Workspace) -> tuple[Res
     """Write the user's resolution of a conflict into the patch, then remove the folder but for other files.
 
     Raises:
-        RESOLVE_NO_FOLDER, RESOLVE_FILES_BAD: there is no such folder, or it is out of date.
+        UsageError, RESOLVE_FILES_BAD: there is no such folder, or it is out of date.
         RESOLVE_FILES_BAD: the files are not finished.
         RESOLVE_BY_HAND: the patch has a guard.
         RESOLVE_NOTHING_LEFT: the result is the same as upstream.

@@ -153,7 +153,7 @@ def run_session(
 def continue_session(folder: Path, workspace: Workspace) -> Continued:
     """Write the user's resolution of every conflict in a folder that is finished.
 
-    Raises RESOLVE_NO_FOLDER. A patch is written completely or not at all; the errors of patches that are not
+    Raises UsageError. A patch is written completely or not at all; the errors of patches that are not
     finished are in the result.
     """
     names = _names_in(folder, workspace)
@@ -192,13 +192,12 @@ def session_command(folder: Path, *options: str) -> str:
 
 
 def _names_in(folder: Path, workspace: Workspace) -> tuple[str, ...]:
-    """The patches of the series that have a conflict folder there, in order. Raises RESOLVE_NO_FOLDER."""
+    """The patches of the series that have a conflict folder there, in order. Raises UsageError."""
     series = load_series(workspace.series.patches)
     names = tuple(each.id for each in series.patches if (folder / each.id / STATE).exists())
     if not names:
         raise UsageError(
             f"{folder} has no conflicts of this series",
-            code="RESOLVE_NO_FOLDER",
             where=Location(path=str(folder)),
             hint="make them with patchkit resolve --all --to bN, or name their folder with --into",
         )

@@ -48,7 +48,7 @@ def sweep_remote(
         last: a build or release; by default the latest build.
 
     Raises:
-        SWEEP_BUILD_UNKNOWN, RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE, BUMP_REMOTE_UNKNOWN,
+        SWEEP_BUILD_UNKNOWN, RELEASE_UNNUMBERED, RELEASE_OFF_MAIN_LINE, UsageError,
             REMOTE_HAS_NO_BUILDS, RemoteUrlBad, PIN_DIFFERS: the builds or the remote cannot be used.
         SourceError, GitError, CacheError: a tree could not be fetched.
     """

@@ -112,7 +112,7 @@ def run_sweep(
         jobs: processes on this machine; by default one per core.
 
     Raises:
-        SWEEP_EMPTY: no pins.
+        UsageError: no pins.
         PIN_DIFFERS: the lock has another tree for one of the builds.
         SourceError, GitError, CacheError: a tree could not be fetched.
         ErrorGroup, ConfigError: the series cannot be read.
@@ -126,7 +126,6 @@ def run_sweep(
     if not ordered:
         raise UsageError(
             "no pins to sweep over",
-            code="SWEEP_EMPTY",
             hint="widen the range of --from and --to, or give a --corpus FILE",
         )
     series = load_series(workspace.series.patches)
@@ -171,7 +170,7 @@ def run_sweep(
 def classify_chunk(chunk: Chunk) -> tuple[SweepRow, ...]:
     """The rows of one chunk. Runs in its own process, and only reads.
 
-    Raises SWEEP_PIN_VANISHED, ErrorGroup, GitError, CacheError.
+    Raises InternalError, ErrorGroup, GitError, CacheError.
     """
     workspace = chunk.workspace
     series = load_series(workspace.series.patches)
@@ -179,7 +178,6 @@ def classify_chunk(chunk: Chunk) -> tuple[SweepRow, ...]:
     if repository is None:
         raise InternalError(
             f"no cache at {workspace.cache_root}",
-            code="SWEEP_PIN_VANISHED",
             hint="every worker must be able to read this folder",
         )
     judge = SeriesJudge(workspace=workspace, repository=repository, series=series)
@@ -211,7 +209,6 @@ def _commit(repository: Repository, pin: Pin) -> str:
     if found is None:
         raise InternalError(
             f"{pin.name} is no longer in {repository.path}",
-            code="SWEEP_PIN_VANISHED",
             hint="run the command again",
         )
     return found

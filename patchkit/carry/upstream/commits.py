@@ -132,7 +132,6 @@ class CommitStream:
         if len(written) != self._marks:
             raise InternalError(
                 f"git fast-import reported {len(written)} of {self._marks} commits",
-                code="FAST_IMPORT_ANSWER",
                 where=Location(path=str(self.repository.path)),
                 why=repr(out[:200]),
             )

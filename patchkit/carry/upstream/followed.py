@@ -60,7 +60,7 @@ class FollowedRemotes:
     def ask(self, url: str, refs: Sequence[str], commits: Sequence[str], now: str) -> Answer:
         """Fetch the current ``refs``, and ``commits`` if the remote still has them.
 
-        The caller holds the cache. Raises RemoteUrlBad, REMOTE_UNREACHABLE (no response), FOLLOW_TOO_LARGE,
+        The caller holds the cache. Raises RemoteUrlBad, REMOTE_UNREACHABLE (no response), SourceError,
         GitError, CacheError.
         """
         where = checked_url(url)

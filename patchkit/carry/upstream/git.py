@@ -137,8 +137,6 @@ class ObjectDamaged(GitError):
 class GitTimeout(GitError):
     """A git command that talks to a remote produced no output for too long, and was stopped."""
 
-    code = "GIT_SILENT"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:

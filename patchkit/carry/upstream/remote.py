@@ -51,7 +51,7 @@ def upstream_url(pin: Pin) -> str | None:
 def remote_url(lock: Lock, wanted: str | None) -> str:
     """The git remote to use: the given one, else that of the newest pin that has one.
 
-    Raises BUMP_REMOTE_UNKNOWN.
+    Raises UsageError.
     """
     if wanted is not None:
         return wanted
@@ -61,7 +61,6 @@ def remote_url(lock: Lock, wanted: str | None) -> str:
             return url
     raise UsageError(
         "no git remote is known",
-        code="BUMP_REMOTE_UNKNOWN",
         where=Location(path=lock.path),
         hint="name one with --upstream-url, or use a build of patches/upstreams.toml",
     )
@@ -116,7 +115,7 @@ def temporary_history(root: Path, prefix: str, url: str, reporter: Reporter) -> 
 def fetch_history(git: Git, url: str, *args: str, answer_s: float = 30.0) -> str:
     """Fetch from ``upstream``, without files; the reason why that failed, empty if it did not.
 
-    ``args`` begin with the filter. Raises FOLLOW_TOO_LARGE.
+    ``args`` begin with the filter. Raises SourceError.
     """
     try:
         done = git.watch(*FETCH, *args, on_text=limited(url), answer_s=answer_s, silence_s=SILENCE_S)
@@ -136,7 +135,6 @@ def limited(where: str) -> Callable[[bytes], None]:
             if int(count) > _MAX_OBJECTS or (size and float(size) * _MIB[unit] > MAX_MIB):
                 raise SourceError(
                     f"{redacted(where)} sends more than {MAX_MIB} MiB or {_MAX_OBJECTS} objects",
-                    code="FOLLOW_TOO_LARGE",
                     why="the history of llama.cpp is not that large",
                 )
 

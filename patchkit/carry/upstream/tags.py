@@ -125,7 +125,7 @@ def number_release(root: Path, tags: Tags, release: str, reporter: Reporter) -> 
 
     Raises:
         REMOTE_COMMIT_UNKNOWN: the tag does not name a commit.
-        RELEASE_UNNUMBERED, FOLLOW_TOO_LARGE: the remote lacks the history, or sends something else.
+        RELEASE_UNNUMBERED, SourceError: the remote lacks the history, or sends something else.
         RELEASE_OFF_MAIN_LINE: it is not on the main line, where another commit has that number.
         GitError, CacheError: git or the disk reported an error.
     """

@@ -47,8 +47,6 @@ _VARIABLE = re.compile(r"(\w+)=(\[[^\]]*\]|[^,]*)(?:,|$)")
 class CaseNotUnderstood(ToolchainError):
     """Upstream printed a case with variables that this version of patchkit does not know."""
 
-    code = "CASE_NOT_UNDERSTOOD"
-
 
 class CaseAborted(ToolchainError):
     """A program that runs cases failed, in the case with the id ``case`` if that is known."""

@@ -38,7 +38,7 @@ def instruction_states(
     """The state of all instructions of a GPU; ``program`` is built by :func:`.emulator.build_coverage`.
 
     Raises:
-        COVERAGE_UNREADABLE: the program's output has another form.
+        ToolchainError: the program's output has another form.
         ToolFailed, ToolCrashed, ToolTimeout: the program failed.
     """
     done = run_tool(
@@ -52,7 +52,6 @@ def instruction_states(
     except ValueError as error:
         raise ToolchainError(
             "the output of the instruction coverage program is invalid",
-            code="COVERAGE_UNREADABLE",
             where=Location(path=str(program)),
             why=str(error),
         ) from error

@@ -52,7 +52,7 @@ def find_range(workspace: Workspace, first: str, last: str | None, url: str | No
 
     Raises:
         SWEEP_BUILD_UNKNOWN: the remote has no such build, or ``first`` is not before ``last``.
-        BUMP_REMOTE_UNKNOWN, REMOTE_HAS_NO_BUILDS and the others of :func:`list_tags`.
+        UsageError, REMOTE_HAS_NO_BUILDS and the others of :func:`list_tags`.
     """
     lock = load_lock(workspace.series.lock)
     root = open_cache(workspace.cache_root).root

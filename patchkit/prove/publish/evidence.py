@@ -20,7 +20,7 @@ def collect_evidence(
 
     Raises:
         EVIDENCE_MISSING: a passed gate has no file.
-        EVIDENCE_TOO_LARGE: it is too large for a repository.
+        UsageError: it is too large for a repository.
         CacheError: the disk is full or not writable.
     """
     names = neutral_names(cache_root, environ)
@@ -75,7 +75,6 @@ def neutral(data: bytes, names: list[tuple[bytes, bytes]]) -> bytes:
 def _too_large(path: Path, size: int) -> UsageError:
     return UsageError(
         f"{path.name} has {size / 1e6:.0f} MB of evidence; nothing was published",
-        code="EVIDENCE_TOO_LARGE",
         where=Location(path=str(path)),
         why=f"the limit is {_FILE_BYTES / 1e6:.0f} MB per file and {_ALL_BYTES / 1e6:.0f} MB in total",
         hint="check its content; patchkit verify creates it again",

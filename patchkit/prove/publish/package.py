@@ -57,7 +57,7 @@ def run_package(request: PackageRequest, workspace: Workspace, environ: Mapping[
     """Build what is missing and write the package.
 
     Raises:
-        WHEEL_NOT_MADE: scikit-build-core failed.
+        ToolchainError: scikit-build-core failed.
         The errors of :func:`patchkit.prove.build.run_build`.
         CacheError: the disk is full or not writable.
     """

@@ -108,7 +108,7 @@ def run_publish(
         PublishNothing: the candidate has no patch.
         PUBLISH_GATE_FAILED, PUBLISH_NOT_PROVEN: the policy of the series forbids it.
         PATCH_BAD: the documentation of a patch is incomplete.
-        EVIDENCE_MISSING, EVIDENCE_TOO_LARGE: the evidence cannot be published.
+        EVIDENCE_MISSING, UsageError: the evidence cannot be published.
         PUBLISH_CANDIDATE_MOVED, REF_MOVED: a branch was moved by another process.
         SIGNING_FAILED: there is a key, but git could not use it.
         PushRemoteBad, PUSH_FAILED, PUSH_SHALLOW, PUSH_FAILED: it is
