@@ -246,14 +246,14 @@ def _make_wanted(**wanted: Any) -> Request:
     return Request(**wanted)
 
 
-_SOURCE = options(
+SOURCE = options(
     click.option(
         "--source",
         type=click.Choice(source_words()),
         default=AUTO,
         show_default=True,
-        help="How to download llama.cpp: by git, or as a source package (sdist). The result is checked "
-        "against the lock's tree hash.",
+        help="How to download llama.cpp: by git, or as a source package (sdist). Builds of the lock are "
+        "checked against its tree hash.",
     ),
     click.option(
         "--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from."
@@ -265,15 +265,15 @@ _ALL_PATCHES = options(
 )
 
 # For lock, which works on pins only.
-lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, _SOURCE, _ALL_PATCHES)
+lock_options = packed("wanted", _make_wanted, ARCHS, _UPSTREAM, SOURCE, _ALL_PATCHES)
 # For try and pick, which make no branch, so options that accept or drop something for one do not apply.
-try_options = packed("given", _make_apply_options, _WHICH, _AS_BUILD, _SOURCE, _ALL_PATCHES)
+try_options = packed("given", _make_apply_options, _WHICH, _AS_BUILD, SOURCE, _ALL_PATCHES)
 request_options = packed(
     "given",
     _make_apply_options,
     _WHICH,
     _AS_BUILD,
-    _SOURCE,
+    SOURCE,
     _ALL_PATCHES,
     click.option(
         "--drop-conflicts", is_flag=True, help="With --onto: skip patches that conflict, and list them."

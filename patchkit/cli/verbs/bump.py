@@ -18,10 +18,9 @@ from patchkit.carry.bump.run import run_bump
 from patchkit.carry.candidate.record import Candidate
 from patchkit.carry.resolving.session import Regenerated, regenerate_all
 from patchkit.carry.series.lock import Pin
-from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches, targets
 from patchkit.cli.error_text import error_as_json
-from patchkit.cli.request import TRUST
+from patchkit.cli.request import SOURCE, TRUST
 from patchkit.cli.resolved import regenerated_lines
 from patchkit.cli.settings import TEXT, Settings, verb
 from patchkit.prove.verify.policy import load_proven_series
@@ -76,14 +75,7 @@ from patchkit.prove.verify.run import run_verify
     is_flag=True,
     help="Exclude patches that conflict, record that in the lock, and continue. Exit code 9 if any is lost.",
 )
-@click.option(
-    "--source",
-    type=click.Choice(source_words()),
-    default=AUTO,
-    show_default=True,
-    help="Where to download the new build from.",
-)
-@click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
+@SOURCE
 @click.option(
     "--no-verify",
     is_flag=True,

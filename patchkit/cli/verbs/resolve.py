@@ -29,8 +29,8 @@ from patchkit.carry.resolving.session import (
     run_session,
     session_command,
 )
-from patchkit.carry.upstream.sources import AUTO, source_words
 from patchkit.cli.completing import gpus, patches
+from patchkit.cli.request import SOURCE
 from patchkit.cli.resolved import conflict_lines, continued_lines, next_line, resolved_lines, session_lines
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
 
@@ -86,14 +86,7 @@ from patchkit.cli.settings import FOLDER, TEXT, Settings, verb
     shell_complete=patches,
     help="Optional (opt-in) patches of that candidate. May be repeated.",
 )
-@click.option(
-    "--source",
-    type=click.Choice(source_words()),
-    default=AUTO,
-    show_default=True,
-    help="Where to download the new build from.",
-)
-@click.option("--upstream-url", type=TEXT, metavar="URL", help="Mirror or local clone to get llama.cpp from.")
+@SOURCE
 def command(
     settings: Settings,
     *,
