@@ -10,7 +10,6 @@ from pathlib import Path
 from pydantic import Field
 
 from patchkit.base.errors import GateError, Location, PatchkitError, ToolchainError, UsageError
-from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.models import model_file
@@ -45,7 +44,7 @@ from patchkit.prove.gates.base import (
 )
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import Chosen, ModelGroup, choose, knows
-from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, run_each, sides_on
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import BuiltSide
@@ -251,22 +250,14 @@ class LogitsGate(DeviceGate):
         chosen = self._chosen(subject)
         ran: list[ProgramRun] = []
         wanted = list(self._runs(subject, chosen))
-        if self.machine.is_emulated:  # in parallel, because they mostly wait for the compiler of one unit
-            stop = threading.Event()
-            pairs = run_parallel(
-                wanted,
-                lambda one: self._pair(subject, sides, *one, ran, stop),
-                reporter=subject.reporter,
-                what="logits",
-                unit="scenes",
-                stop=stop,
-            )
-        else:
-            pairs = []
-            with subject.reporter.progress("logits", "scenes") as advance:
-                for one in wanted:
-                    pairs.append(self._pair(subject, sides, *one, ran))
-                    advance(len(pairs), len(wanted))
+        pairs = run_each(
+            self.machine,
+            wanted,
+            lambda one, stop: self._pair(subject, sides, *one, ran, stop),
+            reporter=subject.reporter,
+            what="logits",
+            unit="scenes",
+        )
         read = None
         if self.model is not None and self.text is not None:
             read = self._read(subject, sides, Text(model=self.model, text=self.text))
@@ -410,7 +401,7 @@ class LogitsGate(DeviceGate):
         path: Path,
         scene: Scene,
         runs: list[ProgramRun],
-        stop: threading.Event | None = None,
+        stop: threading.Event,
     ) -> ScenePair:
         """Run the scene three times, add the runs to ``runs``, and compute the distances."""
         subject.reporter.step(f"logits of {name}, {scene.name}")

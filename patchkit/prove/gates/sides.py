@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,6 +10,8 @@ from functools import partial
 from typing import TypeVar
 
 from patchkit.base.errors import GateError, ToolchainError
+from patchkit.base.jobs import run_parallel
+from patchkit.base.reporter import Reporter
 from patchkit.gpu.emulated.device import device_of
 from patchkit.gpu.emulated.emulated_sides import emulated_side
 from patchkit.gpu.emulated.emulator import EmulatedGpu, EmulationOptions, Schedule, emulated_gpu
@@ -22,6 +25,8 @@ from patchkit.toolchain.parts import GATE_PROGRAMS
 from patchkit.toolchain.sides import BuiltSide
 
 _Broken = TypeVar("_Broken", bound=GateError)
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @contextmanager
@@ -117,6 +122,33 @@ def built_sides(sides: Sides) -> BuiltSides:
         )
         for name, side in (("baseline", sides.before), ("candidate", sides.after))
     }
+
+
+def run_each(
+    machine: Machine,
+    items: Sequence[_Item],
+    work: Callable[[_Item, threading.Event], _Result],
+    *,
+    reporter: Reporter,
+    what: str,
+    unit: str,
+) -> list[_Result]:
+    """Call ``work`` on each item; the results are in the order of the items.
+
+    In parallel on the emulated GPU, because there it mostly waits for the compiler of one unit; one after the
+    other on a real device. ``work`` also gets the event that ends its programs when another item fails.
+    """
+    stop = threading.Event()
+    if machine.is_emulated:
+        return run_parallel(
+            items, lambda item: work(item, stop), reporter=reporter, what=what, unit=unit, stop=stop
+        )
+    done = []
+    with reporter.progress(what, unit) as advance:
+        for item in items:
+            done.append(work(item, stop))
+            advance(len(done), len(items))
+    return done
 
 
 def blame_candidate(error: ToolchainError, kind: type[_Broken], doing: str = "") -> _Broken:

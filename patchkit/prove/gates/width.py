@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Literal
 
 from patchkit.base.errors import GateError, PatchkitError, ToolchainError
-from patchkit.base.jobs import run_parallel
 from patchkit.base.report.blocks import Block, Row, Table, columns
 from patchkit.base.text import counted
 from patchkit.gpu.emulated.models import Model, check_model, model_file
@@ -35,7 +34,7 @@ from patchkit.prove.gates.base import (
 )
 from patchkit.prove.gates.emulated import not_proven_on, verdict_on
 from patchkit.prove.gates.logits_scenes import knows
-from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, sides_on
+from patchkit.prove.gates.sides import BuiltSides, blame_candidate, built_sides, run_each, sides_on
 from patchkit.prove.gates.width_scenes import DRAFT, SCENE, WIDTHS, Chosen, choose
 from patchkit.prove.subject import Subject
 from patchkit.toolchain.sides import BuiltSide
@@ -302,22 +301,14 @@ class WidthGate(DeviceGate):
             *(_Task(name=f"operations-{number}", cases=some) for number, some in enumerate(chosen.cases)),
         ]
         ran: list[ProgramRun] = []
-        if self.machine.is_emulated:  # in parallel, because they mostly wait for the compiler of one unit
-            stop = threading.Event()
-            done = run_parallel(
-                tasks,
-                lambda task: self._scenes(subject, sides, task, ran, stop),
-                reporter=subject.reporter,
-                what=NAME,
-                unit="groups",
-                stop=stop,
-            )
-        else:
-            done = []
-            with subject.reporter.progress(NAME, "groups") as advance:
-                for task in tasks:
-                    done.append(self._scenes(subject, sides, task, ran))
-                    advance(len(done), len(tasks))
+        done = run_each(
+            self.machine,
+            tasks,
+            lambda task, stop: self._scenes(subject, sides, task, ran, stop),
+            reporter=subject.reporter,
+            what=NAME,
+            unit="groups",
+        )
         scenes = tuple(scene for some in done for scene in some)
         problems = tuple(judge_width(scenes))
         excused = sum(bool(scene.excused) for scene in scenes)
@@ -355,7 +346,7 @@ class WidthGate(DeviceGate):
         sides: Sides,
         task: _Task,
         ran: list[ProgramRun],
-        stop: threading.Event | None = None,
+        stop: threading.Event,
     ) -> tuple[WidthScene, ...]:
         """Run a task on both sides."""
         subject.reporter.step(f"{NAME}: {task.name}")

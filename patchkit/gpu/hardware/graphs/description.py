@@ -35,11 +35,6 @@ def evaluate(extent: Extent, dims: Mapping[str, int]) -> int:
     return total
 
 
-def names_in(extent: Extent) -> frozenset[str]:
-    """The dimensions that an extent depends on."""
-    return frozenset(one for one in _TERM.findall(str(extent)) if not one.isdigit())
-
-
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
