@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from recorder import Recorder
 
-from patchkit.base.reporter import NullReporter
 from patchkit.carry.series.lock import GitSource, Pin, SdistSource
 
 FILES = {
@@ -23,28 +23,6 @@ FILES = {
     ".gitattributes": (0o644, b"*.cu text eol=lf\n"),
     ".gitignore": (0o644, b"*.bin\n"),
 }
-
-
-class Recorder(NullReporter):
-    """A reporter that keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str]] = []
-
-    def step(self, text: str) -> None:
-        self.lines.append(("step", text))
-
-    def info(self, text: str) -> None:
-        self.lines.append(("info", text))
-
-    def warn(self, text: str) -> None:
-        self.lines.append(("warn", text))
-
-    def command(self, text: str) -> None:
-        self.lines.append(("command", text))
-
-    def said(self, kind: str) -> list[str]:
-        return [text for found, text in self.lines if found == kind]
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from planted import BUILD, EXPECTED, plant
+from recorder import Recorder
 from refusing import refused
 
 from patchkit.base.files import file_stamp
@@ -33,14 +34,6 @@ from patchkit.prove.pick.source import BenchSource
 from patchkit.prove.subject import Subject, lock_evidence
 
 pytestmark = pytest.mark.cpu_build
-
-
-class _Heard(NullReporter):
-    def __init__(self) -> None:
-        self.told: list[str] = []
-
-    def info(self, text: str) -> None:
-        self.told.append(text)
 
 
 @pytest.fixture
@@ -101,18 +94,21 @@ def test_a_wrong_patch_is_out_with_its_case_and_no_loser_is_kept(source: BenchSo
     assert picked.rounds["whole"] == 5
     # What was right is not checked again by the next run, unless that is asked for.
     right = tuple(name for name in source.arms.whole.ids if name != "wrong")
-    heard = _Heard()
+    heard = Recorder()
     assert replace(source, reporter=heard).check(right) is None
-    assert heard.told == ["5 patches: right on this machine before, with the same trees and tools"]
+    assert heard.said("info") == ["5 patches: right on this machine before, with the same trees and tools"]
     assert replace(source, reporter=heard, is_fresh=True).check(right) is None
-    assert len(heard.told) == 1
+    assert len(heard.said("info")) == 1
     # Gates read there what they wrote, so another run over this tree is waited for.
     held = lock_evidence(source.arms.workspace.cache_root, source.tree_of(right), NullReporter())
     with ThreadPoolExecutor(1) as pool, held:
         waiting = pool.submit(replace(source, reporter=heard).check, right)
-        while len(heard.told) == 1:
+        while len(heard.said("info")) == 1:
             time.sleep(0.1)
-        assert heard.told[1] == f"waiting for another patchkit that checks tree {source.tree_of(right)[:12]}"
+        assert (
+            heard.said("info")[1]
+            == f"waiting for another patchkit that checks tree {source.tree_of(right)[:12]}"
+        )
         assert not waiting.done()
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recorder import Recorder
 from refusing import refused
 
 from patchkit.base.errors import PatchkitError
@@ -31,17 +32,6 @@ from patchkit.toolchain.sdk.smoke import smoke
 pytestmark = [pytest.mark.hip, pytest.mark.network, pytest.mark.slow]
 
 QUIET = NullReporter()
-
-
-class Said(NullReporter):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def info(self, text: str) -> None:
-        self.texts.append(text)
-
-    def warn(self, text: str) -> None:
-        self.texts.append(text)
 
 
 def refuse(request, *codes: str) -> PatchkitError:
@@ -130,10 +120,12 @@ def test_a_package_changed_after_indexing_is_refused(request_of, mirror) -> None
 def test_a_suite_that_lacks_a_package_is_passed_over_for_the_next(request_of, mirror) -> None:
     mirror.publish("sid")
     mirror.publish("forky", without="libhipblas-dev")
-    said = Said()
-    prefix, _ = install(request_of(), said)
+    reporter = Recorder()
+    prefix, _ = install(request_of(), reporter)
     assert prefix.record.suite == "sid"
-    assert any("libhipblas-dev" in text and "trying the suite sid" in text for text in said.texts)
+    assert any(
+        "libhipblas-dev" in text and "trying the suite sid" in text for text in reporter.said("info", "warn")
+    )
 
 
 @pytest.mark.parametrize("lost", ["libhipblas-dev", "rocm-device-libs"])
@@ -298,10 +290,10 @@ def test_rocwmma_comes_from_git_and_is_said(request_of, rocwmma) -> None:
 
 
 def test_without_its_repository_rocwmma_is_the_stand_in_and_that_is_said(request_of, rocwmma) -> None:
-    said = Said()
-    prefix, _ = install(request_of(rocwmma="auto", pins={"rocwmma": rocwmma[1]}), said)
+    reporter = Recorder()
+    prefix, _ = install(request_of(rocwmma="auto", pins={"rocwmma": rocwmma[1]}), reporter)
     assert prefix.record.rocwmma_kind == "stand-in"
-    assert any("stand-in" in text for text in said.texts)
+    assert any("stand-in" in text for text in reporter.said("info", "warn"))
 
 
 def test_rocwmma_that_must_come_from_git_and_cannot_is_an_error(request_of, rocwmma) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from recorder import Recorder
 from refusing import refused
 
 from patchkit.base.errors import ExitCode
@@ -23,14 +24,6 @@ from patchkit.base.process import (
     tool_environment,
 )
 from patchkit.base.reporter import NullReporter
-
-
-class Listener(NullReporter):
-    def __init__(self) -> None:
-        self.commands: list[str] = []
-
-    def command(self, text: str) -> None:
-        self.commands.append(text)
 
 
 def python(program: str, **options: object) -> Completed:
@@ -73,9 +66,9 @@ def test_bytes_go_in_and_come_out_unchanged() -> None:
 
 
 def test_the_command_is_echoed_so_that_it_can_be_pasted() -> None:
-    listener = Listener()
+    listener = Recorder()
     run_tool(["echo", "a b", "$HOME"], reporter=listener)
-    assert listener.commands == ["echo 'a b' '$HOME'"]
+    assert listener.said("command") == ["echo 'a b' '$HOME'"]
 
 
 def test_stdin_is_empty_unless_given() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from recorder import Recorder
 from refusing import refused
 
 from patchkit.base.errors import ExitCode
@@ -26,14 +27,6 @@ from patchkit.toolchain.hip import (
 )
 from patchkit.toolchain.sdk.prefix import STANDIN, Package, Record, write_record
 from patchkit.toolchain.sdk.versions import rocwmma_version
-
-
-class Warnings(NullReporter):
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-
-    def warn(self, text: str) -> None:
-        self.texts.append(text)
 
 
 def put(path: Path, text: str = "") -> Path:
@@ -191,10 +184,10 @@ def test_an_incomplete_rocm_is_skipped_with_a_warning(find, rocm: Path, sdk: Pat
     (rocm / "amdgcn/bitcode/ocml.bc").unlink()
     (tmp_path / "system/opt").mkdir(parents=True)
     rocm.rename(tmp_path / "system/opt/rocm")
-    warnings = Warnings()
+    warnings = Recorder()
     assert find(sdk, reporter=warnings).kind == "sdk"
-    assert len(warnings.texts) == 1
-    assert "device libs" in warnings.texts[0]
+    assert len(warnings.said("warn")) == 1
+    assert "device libs" in warnings.said("warn")[0]
 
 
 @pytest.mark.parametrize("named", ["current", "current/usr", "0123456789ab/usr"])

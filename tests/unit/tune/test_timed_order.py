@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from recorder import Recorder
 from strix_halo import CUS, LOOP
 
 from patchkit.base.occupancy import limits_of
@@ -333,14 +334,6 @@ class _Played:
         return SimpleNamespace(us=us, products=(), kernels=(kernel,))
 
 
-class _Warned(NullReporter):
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warn(self, message: str) -> None:
-        self.warnings.append(message)
-
-
 def _clock(reporter=None):
     machine = load_machine(ROOT / "arch_profiles", device_of(_Site(ARCH).profile))
     site = SimpleNamespace(workspace=SimpleNamespace(reporter=reporter or NullReporter()), source=None)
@@ -395,7 +388,7 @@ def test_recordings_of_a_variant_are_keyed_by_its_own_setting(family) -> None:
 
 
 def test_a_setting_that_does_not_compile_has_no_time_and_others_are_timed(family) -> None:
-    warned = _Warned()
+    warned = Recorder()
     played, timing = _clock(warned)
     played.refuses = b"CASE(GGML_TYPE_Q4_K, 64, 8, "
     wanted = {"IQ4_NL-48": [(256, 2), (128, 2)], "Q4_K-48": [(256, 2), (64, 8), (128, 2)]}
@@ -404,7 +397,7 @@ def test_a_setting_that_does_not_compile_has_no_time_and_others_are_timed(family
         "IQ4_NL-48": {(256, 2), (128, 2)},
         "Q4_K-48": {(256, 2), (128, 2)},
     }
-    assert warned.warnings == ["cannot time Q4_K-48 64/8: a static assertion fails"]
+    assert warned.said("warn") == ["cannot time Q4_K-48 64/8: a static assertion fails"]
 
 
 def test_a_type_that_keeps_upstreams_rows_gets_no_rows(family, figures_of) -> None:

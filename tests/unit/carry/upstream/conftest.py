@@ -2,49 +2,17 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from recorder import Recorder
 
-from patchkit.base.reporter import Advance, Work
 from patchkit.carry.upstream.cache import create_repository
 from patchkit.carry.upstream.commits import CommitStream, Written
 from patchkit.carry.upstream.repository import Repository
 
 DATE = "2025-10-31T10:54:19+02:00"
-
-
-@dataclass
-class Recorder:
-    """A reporter that keeps what it was told."""
-
-    lines: list[tuple[str, str]] = field(default_factory=list)
-
-    def step(self, text: str) -> None:
-        self.lines.append(("step", text))
-
-    def info(self, text: str) -> None:
-        self.lines.append(("info", text))
-
-    def warn(self, text: str) -> None:
-        self.lines.append(("warn", text))
-
-    def command(self, text: str) -> None:
-        self.lines.append(("command", text))
-
-    def used(self, work: Work, cpu_s: float) -> None:
-        pass
-
-    @contextmanager
-    def progress(self, text: str, unit: str) -> Iterator[Advance]:
-        self.lines.append(("progress", f"{text} ({unit})"))
-        yield lambda _done, _total=None: None
-
-    def said(self, kind: str) -> list[str]:
-        return [text for found, text in self.lines if found == kind]
 
 
 @pytest.fixture
