@@ -168,11 +168,8 @@ for pin in (lock.pin("b6900"), lock.pin(None)):
 
 
 @pytest.fixture(scope="session")
-def hip_toolchain(test_cache: Path):
-    """A ROCm of this machine, or the SDK in the test cache, installed once."""
-    from patchkit.base.reporter import NullReporter
-    from patchkit.toolchain.hip import find_toolchain
-
+def sdk_folder(test_cache: Path) -> Path:
+    """A cache folder with the SDK, installed once."""
     folder = test_cache / "sdk"
     with FileLock(test_cache / "sdk.lock"):
         argv = [sys.executable, "-m", "patchkit", "sdk", "install", "--cache-dir", str(folder)]
@@ -185,7 +182,16 @@ def hip_toolchain(test_cache: Path):
         )
     if done.returncode:
         pytest.fail(f"the SDK could not be installed (leave its tests out with -m 'not hip'):\n{done.stderr}")
-    return find_toolchain(folder, {}, NullReporter())
+    return folder
+
+
+@pytest.fixture(scope="session")
+def hip_toolchain(sdk_folder: Path):
+    """A ROCm of this machine, or the SDK in the test cache."""
+    from patchkit.base.reporter import NullReporter
+    from patchkit.toolchain.hip import find_toolchain
+
+    return find_toolchain(sdk_folder, {}, NullReporter())
 
 
 @pytest.fixture(scope="session")

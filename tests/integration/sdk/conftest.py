@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from patchkit.carry.upstream.exported import fetch_folder
 from patchkit.toolchain.hip import rocm_locations
@@ -39,25 +36,13 @@ def no_rocm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def sdk_cache(test_cache: Path) -> Path:
+def sdk_cache(request: pytest.FixtureRequest) -> Path:
     """A cache folder with an installed SDK, to be read only. Fails when it cannot be installed."""
     if shutil.which("apt-get") is None:
         pytest.skip("the SDK is made of packages for apt, which this system has not")
     if shutil.which("gpg") is None:
         pytest.fail("the packages of the tests are signed with gpg: apt install gnupg")
-    folder = test_cache / "sdk"
-    with FileLock(test_cache / "sdk.lock"):
-        argv = [sys.executable, "-m", "patchkit", "sdk", "install", "--cache-dir", str(folder)]
-        done = subprocess.run(
-            [*argv, "--rocwmma", "stand-in"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode:
-        pytest.fail(f"the SDK could not be installed (leave its tests out with -m 'not hip'):\n{done.stderr}")
-    return folder
+    return request.getfixturevalue("sdk_folder")
 
 
 @pytest.fixture(scope="session")
