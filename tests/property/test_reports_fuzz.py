@@ -23,7 +23,6 @@ from patchkit.base.document import EvidenceContradicts, EvidenceMalformed, Evide
 from patchkit.base.errors import ExitCode, PatchkitError
 from patchkit.prove.report.evidence import parse_evidence
 from patchkit.prove.report.registry import format_names
-from patchkit.prove.report.sweep import sweep_tables
 from patchkit.prove.report.write import make_report
 
 CORPUS = Path(__file__).resolve().parents[1] / "corpus" / "evidence"
@@ -180,30 +179,6 @@ def test_bytes_changed_anywhere_are_shown_or_refused(gate: str, draw: st.DataObj
 @_SETTINGS
 def test_any_bytes_at_all_are_refused(data: bytes) -> None:
     event(outcome({"report.json": data}))
-
-
-_PIN = {"build": 6900, "patches": [{"id": "one", "class": "clean", "drift": []}]}
-_MATRIX = {"archs": ["gfx1151"], "patches": ["one"], "pins": [_PIN], "breaks": []}
-
-
-@given(_VALUES)
-@_SETTINGS
-def test_any_matrix_is_shown_or_refused(value: object) -> None:
-    for change in ({"pins": value}, {"breaks": value}, {"patches": ["one", value]}, {"archs": value}, {}):
-        document = _MATRIX | change if change else value
-        try:
-            tables = list(sweep_tables(json.dumps(document).encode(), "evidence/sweep.json"))
-        except PatchkitError as error:
-            event(_refused(error))
-            continue
-        assert all(len(row.cells) == len(table.columns) for table in tables for row in table.rows)
-
-
-@given(st.lists(st.text(max_size=20), max_size=5))
-@_SETTINGS
-def test_a_matrix_of_any_patches_has_a_column_for_each(names: list[str]) -> None:
-    (table,) = sweep_tables(json.dumps(_MATRIX | {"patches": names}).encode(), "evidence/sweep.json")
-    assert [len(row.cells) for row in table.rows] == [len(table.columns)] == [len(names) + 1]
 
 
 def test_numbers_that_are_none_are_words_in_every_table() -> None:

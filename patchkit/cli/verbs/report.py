@@ -12,15 +12,13 @@ from patchkit.cli.gate_options import check_beside_document
 from patchkit.cli.request import CandidateChoice, candidate_options
 from patchkit.cli.settings import FOLDER, TEXT, Settings, verb, version_of
 from patchkit.prove.report.model import Run
-from patchkit.prove.report.registry import FORMATS, format_names
+from patchkit.prove.report.registry import format_names
 from patchkit.prove.report.write import (
     check_apart,
-    check_sweep_shown,
     check_writable,
     find_evidence,
     make_report,
     read_evidence,
-    read_sweep,
     write_report,
 )
 
@@ -43,21 +41,12 @@ from patchkit.prove.report.write import (
     show_default=True,
     help="Format of the report.",
 )
-@click.option(
-    "--sweep",
-    type=FOLDER,
-    metavar="FILE",
-    help="Also include this output of patchkit sweep --json. Not possible as "
-    + " or ".join(form.name for form in FORMATS if not form.shows_sweep)
-    + ".",
-)
 @click.option("--out", type=FOLDER, metavar="FILE", help="Write the report to FILE instead of stdout.")
 def command(
     settings: Settings,
     where: str | None,
     choice: CandidateChoice,
     form: str,
-    sweep: Path | None,
     out: Path | None,
 ) -> int:
     """Write a report on the last verify of a candidate, or on a folder of evidence.
@@ -66,8 +55,6 @@ def command(
     report shows that. In all formats except terminal, the paths of the cache folder and your home appear as
     $PATCHKIT_CACHE and $HOME. With --json, prints the evidence gate by gate, without the long tables.
     """
-    if sweep is not None:
-        check_sweep_shown(form, is_made=out is not None or not settings.json)
     if out is not None:
         check_beside_document(settings, out)
         check_writable(out)
@@ -78,11 +65,10 @@ def command(
     else:
         folder, branch = find_evidence(workspace, where, archs=(), upstream=None)
     if out is not None:
-        check_apart(out, [*folder.glob("*.json"), *([sweep] if sweep is not None else [])])
+        check_apart(out, folder.glob("*.json"))
     evidence = read_evidence(workspace, folder, os.environ, is_neutral=form != "terminal", of=branch)
     if out is not None or not settings.json:
-        matrix = read_sweep(sweep) if sweep is not None else ()
-        text = make_report(evidence, form, version=version_of("patchkit"), sweep=matrix)
+        text = make_report(evidence, form, version=version_of("patchkit"))
         if out is not None:
             write_report(out, text)
         else:

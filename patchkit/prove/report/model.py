@@ -73,11 +73,9 @@ class Run(RunRecord):
         for name in self.strays:
             yield (name, f"{name}.json next to the report is of another run: ignored")
 
-    def report(self, *, sweep: Sequence[Table] = (), version: str = "") -> Report:
-        """The report that every format renders, with the tables of a ``sweep``; ``version`` is patchkit's."""
+    def report(self, *, version: str = "") -> Report:
+        """The report that every format renders; ``version`` is patchkit's."""
         sections = [_section(gate) for gate in self.gates]
-        if sweep:
-            sections.append(Section(title="Upstreams", blocks=tuple(sweep)))
         sections.append(Section(title="Evidence", blocks=(_files(self.files),)))
         return Report(
             command="patchkit verify",

@@ -12,7 +12,7 @@ class Format:
     ``render`` names the function that renders a :class:`patchkit.base.report.blocks.Report`: its headline and
     answers, everything unproven, every finding, and the tables where the format has a place for them. Texts
     of a run have no control characters except line feeds, whoever wrote the evidence; the rendered text must
-    not have any either. ``shows_sweep``: it can show the matrix of a sweep; other formats refuse it.
+    not have any either.
     ``ending`` is the file extension; ``patchkit gate --reports`` writes all formats that have one. ``option``
     is the help of the option of ``verify`` that writes this format; empty: there is no such option.
     """
@@ -22,7 +22,6 @@ class Format:
     ending: str
     about: str
     option: str = ""
-    shows_sweep: bool = False
 
 
 FORMATS: tuple[Format, ...] = (
@@ -31,14 +30,12 @@ FORMATS: tuple[Format, ...] = (
         render="patchkit.base.report.terminal:terminal_report",
         ending="",
         about="plain text: answers, what was not proven, gates, tables",
-        shows_sweep=True,
     ),
     Format(
         name="markdown",
         render="patchkit.base.report.markdown:markdown_report",
         ending="md",
         about="for pull requests and step summaries of GitHub Actions",
-        shows_sweep=True,
     ),
     Format(
         name="junit",

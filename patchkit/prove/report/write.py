@@ -9,11 +9,9 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from patchkit.base.document import FILE_BYTES
 from patchkit.base.errors import Location, UsageError
 from patchkit.base.files import OTHER_FILE, check_output, disk_errors, write_output
 from patchkit.base.plain import fields_of
-from patchkit.base.report.blocks import Table
 from patchkit.base.report.terminal import terminal_summary
 from patchkit.base.series_folder import PLAIN, arch_options
 from patchkit.base.workspace import Workspace
@@ -24,9 +22,8 @@ from patchkit.prove.gates.registry import load
 from patchkit.prove.publish.evidence import neutral, neutral_names
 from patchkit.prove.report.evidence import load_evidence
 from patchkit.prove.report.model import Run
-from patchkit.prove.report.registry import FORMATS, find_format
+from patchkit.prove.report.registry import find_format
 from patchkit.prove.report.run_record import RunPatch
-from patchkit.prove.report.sweep import sweep_tables
 from patchkit.prove.verify.run import Report
 
 _BRANCH = re.compile(r"candidate/[^/]+/(b[0-9]{1,9}|onto-[0-9a-f]{12})")
@@ -119,16 +116,9 @@ def _names(workspace: Workspace, environ: Mapping[str, str]) -> list[tuple[bytes
     return sorted(names, key=lambda pair: -len(pair[0]))
 
 
-def read_sweep(path: Path) -> tuple[Table, ...]:
-    """Read the matrix of ``patchkit sweep --json``; raises CacheError and the errors of reading evidence."""
-    with disk_errors(path, "reading the matrix", OTHER_FILE), path.open("rb") as stream:
-        data = stream.read(FILE_BYTES + 1)
-    return tuple(sweep_tables(data, str(path)))
-
-
-def make_report(run: Run, form: str, *, version: str = "", sweep: Sequence[Table] = ()) -> str:
-    """Render the report in the format of that name; not every format can show a ``sweep``."""
-    return str(load(find_format(form).render)(run.report(sweep=sweep, version=version)))
+def make_report(run: Run, form: str, *, version: str = "") -> str:
+    """Render the report in the format of that name."""
+    return str(load(find_format(form).render)(run.report(version=version)))
 
 
 def summarize(workspace: Workspace, found: Report, width: int) -> str:
@@ -172,21 +162,6 @@ def _as_read(found: Report) -> Run:
         strays=(),
         files=(),
         nothing=None if found.nothing is None else found.nothing.sentence,
-    )
-
-
-def check_sweep_shown(form: str, *, is_made: bool) -> None:
-    """Check that a report is written and its format can show a matrix. Raises REPORT_SWEEP."""
-    if is_made and find_format(form).shows_sweep:
-        return
-    *others, last = (each.name for each in FORMATS if each.shows_sweep)
-    raise UsageError(
-        f"--format {form} cannot show the matrix of a sweep"
-        if is_made
-        else "--sweep requires --out with --json",
-        code="REPORT_SWEEP",
-        why="the format has no tables" if is_made else "the JSON document has no tables",
-        hint=f"--format {', '.join(others)} or {last}" + ("" if is_made else " with --out FILE"),
     )
 
 

@@ -59,54 +59,6 @@ def test_json_tells_what_is_in_the_evidence(tmp_path: Path) -> None:
     assert page.is_file()
 
 
-@pytest.fixture
-def sweep(tmp_path: Path) -> Path:
-    """What ``patchkit sweep --json`` wrote of one pin."""
-    path = tmp_path / "sweep.json"
-    pins = [{"build": 6900, "patches": [{"id": "one", "class": "clean", "drift": ["x"]}]}]
-    path.write_text(json.dumps({"archs": ["gfx1151"], "patches": ["one"], "pins": pins, "breaks": []}))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("form", "row"),
-    [
-        ("markdown", r"| b6900 | clean\* |"),
-        ("terminal", "  b6900  clean*\n  *: the edited function changed upstream."),
-    ],
-)
-def test_the_matrix_of_a_sweep_is_part_of_the_report(sweep: Path, form: str, row: str) -> None:
-    code, out, _ = run("report", str(WHOLE), "--format", form, "--sweep", str(sweep))
-    assert code == 0
-    assert "Patches on 1 upstreams, for gfx1151" in out
-    assert row in out
-
-
-@pytest.mark.parametrize("options", [("--format", "junit"), ("--format", "sarif"), ("--json",)])
-def test_a_matrix_is_never_left_out_in_silence(sweep: Path, tmp_path: Path, options: tuple) -> None:
-    code, out, err = run("report", str(WHOLE), "--sweep", str(sweep), *options)
-    assert code == ExitCode.USAGE
-    assert "REPORT_SWEEP" in out + err
-    *others, last = [form.name for form in FORMATS if form.shows_sweep]
-    assert f"--format {', '.join(others)} or {last}" in out + err
-    page = tmp_path / "page"
-    argv = ("report", str(WHOLE), "--sweep", str(sweep), "--json", "--format", "markdown", "--out", str(page))
-    assert run(*argv)[0] == 0
-    assert "Patches on 1 upstreams" in page.read_text()
-
-
-def test_a_matrix_that_is_none(sweep: Path, tmp_path: Path) -> None:
-    argv = ("report", str(WHOLE), "--format", "markdown", "--sweep", str(sweep))
-    sweep.write_text("[]")
-    code, out, err = run(*argv)
-    assert (code, out) == (ExitCode.USAGE, "")
-    assert "error[EVIDENCE_MALFORMED]" in err
-    assert "patchkit sweep" in err
-    code, _, err = run("report", str(WHOLE), "--format", "markdown", "--sweep", str(tmp_path / "none"))
-    assert code == ExitCode.CACHE
-    assert "reading the matrix failed" in err
-
-
 @pytest.mark.parametrize(
     ("where", "code", "error"),
     [

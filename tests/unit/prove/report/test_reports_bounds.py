@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -15,7 +14,6 @@ from patchkit.base.document import (
 )
 from patchkit.prove.gates.record import ProblemPlace
 from patchkit.prove.report.model import Run
-from patchkit.prove.report.sweep import sweep_tables
 
 
 def test_a_key_repeated_among_very_many_is_found() -> None:
@@ -53,13 +51,6 @@ def test_a_measurement_has_bounded_rounds_and_tests(
     with pytest.raises(EvidenceMalformed) as caught:
         whole_but("bench@cpu.json", lambda document: change(document["evidence"]["samples"]["tests"]))
     assert ".samples" in (caught.value.where[0].label or "")
-
-
-def test_a_matrix_has_bounded_patches_and_pins() -> None:
-    empty: dict[str, object] = {"archs": [], "patches": [], "pins": [], "breaks": []}
-    for change in ({"patches": ["p"] * 501}, {"pins": [{}] * 5001}):
-        with pytest.raises(EvidenceMalformed):
-            list(sweep_tables(json.dumps(empty | change).encode(), "s.json"))
 
 
 def test_a_path_longer_than_any_is_no_file_of_the_tree() -> None:
