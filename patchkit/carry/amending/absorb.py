@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from patchkit.base.reporter import NullReporter
 from patchkit.base.series_folder import PLAIN, refuse_installed
 from patchkit.base.text import visible
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.check import broken_errors, compare_series, without_patches
+from patchkit.carry.amending.check import broken_errors, compare_series, without
 from patchkit.carry.amending.fold import run_fold
 from patchkit.carry.amending.replace import Replaced, ReplaceRequest, run_replace
 from patchkit.carry.amending.requiring import find_requirements, with_requirements
@@ -532,9 +531,7 @@ class _Work:
                 base=obtain(self.pin, cache=pipeline.cache, reporter=NullReporter()),
                 decision=decision,
             )
-            checked = compare_series(
-                self.quiet, pipeline, names, site, functools.partial(without_patches, gone)
-            )
+            checked = compare_series(self.quiet, pipeline, names, site, without(gone))
         raise_all(
             broken_errors(
                 checked,

@@ -20,6 +20,9 @@ from patchkit.carry.series.lock import Result, load_lock
 from patchkit.carry.series.profile import targets_of
 from patchkit.carry.upstream.pin import find_pinned
 
+Ids = Callable[[tuple[str, ...]], tuple[str, ...]]
+"""Turns the ids of patches in a request for one series into those for another."""
+
 _Files = dict[str, tuple[bytes | None, str | None]]
 
 
@@ -70,13 +73,9 @@ class Checked:
     unchecked: tuple[str, ...]
 
 
-def without_patches(gone: Collection[str], request: Request) -> Request:
-    """The same request for a series without some patches."""
-    only, with_, without = (
-        tuple(name for name in names if name not in gone)
-        for names in (request.only, request.with_, request.without)
-    )
-    return replace(request, only=only, with_=with_, without=without)
+def without(gone: Collection[str]) -> Ids:
+    """The ids in a series without some patches."""
+    return lambda ids: tuple(name for name in ids if name not in gone)
 
 
 def compare_series(
@@ -84,12 +83,12 @@ def compare_series(
     pipeline: Pipeline,
     named: Sequence[str],
     site: Site | None,
-    translate: Callable[[Request], Request] = lambda request: request,
+    ids: Ids = tuple,
 ) -> Checked:
     """Place the series before and after the change, at a site and for each result that has a named patch.
 
-    ``changed`` is the workspace of the changed copy. ``translate`` turns a request for the old series into
-    one for the new series. Raises PatchkitError if a request is not possible.
+    ``changed`` is the workspace of the changed copy. ``ids`` turns ids of the old series into those of
+    the new one. Raises PatchkitError if a request is not possible.
     """
     workspace, lock = pipeline.workspace, pipeline.lock
     new_lock = load_lock(changed.series.lock)  # the places of edits that moved are those of another patch
@@ -114,7 +113,13 @@ def compare_series(
         before = make_plan(request, _quiet(workspace), pipeline.cache, lock)
         pin = lock.pin(request.upstream)
         new_pin = replace(pin, followed=followed.get(pin.name, pin.followed))
-        new = replace(translate(request), upstream=new_pin)
+        new = replace(
+            request,
+            only=ids(request.only),
+            with_=ids(request.with_),
+            without=ids(request.without),
+            upstream=new_pin,
+        )
         after = make_plan(new, _quiet(changed), pipeline.cache, new_lock)
         found.append(Compared(request=request, before=before, after=after))
     return Checked(compared=tuple(found), unchecked=tuple(unchecked))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import ClassVar
 
 from patchkit.base.errors import InterruptNote, UsageError, raise_all
 from patchkit.base.series_folder import refuse_installed
 from patchkit.base.workspace import Workspace
-from patchkit.carry.amending.check import broken_errors, compare_series, without_patches
+from patchkit.carry.amending.check import broken_errors, compare_series, without
 from patchkit.carry.amending.site import Site, find_site
 from patchkit.carry.amending.staged import open_amendment
 from patchkit.carry.amending.uses import remove_patches, require_not_required
@@ -53,13 +52,12 @@ def run_drop(names: tuple[str, ...], workspace: Workspace, *, dry_run: bool) -> 
         series.require(name)
     require_not_required(series, names)
     gone = {*names}
-    without = functools.partial(without_patches, gone)
 
     with InterruptNote("the series is unchanged"), open_pipeline(workspace) as pipeline:
         site = site_of(names, pipeline)
         with open_amendment(pipeline) as amendment:
             profiles, faults = remove_patches(amendment.series, names)
-            checked = compare_series(amendment.stage.workspace, pipeline, names, site, without)
+            checked = compare_series(amendment.stage.workspace, pipeline, names, site, without(gone))
             quoted = ", ".join(names)
             raise_all(
                 broken_errors(

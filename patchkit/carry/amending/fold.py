@@ -31,7 +31,6 @@ from patchkit.carry.amending.uses import (
     rename_faults,
     rename_requirements,
 )
-from patchkit.carry.candidate.decision import Request
 from patchkit.carry.candidate.renames import followed_series
 from patchkit.carry.importing.commits import check_changes, own_repository
 from patchkit.carry.lifting.change import Changeset
@@ -330,15 +329,9 @@ def _fold(
     first, second = pair.first, pair.second
     workspace = pipeline.workspace
 
-    def translate(request: Request) -> Request:
-        """The same request for the series in which the second patch is a part of the first."""
-
-        def names(given: Sequence[str]) -> tuple[str, ...]:
-            return tuple(dict.fromkeys(first.id if name == second.id else name for name in given))
-
-        return replace(
-            request, only=names(request.only), with_=names(request.with_), without=names(request.without)
-        )
+    def ids(given: tuple[str, ...]) -> tuple[str, ...]:
+        """The ids in the series in which the second patch is a part of the first."""
+        return tuple(dict.fromkeys(first.id if name == second.id else name for name in given))
 
     with open_amendment(pipeline) as amendment:
         series = amendment.series
@@ -362,7 +355,7 @@ def _fold(
         required = rename_requirements(series, others, second.id, first.id)
         faults = rename_faults(series, second.id, first.id)
         profiles = remove_from_profiles(series, second.id)
-        checked: Checked = compare_series(amendment.stage.workspace, pipeline, pair.names, site, translate)
+        checked: Checked = compare_series(amendment.stage.workspace, pipeline, pair.names, site, ids)
         require_equal(
             checked,
             f"folding '{second.id}' into '{first.id}'",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import tomlkit
@@ -80,15 +80,9 @@ def run_split(
     number, folders = _make_room(patch, series)
     folder = f"{number:04d}-{new}"
 
-    def translate(request: Request) -> Request:
-        """The same request for the series with both patches."""
-
-        def names(given: tuple[str, ...]) -> tuple[str, ...]:
-            return (*given, new) if name in given else given
-
-        return replace(
-            request, only=names(request.only), with_=names(request.with_), without=names(request.without)
-        )
+    def ids(given: tuple[str, ...]) -> tuple[str, ...]:
+        """The ids in the series with both patches."""
+        return (*given, new) if name in given else given
 
     with InterruptNote("the series is unchanged"), open_pipeline(workspace) as pipeline:
         site = site_of((name,), pipeline)
@@ -99,7 +93,7 @@ def run_split(
             if lock != pipeline.lock:
                 write_lock(amendment.series.lock, lock)
             requires = _require_again(series, patch, new, site, amendment.stage.workspace, pipeline)
-            checked = compare_series(amendment.stage.workspace, pipeline, [name], site, translate)
+            checked = compare_series(amendment.stage.workspace, pipeline, [name], site, ids)
             require_equal(
                 checked,
                 f"splitting '{name}'",
