@@ -86,13 +86,11 @@ class KernelPatch:
 
     name: str
     needs: tuple[str, ...] = ()
-    scenes: str = "*"  # of those that scenes.cpp has for the patch
     rounds: int = 5  # in which a scene is computed: 1 where its results are compared with exact ones
     # A kernel is launched once a round in each scene whose name begins as the pattern says, and `more` times.
     kernels: Mapping[str, str] = field(default_factory=dict)
     more: Mapping[str, int] = field(default_factory=dict)
     has_upstreams_launches: bool = False
-    is_like_unfused: bool = False  # the results are those of the patched tree without fusion, not upstream's
     # Launches of quantization that a round of a scene has less than upstream's.
     spared: Mapping[str, int] = field(default_factory=dict)
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict)  # of host code, by file
@@ -174,9 +172,7 @@ class SceneTrees:
 
     def _before(self, patch: KernelPatch) -> Ran:
         """The scenes of a patch with the results that they are to have."""
-        if patch.is_like_unfused:
-            return self.run(self.tree(patch), patch.name, patch.scenes, **UNFUSED)
-        return self.run(None, patch.name, patch.scenes)
+        return self.run(None, patch.name)
 
     def _tree_with(self, *patches: str, build: int = BUILD) -> Path:
         """The tree with these patches alone; without any, with all that ``--trust modelled`` has."""

@@ -17,7 +17,6 @@ pytestmark = [pytest.mark.upstream, pytest.mark.network, pytest.mark.hip, pytest
 
 _CAN_FUSE = "ggml_cuda_can_fuse_nodes(cgraph, first, last, { q.number, k.number, v.number })"
 _SAME_ROOT = "kept.of.view_src == (src1->view_src != nullptr ? src1->view_src : src1)"
-_SERVED = "!mul_mat_prompts_serves(ctx, product->src[0], product->src[1], product->src[2], product)"
 _COMPUTED = "ggml_backend_buffer_get_usage(matrix->buffer) == GGML_BACKEND_BUFFER_USAGE_COMPUTE"
 _TURNED_ALIKE = "std::memcmp(params, k.rope->op_params, sizeof(q.rope->op_params)) != 0"
 
@@ -72,42 +71,9 @@ PATCHES = (
     ),
     KernelPatch(
         name="mul-mat-wmma-prefill",
-        scenes="product-*",
         rounds=1,
         kernels={"mul_mat_prompts": r"product-(?!not)"},
         more={"mul_mat_prompts": 2},  # any-batch has three
-    ),
-    # Not left out: forks, the Hadamard transform, weights that a graph computes, and what upstream's
-    # ggml_cuda_should_fuse_mul_mat checks: one input, the same experts, types and strides, other gates.
-    KernelPatch(
-        name="mul-mat-wmma-prefill",
-        scenes="gated-*",
-        kernels={"unary_gated_op_kernel": r"gated-not-(?!oai)"},
-        is_like_unfused=True,
-        rules={
-            "mmq-prompts.cuh": [
-                Rule(
-                    "read",
-                    "!ggml_can_fuse_subgraph(cgraph, i, { op, op, GGML_OP_GLU }, { i + 2 })",
-                    "!ggml_can_fuse_subgraph(cgraph, i, { op, op, GGML_OP_GLU }, { i, i + 2 })",
-                    ("gated-not-gate-read",),
-                ),
-                Rule(
-                    "op",
-                    "ggml_get_glu_op(glu) != GGML_GLU_OP_SWIGLU",
-                    "false",
-                    ("gated-not-oai", "gated-not-gelu"),
-                ),
-                Rule("served", _SERVED, "false", ("gated-not-few-tokens",)),
-                Rule(
-                    "asked",
-                    "product->op_params[0] == GGML_PREC_F32",
-                    "false",
-                    ("gated-not-f32-wanted",),
-                    by="launches",
-                ),
-            ]
-        },
     ),
     # Not left out: GGML_CUDA_DISABLE_FUSION, forks (a norm in a fork makes no copy, and the add that joins
     # is after it) and fuse-qkv-rope-kv-store (no graph of ours forks there),
@@ -348,7 +314,6 @@ def _rows(of: Callable[[KernelPatch], Iterable[tuple[Any, ...]]] = lambda _: [()
             id="-".join(
                 [
                     patch.name,
-                    *([] if patch.scenes == "*" else [patch.scenes.rstrip("-*")]),
                     *(part.name if isinstance(part, Rule) else str(part) for part in case),
                 ]
             ),
@@ -367,7 +332,7 @@ def _quantized(ran: Ran) -> int:
 def test_results_are_right_in_the_launches_that_the_patch_is_for(
     scene_trees: SceneTrees, patch: KernelPatch
 ) -> None:
-    after = scene_trees.run(scene_trees.tree(patch), patch.name, patch.scenes)
+    after = scene_trees.run(scene_trees.tree(patch), patch.name)
     assert after.wrong(lambda: scene_trees.before(patch)) == []
     assert after.blamed == frozenset()
     expected = patch.expected(after.scenes)

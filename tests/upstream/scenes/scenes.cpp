@@ -9,7 +9,6 @@
 #include "activations.hpp"
 #include "attention.hpp"
 #include "attention_inputs.hpp"
-#include "gates.hpp"
 #include "norms.hpp"
 #include "prefill_matmuls.hpp"
 #include "ropes.hpp"
@@ -22,7 +21,6 @@ const std::pair<const char *, const table &> PATCHES[] = {
     {"moe-sum-coalesce", EXPERT_SUMS},
     {"fattn-wmma-prefill", PREFILL_ATTENTION},
     {"mul-mat-wmma-prefill", PREFILL_MATMULS},
-    {"mul-mat-wmma-prefill", PREFILL_GATES},
     {"fuse-norm-q8-1", NORMS},
     {"fuse-norm-q8-1", SUMS},
     {"fuse-norm-q8-1", ATTENTION_INPUTS},
