@@ -338,15 +338,23 @@ def expand_switch_include(
     """
     source = scopes.source
     name = posixpath.relpath(header, posixpath.dirname(source.path)).encode()
-    condition = guard.region
-    there = source.newline.join([b"#if " + condition.encode(), b'#include "' + name + b'"'])
-    if there + source.newline in source.data:
-        return ()
-    return (_include_below(scopes, name, condition, "the include of the run-time switches", where),)
+    blocks = [
+        group.branches[0].body
+        for group in scopes.groups
+        if source.text(group.branches[0].directive.span) == _if(guard.region)
+    ]
+    for line in scopes.directives:
+        is_it = line.keyword == b"include" and [token.text for token in line.tokens] == [b'"' + name + b'"']
+        if is_it and any(block.contains(line.span) for block in blocks):
+            return ()
+    return (_include_below(scopes, name, guard.region, "the include of the run-time switches", where),)
 
 
 def _include_below(scopes: ScopeMap, header: bytes, condition: str, edit: str, where: Location) -> Placement:
-    """The include of a header after the file's last include at the top."""
+    """The include of a header after the file's last include at the top.
+
+    If an earlier patch with the same condition has added a block there, it goes in that block.
+    """
     source = scopes.source
     lines = [line for line in scopes.directives if line.keyword == b"include" and line.tokens]
     groups = [group for group in scopes.groups if not _is_include_guard(scopes, group)]
@@ -366,7 +374,13 @@ def _include_below(scopes: ScopeMap, header: bytes, condition: str, edit: str, w
             where=[where, source.locate(0)],
             hint="use insert_before with a selector",
         )
-    span, text = guard_insertion(source, block[-1], b'#include "' + header + b'"', condition, after=True)
+    line = b'#include "' + header + b'"'
+    last = source.line_end(block[-1].end)
+    opening = source.newline + _if(condition)
+    if source.data.startswith(opening + source.newline + b"#include ", last):  # of an earlier patch
+        span, text = Span(last + len(opening), last + len(opening)), source.newline + line
+    else:
+        span, text = guard_insertion(source, block[-1], line, condition, after=True)
     return Placement(span=span, replacement=text, edit=edit, where=where)
 
 

@@ -8,7 +8,7 @@ import pytest
 from refusing import refused
 from sources import read
 
-from patchkit.carry.placing.expand import apply_placements, expand_alias, expand_edit
+from patchkit.carry.placing.expand import apply_placements, expand_alias, expand_edit, expand_switch_include
 from patchkit.carry.placing.guard import GuardLeak, require_isolated
 from patchkit.carry.placing.resolve import EntityNotFound, resolve_anchor
 
@@ -76,6 +76,34 @@ def test_an_include_goes_behind_the_unconditional_ones_at_the_top(edit, guard, t
 def test_an_include_behind_the_last_line_of_a_file_adds_no_newline_to_it(edit, guard):
     after = expanded('#include "a.cuh"', edit(verb="add_include", header="our.cuh", side="host"), guard)
     assert after == f'#include "a.cuh"\n#if {guard.region}\n#include "our.cuh"\n#endif'
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_includes_of_several_patches_are_in_one_block(edit, guard, newline):
+    first, second = (edit(verb="add_include", header=name, side="host") for name in ("one.cuh", "two.cuh"))
+    before = newline.join(('#include "a.cuh"', "int a;", ""))
+    after = expanded(expanded(before, first, guard), second, guard)
+    ours = (f"#if {guard.region}", '#include "two.cuh"', '#include "one.cuh"', "#endif")
+    assert after == newline.join(('#include "a.cuh"', *ours, "int a;", ""))
+
+
+def test_an_include_is_not_added_to_a_block_of_another_condition(edit, guard):
+    for block in (f"#if {guard.device}", f"#if {guard.region} && 1"):
+        before = f'#include "a.cuh"\n{block}\n#include "one.cuh"\n#endif\n'
+        after = expanded(before, edit(verb="add_include", header="two.cuh", side="host"), guard)
+        ours = f'#if {guard.region}\n#include "two.cuh"\n#endif\n'
+        assert after == before.replace("\n", "\n" + ours, 1)
+
+
+def test_the_include_of_the_switches_is_added_once(edit, guard):
+    where = edit({"tokens": "a"}).where
+    scopes = read('#include "a.cuh"\nint a;\n')
+    placements = expand_switch_include(scopes, "switches.cuh", guard, where)
+    once = apply_placements(scopes.source, placements).after.data.decode()
+    assert once == f'#include "a.cuh"\n#if {guard.region}\n#include "switches.cuh"\n#endif\nint a;\n'
+    later = expanded(once, edit(verb="add_include", header="our.cuh", side="host"), guard)
+    assert later.index("our.cuh") < later.index("switches.cuh")
+    assert expand_switch_include(read(later), "switches.cuh", guard, where) == ()
 
 
 def test_an_include_that_is_to_be_read_first_goes_before_the_one_it_names(edit, guard):
