@@ -204,7 +204,7 @@ PATCHES = (
                 Rule("given", "tensor->op == GGML_OP_NONE", "true", ()),  # together with "within"
                 Rule(
                     "bias-shape",
-                    "!ggml_are_same_shape(bias, chain->product)",
+                    "!ggml_are_same_shape(other, chain->product)",
                     "false",
                     ("attention-not-one-bias",),
                 ),
@@ -225,8 +225,8 @@ PATCHES = (
                     ("attention-not-two-norms",),
                 ),
                 Rule("norm-first", "node->src[0] != chain->norm", "false", ("attention-not-multiplied",)),
-                Rule("norm-row", "ggml_nrows(weights) != 1", "false", ("attention-not-norm-by-head",)),
-                Rule("norm-wide", "weights->ne[0] != node->ne[0]", "false", ("attention-not-norm-by-one",)),
+                Rule("norm-row", "ggml_nrows(other) != 1", "false", ("attention-not-norm-by-head",)),
+                Rule("norm-wide", "other->ne[0] != node->ne[0]", "false", ("attention-not-norm-by-one",)),
                 Rule(
                     "norm-weighted",
                     "chain->weights == nullptr",
@@ -242,7 +242,7 @@ PATCHES = (
                 ),
                 Rule("scale-last", "chain->last != chain->rope", "false", ("attention-not-scaled-before",)),
                 Rule("cache-f16", "node->type != GGML_TYPE_F16", "false", ("attention-not-f32-cache",)),
-                Rule("row-i64", "node->src[1]->type != GGML_TYPE_I64", "false", ("attention-not-i32-rows",)),
+                Rule("row-i64", "other->type != GGML_TYPE_I64", "false", ("attention-not-i32-rows",)),
                 Rule("one-row", "ggml_nrows(node->src[0]) != 1", "false", ("attention-not-heads-in-rows",)),
                 Rule("one-each", "place.product != nullptr", "false", ("attention-not-v-turned",), by="end"),
                 Rule("q-turned", "q.rope == nullptr", "false", ("attention-not-q-as-it-is",), by="end"),
