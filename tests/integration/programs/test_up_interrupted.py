@@ -48,9 +48,9 @@ class Box:
         """``up`` as a process."""
         return patchkit_process(*self.up(*more))
 
-    def update(self, killer: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    def update(self, *more: str, killer: dict[str, str]) -> subprocess.CompletedProcess[str]:
         """``up --update`` as a process in a session of its own, with the environment of ``killer``."""
-        words = ("up", "--update", "--json", *self.words, "--prefix", str(self.prefix))
+        words = ("up", "--update", *more, *self.words, "--prefix", str(self.prefix))
         return patchkit_process(*words, env=killer, before=KILLER, own_session=True)
 
     def good(self, *more: str) -> str:
@@ -78,7 +78,7 @@ def grown(tmp_path_factory: pytest.TempPathFactory) -> tuple[Box, str, str, int]
     box.move_to(112)
     shutil.copytree(box.root, saved, symlinks=True)
     log = box.root.with_name("points")
-    done = box.update(_killer(-1, "KILL", log))
+    done = box.update("--json", killer=_killer(-1, "KILL", log))
     assert done.returncode == 0, done.stderr
     second = json.loads(done.stdout)["installation"]["name"]
     assert [name[:5] for name in (first, second)] == ["b111-", "b112-"]
@@ -121,7 +121,7 @@ def test_wherever_it_is_ended_the_last_good_build_runs(
     before = points - LAST
     assert before > SPREAD
     at = 1 + part * before // SPREAD if part < SPREAD else before + 1 + part - SPREAD
-    done = place.update(_killer(at, signal))
+    done = place.update(killer=_killer(at, signal))
     if signal == "KILL":
         assert done.returncode == -9, (at, points, done.stderr)
         assert done.stdout == ""
