@@ -84,6 +84,10 @@ class SeriesJudge:
 
     def render(self, decision: Decision, files: UpstreamFiles) -> dict[str, Rendering]:
         """Rendering of each patch that is in and can be placed, by id, to compare later trees with."""
+        named = {edit.file for each in decision.selected for edit in each.patch.edits}
+        followed = sorted((named & files.names) - set(files.base))  # an earlier bump followed a renamed file
+        if followed:
+            files = files.reading(followed)
         return last_renderings(decision.selected, files, self.workspace.series)
 
     def judge(

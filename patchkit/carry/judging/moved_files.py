@@ -29,19 +29,39 @@ def find_moved_files(
 ) -> tuple[UpstreamFiles, dict[str, str]]:
     """The new upstream with the files to which code of these patches moved; and renamed files, new by old.
 
-    ``last``: the patches on the old upstream, by id.
+    ``last``: the patches on the old upstream, by id. Files that an earlier bump followed count from there.
     """
+    earlier = _followed_before(chosen, last, files)
     edits = [
         (last[each.patch.id].upstream, edit)
         for each in chosen
         if each.targets and each.patch.id in last
-        for edit in each.patch.edits
+        for edit in in_renamed_files(each.patch, earlier).edits
     ]
     gone = {edit.file: old for old, edit in edits if edit.file in old.base and edit.file not in files.names}
     renamed = dict(_renamed(gone, files))
     lost = [(old, edit) for old, edit in edits if edit.function is not None and edit.file not in renamed]
-    wanted = {*renamed.values(), *_with_functions(lost, files)} - set(files.base)
+    known = [path for path in earlier.values() if path in files.names]
+    wanted = {*renamed.values(), *known, *_with_functions(lost, files)} - set(files.base)
+    renamed |= {path: renamed.get(now, now) for path, now in earlier.items()}
     return (files.reading(sorted(wanted)) if wanted else files), renamed
+
+
+def _followed_before(
+    chosen: Sequence[Selected], last: Mapping[str, Rendering], files: UpstreamFiles
+) -> dict[str, str]:
+    """Files of patch.toml that the new upstream does not have, with their paths on the old one.
+
+    A file whose functions went to several files is left out: each of them is followed on its own.
+    """
+    found: dict[str, set[str]] = {}
+    for each in chosen:
+        if each.targets and each.patch.id in last:
+            was = {(edit.id, edit.first_build): edit.file for edit in last[each.patch.id].patch.edits}
+            for edit in each.patch.edits:
+                if edit.file not in files.names:
+                    found.setdefault(edit.file, set()).add(was.get((edit.id, edit.first_build), edit.file))
+    return {path: now for path, paths in found.items() if len(paths) == 1 for now in paths if now != path}
 
 
 def in_renamed_files(patch: Patch, renamed: Mapping[str, str]) -> Patch:

@@ -441,6 +441,22 @@ def test_a_renamed_file_is_followed_and_recorded(line: Line) -> None:
     assert f"static int mine(int);\n\n{top}" in text
 
 
+def test_a_renamed_file_is_followed_from_build_to_build(line: Line) -> None:
+    top = "static std::string name() {"
+    line.patch((RETURN, MINE), (top, f"static int mine(int);\n\n{top}"))
+    git(line.desk.upstream, "mv", TOOL, "common/limits.cpp")
+    line.build(4, ("static int table(", "// The table.\nstatic int table("), path="common/limits.cpp")
+    line.bump(4)
+    line.build(5, ("// The table.\n", "// A table.\n"), path="common/limits.cpp")
+    line.bump(5)
+    git(line.desk.upstream, "mv", "common/limits.cpp", "common/table.cpp")
+    line.build(6, ("// A table.\n", "// Tables.\n"), path="common/table.cpp")
+    (made,) = line.bump(6)["candidates"]
+    assert MINE in git(line.desk.repository, "show", f"{made['tip']}:common/table.cpp")
+    recorded = {(each.function, each.now_file) for each in line.lock.pin("b6").followed}
+    assert recorded == {("tool::table", "common/table.cpp"), (None, "common/table.cpp")}
+
+
 def test_a_file_that_two_new_ones_resemble_is_not_followed(line: Line) -> None:
     line.patch((RETURN, MINE))
     upstream = line.desk.upstream
