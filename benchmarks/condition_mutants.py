@@ -122,7 +122,7 @@ def conditions(path: str, data: bytes) -> Iterator[_Condition]:
     host = [one.body for one in functions if not _DEVICE.search(data[one.span.start : one.body.start])]
     found: dict[tuple[int, int], tuple[str, ...]] = {}
     for position, token in enumerate(scopes.code):
-        if not any(body.start <= token.span.start < body.end for body in host):
+        if not any(body.start <= token.start < body.end for body in host):
             continue
         if token.text in (b"&&", b"||"):
             becomes: tuple[str, ...] = ("true",) if token.text == b"&&" else ("false",)
@@ -141,7 +141,7 @@ def conditions(path: str, data: bytes) -> Iterator[_Condition]:
 
 
 def _span(code: Sequence[Token], first: int, end: int) -> tuple[int, int]:
-    return code[first].span.start, code[end - 1].span.end
+    return code[first].start, code[end - 1].end
 
 
 def mutated(subject: Subject, only: Sequence[str]) -> tuple[Subject, tuple[Mutant, ...]]:

@@ -137,7 +137,7 @@ class _Finder:
             if re.search(rb"\bconstexpr\b", self.data[one.span.start : one.body.start]):
                 continue
             for position, token in enumerate(self.scopes.code):
-                if one.body.start <= token.span.start < one.body.end and not self._is_compiled(position):
+                if one.body.start <= token.start < one.body.end and not self._is_compiled(position):
                     self._look(position, one)
 
     # ---- Where
@@ -148,7 +148,7 @@ class _Finder:
 
     def _source(self, first: int, end: int) -> str:
         code = self.scopes.code
-        return self.data[code[first].span.start : code[end - 1].span.end].decode("utf-8", "replace")
+        return self.data[code[first].start : code[end - 1].end].decode("utf-8", "replace")
 
     def _statement(self, position: int) -> int:
         """The first token of the statement, or of the part of a for loop's head."""
@@ -175,8 +175,8 @@ class _Finder:
 
     def _author(self, first: int, end: int) -> str | None:
         code = self.scopes.code
-        begin = self.data.count(b"\n", 0, code[first].span.start) + 1
-        last = self.data.count(b"\n", 0, code[end - 1].span.end) + 1
+        begin = self.data.count(b"\n", 0, code[first].start) + 1
+        last = self.data.count(b"\n", 0, code[end - 1].end) + 1
         patches = {self.lines.get(number) for number in range(begin, last + 1)}
         return patches.pop() if len(patches) == 1 else None
 
@@ -190,7 +190,7 @@ class _Finder:
             return ""
         self.seen.add(key)
         number = self.first + len(self.found)
-        line = self.data.count(b"\n", 0, self.scopes.code[first].span.start) + 1
+        line = self.data.count(b"\n", 0, self.scopes.code[first].start) + 1
         text = " ".join((code or self._source(first, end)).split())
         site = Site(kind=kind, line=line, function=function.name, code=text, becomes=becomes)
         self.found.append((site, patch))
@@ -198,7 +198,7 @@ class _Finder:
 
     def _wrap(self, first: int, end: int, before: str, after: str) -> None:
         code = self.scopes.code
-        self.wraps.append(_Wrap(code[first].span.start, code[end - 1].span.end, before, after))
+        self.wraps.append(_Wrap(code[first].start, code[end - 1].end, before, after))
 
     def _look(self, position: int, function: Entity) -> None:
         text, is_call = self._text(position), self._text(position + 1) == b"("
@@ -236,7 +236,7 @@ class _Finder:
                 self._condition(position + 2, closing, function, both)
 
     def _condition(self, first: int, end: int, function: Entity, both: Sequence[str]) -> None:
-        if b"#" in self.data[self.scopes.code[first].span.start : self.scopes.code[end - 1].span.end]:
+        if b"#" in self.data[self.scopes.code[first].start : self.scopes.code[end - 1].end]:
             return
         for becomes in both:
             if mutant := self._add("condition", first, end, function, becomes):
@@ -294,13 +294,13 @@ class _Finder:
 
     def _without(self, position: int, closing: int, function: Entity, becomes: str, when: str) -> None:
         """A mutant of a loop that skips iterations."""
-        inside = self.scopes.code[closing + 1].span.end
+        inside = self.scopes.code[closing + 1].end
         if mutant := self._add("loop", position, closing + 1, function, becomes):
             self.wraps.append(_Wrap(inside, inside, f" if ({mutant} && {when}) {{ continue; }}", ""))
 
     def _is_unrolled(self, position: int) -> bool:
         """Whether a pragma before the loop has it unrolled: then its bound is a number for the compiler."""
-        before = self.data[: self.scopes.code[position].span.start].rstrip().rsplit(b"\n", 1)[-1].strip()
+        before = self.data[: self.scopes.code[position].start].rstrip().rsplit(b"\n", 1)[-1].strip()
         return before.startswith(b"#pragma unroll") and not before.endswith(b"unroll 1")
 
     def _sync(self, position: int, function: Entity) -> None:

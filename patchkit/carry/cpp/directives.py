@@ -53,39 +53,35 @@ def split_directives(
     position = 0
     while position < len(tokens):
         token = tokens[position]
-        if token.kind is TokenKind.COMMENT:
-            position += 1
-            continue
         if token.text != b"#" or not _first_on_line(source, tokens, position):
-            code.append(token)
+            if token.kind is not TokenKind.COMMENT:
+                code.append(token)
             position += 1
             continue
-        end = _logical_line_end(source, token.span.start)
+        end = _logical_line_end(source, token.start)
         inside: list[Token] = []
         position += 1
-        while position < len(tokens) and tokens[position].span.start < end:
+        while position < len(tokens) and tokens[position].start < end:
             if tokens[position].kind is not TokenKind.COMMENT:
                 inside.append(tokens[position])
             if b"\n" in tokens[position].text:
                 # A block comment or raw string that starts on this line extends the directive.
-                end = max(
-                    end, tokens[position].span.end, _logical_line_end(source, tokens[position].span.end)
-                )
+                end = max(end, tokens[position].end, _logical_line_end(source, tokens[position].end))
             position += 1
         keyword = inside[0].text if inside else b""
-        directives.append(Directive(keyword, tuple(inside[1:]), Span(token.span.start, end)))
+        directives.append(Directive(keyword, tuple(inside[1:]), Span(token.start, end)))
     return tuple(code), tuple(directives)
 
 
 def _first_on_line(source: SourceText, tokens: Sequence[Token], position: int) -> bool:
-    line = source.line_of(tokens[position].span.start)
+    line = source.line_of(tokens[position].start)
     while line > 1 and _is_continued(source.text(source.line_span(line - 1))):
         line -= 1
     line_start = source.line_span(line).start
     before = position - 1
     while before >= 0 and tokens[before].kind is TokenKind.COMMENT:
         before -= 1
-    return before < 0 or tokens[before].span.end <= line_start
+    return before < 0 or tokens[before].end <= line_start
 
 
 def _logical_line_end(source: SourceText, offset: int) -> int:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from patchkit.base.source import Span
 from patchkit.carry.cpp.ast import Tree
 from patchkit.carry.cpp.lexer import Token, TokenKind
-from patchkit.carry.cpp.scopes import CLOSING, OPENING, ScopeMap
+from patchkit.carry.cpp.scopes import BRACKETS, ScopeMap
 
 _ENDS = frozenset({b";", b"{", b"}"})
-_BRACKETS = frozenset({*OPENING, *CLOSING})
 _MEMBER = frozenset({b".", b"->"})
 
 
@@ -50,7 +49,7 @@ def find_doubt(scopes: ScopeMap, offset: int, names: Names) -> str | None:
     if not scopes.code:
         return None
     position = min(scopes.first_from(offset), len(scopes.code) - 1)
-    if position and scopes.code[position].span.start > offset:
+    if position and scopes.code[position].start > offset:
         position -= 1  # clang reports a missing token at the end of the token before
     is_inner = True
     around: int | None = position
@@ -58,7 +57,7 @@ def find_doubt(scopes: ScopeMap, offset: int, names: Names) -> str | None:
         holder, brace = _to_brace(scopes, around)
         statement = _statement(scopes, holder, brace)
         if is_inner and any(
-            scopes.code[index].text in _BRACKETS and index not in scopes.match for index in statement
+            scopes.code[index].text in BRACKETS and index not in scopes.match for index in statement
         ):
             return None
         found = _doubt_in(scopes, statement, position, names, is_inner=is_inner)
@@ -138,7 +137,7 @@ def _with_macros(scopes: ScopeMap, token: Token) -> Iterator[Token]:
 
 
 def _parameters(tokens: tuple[Token, ...]) -> frozenset[bytes]:
-    if len(tokens) < 2 or tokens[1].text != b"(" or tokens[1].span.start != tokens[0].span.end:  # noqa: PLR2004
+    if len(tokens) < 2 or tokens[1].text != b"(" or tokens[1].start != tokens[0].end:  # noqa: PLR2004
         return frozenset()
     texts = [token.text for token in tokens[2:]]
     return frozenset(texts[: texts.index(b")")] if b")" in texts else texts) | {b"__VA_ARGS__", b"__VA_OPT__"}
@@ -159,7 +158,7 @@ def touched(scopes: ScopeMap, spans: Sequence[Span]) -> tuple[Span, ...] | None:
             return None
         first = max(scopes.first_from(span.start) - 1, 0)
         last = min(scopes.first_from(span.end), len(scopes.code) - 1)
-        lines = Span(scopes.code[first].span.start, scopes.code[last].span.end) if scopes.code else span
+        lines = Span(scopes.code[first].start, scopes.code[last].end) if scopes.code else span
         found.append(lines)
         found += [each.span for each in scopes.entities if each.kind != "macro" and _meets(each.span, span)]
     return tuple(found)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from patchkit.base.errors import InternalError
 from patchkit.base.source import SourceText, Span
@@ -32,14 +31,24 @@ _MOST_WORDS = 500_000
 _KINDS = tuple(TokenKind)  # indexed instead of called: calling an enum costs as much as the rest of a token
 
 
-@dataclass(frozen=True, slots=True)
-class Token:
-    """One token: ``text`` is exactly the bytes of ``span``."""
+class Token(NamedTuple):
+    """One token: ``text`` is exactly the bytes ``[start, end)`` of the source.
+
+    A tuple, because a bump makes millions of them.
+    """
 
     kind: TokenKind
     text: bytes
-    span: Span
+    start: int
+    end: int
 
+    @property
+    def span(self) -> Span:
+        """Its place in the source."""
+        return Span(self.start, self.end)
+
+
+_token = partial(tuple.__new__, Token)  # faster than the constructor, which is a Python function
 
 # A token of ordinary code with the whitespace before it. Line splices inside a token, invalid characters and
 # unpaired quotes are left to libclang, where each token costs a call through ctypes.
@@ -73,22 +82,6 @@ _UNUSUAL = re.compile(
     rb"<%|%>|<:|:>|%:|<\#|(?m:^(?:<{4}|={4}|>{4}))|[^ \t\r\n]\\[ \t]*\r?\n[^ \t\r\n]|\r(?!\n)"
     rb"|__(?:is|add|array|decay|make|reference|remove|underlying)"
 )
-_new = object.__new__
-_set_start, _set_end, _set_kind, _set_text, _set_span = (
-    getattr(kind, name).__set__
-    for kind, name in ((Span, "start"), (Span, "end"), (Token, "kind"), (Token, "text"), (Token, "span"))
-)
-
-
-def _token(kind: TokenKind, data: bytes, start: int, end: int) -> Token:
-    """``Token(kind, data[start:end], Span(start, end))`` without the checks of the constructors."""
-    span, token = _new(Span), _new(Token)
-    _set_start(span, start)
-    _set_end(span, end)
-    _set_kind(token, kind)
-    _set_text(token, data[start:end])
-    _set_span(token, span)
-    return token
 
 
 def _may_go_on(text: bytes, following: bytes) -> bool:
@@ -138,57 +131,36 @@ def _lex_piece(data: bytes, offset: int) -> tuple[Token, ...] | None:
         before, tokens = known
         if before == offset or tokens is None:
             return tokens
-        tokens = tuple(_moved(tokens, offset - before))
+        by = offset - before
+        tokens = tuple([_token((kind, text, start + by, end + by)) for kind, text, start, end in tokens])
     _pieces[data] = offset, tokens
     return tokens
-
-
-def _moved(tokens: Sequence[Token], by: int) -> Iterator[Token]:
-    """The same tokens at other places of their file."""
-    for each in tokens:
-        span, token = _new(Span), _new(Token)
-        _set_start(span, each.span.start + by)
-        _set_end(span, each.span.end + by)
-        _set_kind(token, each.kind)
-        _set_text(token, each.text)
-        _set_span(token, span)
-        yield token
 
 
 def _lex_whole(data: bytes, offset: int = 0) -> tuple[Token, ...] | None:
     """The tokens of ordinary code that begins at ``offset`` of its file; None if libclang is needed."""
     tokens: list[Token] = []
-    names: list[Token] = []
+    kinds = _kinds_of({*_WORD.findall(data)})
     end, quoted = 0, -1
     for found in _ORDINARY.finditer(data):
         index = found.lastindex
         if index is None:  # end of the text
-            break
+            return tuple(tokens)
         if index == _STRANGE:
             return None
         start, end = found.span(index)
-        # Constructors of frozen classes are slow, and they check what is correct here by construction.
-        span, token = _new(Span), _new(Token)
-        _set_start(span, offset + start)
-        _set_end(span, offset + end)
-        _set_text(token, data[start:end])
-        _set_span(token, span)
-        if index != _NAME:
-            _set_kind(token, _KIND_OF[index])
-            quoted = end if index == _QUOTED else -1
-            if index in (_COMMENT, _NUMBER) and _may_go_on(token.text, data[end : end + 1]):
-                return None
-        elif start == quoted:
-            return None  # a word directly after a literal may be its suffix
+        text = data[start:end]
+        if index == _NAME:
+            if start == quoted:
+                return None  # a word directly after a literal may be its suffix
+            kind = kinds[text]
         else:
-            names.append(token)
-        tokens.append(token)
-    else:
-        return None
-    kinds = _kinds_of({token.text for token in names})
-    for token in names:
-        _set_kind(token, kinds[token.text])
-    return tuple(tokens)
+            kind = _KIND_OF[index]
+            quoted = end if index == _QUOTED else -1
+            if index in (_COMMENT, _NUMBER) and _may_go_on(text, data[end : end + 1]):
+                return None
+        tokens.append(_token((kind, text, offset + start, offset + end)))
+    return None
 
 
 _known: dict[bytes, TokenKind] = {}  # whether a word is a keyword, from libclang; depends on the word only
@@ -236,8 +208,8 @@ def lex_by_clang(source: SourceText) -> tuple[Token, ...]:
         end = start + length
         if end > len(source.data) or data[start] == _BACKSLASH:
             start, end = _own_bytes(source, start, end)
-        tokens.append(_token(_KINDS[kind], source.data, start, end))
-    if tokens[-1].span != Span(*_own_bytes(source, last.start, last.end)):
+        tokens.append(Token(_KINDS[kind], source.data[start:end], start, end))
+    if (tokens[-1].start, tokens[-1].end) != _own_bytes(source, last.start, last.end):
         raise InternalError(
             f"token offsets from libclang do not match {source.path}",
             code="LEXER_MISMATCH",

@@ -35,6 +35,7 @@ _TEXT = (
 
 OPENING = {b"(": b")", b"[": b"]", b"{": b"}"}
 CLOSING = frozenset(OPENING.values())
+BRACKETS = CLOSING.union(OPENING)
 ANONYMOUS = "(anonymous)"
 """The name of a struct or enum without one."""
 
@@ -78,7 +79,7 @@ class _Matcher:
                 self.twins.setdefault(kept, []).append(other)
         return frame.after_first
 
-    def token(self, index: int) -> None:
+    def bracket(self, index: int) -> None:
         text = self.code[index].text
         if text == b"}":
             self._drop_unclosed()
@@ -105,10 +106,12 @@ def match_brackets(code: Sequence[Token], directives: Sequence[Directive]) -> di
     pending = iter(directives)
     upcoming = next(pending, None)
     for index, token in enumerate(code):
-        while upcoming is not None and upcoming.span.start < token.span.start:
+        if token.text not in BRACKETS:
+            continue
+        while upcoming is not None and upcoming.span.start < token.start:
             matcher.directive(upcoming.keyword)
             upcoming = next(pending, None)
-        matcher.token(index)
+        matcher.bracket(index)
     return matcher.match
 
 
@@ -359,9 +362,7 @@ class ScopeMap:
     def unpaired(self) -> tuple[int, ...]:
         """Positions of brackets without a partner."""
         return tuple(
-            at
-            for at, token in enumerate(self.code)
-            if (token.text in OPENING or token.text in CLOSING) and at not in self.match
+            at for at, token in enumerate(self.code) if token.text in BRACKETS and at not in self.match
         )
 
     @cached_property
@@ -371,12 +372,19 @@ class ScopeMap:
     def code_in(self, span: Span) -> range:
         """Positions of the code tokens that are completely inside ``span``."""
         first = self.first_from(span.start)
-        last = bisect.bisect_right(self.code, span.end, lo=first, key=lambda token: token.span.end)
-        return range(first, last)
+        return range(first, bisect.bisect_right(self._ends, span.end, lo=first))
 
     def first_from(self, offset: int) -> int:
         """Position of the first code token at or after ``offset``."""
-        return bisect.bisect_left(self.code, offset, key=lambda token: token.span.start)
+        return bisect.bisect_left(self._starts, offset)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [token.start for token in self.code]
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return [token.end for token in self.code]
 
     def enclosing(self, span: Span) -> Entity | None:
         """The innermost function, record or macro that contains ``span``."""
@@ -405,7 +413,7 @@ class ScopeMap:
 
     def texts_in(self, span: Span) -> list[bytes]:
         """The code tokens and directives in ``span``, in order, as they are compared."""
-        pieces = [(token.span.start, token.text) for token in self.tokens_in(span)]
+        pieces = [(token.start, token.text) for token in self.tokens_in(span)]
         pieces += [
             (line.span.start, b"#" + line.condition) for line in self.directives if span.contains(line.span)
         ]
@@ -434,14 +442,14 @@ def _macros(scopes: ScopeMap) -> Iterator[Entity]:
         if line.keyword != b"define" or not line.tokens:
             continue
         name = line.tokens[0]
-        body_start = line.tokens[1].span.start if len(line.tokens) > 1 else line.span.end
+        body_start = line.tokens[1].start if len(line.tokens) > 1 else line.span.end
         state = hashlib.sha256(line.condition)
         yield Entity(
             "macro",
             name.text.decode("utf-8", "replace"),
             line.span,
-            Span(line.span.start, name.span.end),
-            Span(name.span.end, name.span.end),
+            Span(line.span.start, name.end),
+            Span(name.end, name.end),
             Span(min(body_start, line.span.end), line.span.end),
             state.hexdigest(),
         )
@@ -488,19 +496,19 @@ def _is_access(code: tuple[Token, ...], position: int) -> bool:
 
 def _entity(scopes: ScopeMap, start: int, brace: int, declared: Declared, prefix: str) -> Entity:
     code, closing = scopes.code, scopes.match[brace]
-    span = Span(code[start].span.start, code[closing].span.end)
+    span = Span(code[start].start, code[closing].end)
     opening = declared.parameters
     parameters = (
-        Span(code[opening].span.start, code[scopes.match[opening]].span.end)
+        Span(code[opening].start, code[scopes.match[opening]].end)
         if opening is not None and opening in scopes.match  # missing if the text lacks a bracket
-        else Span(code[brace].span.start, code[brace].span.start)
+        else Span(code[brace].start, code[brace].start)
     )
     return Entity(
         declared.kind if declared.kind == "record" or declared.kind == "enum" else "function",  # noqa: PLR1714 - mypy narrows this
         prefix + declared.name,
         span,
-        Span(span.start, code[brace].span.start),
+        Span(span.start, code[brace].start),
         parameters,
-        Span(code[brace].span.end, code[closing].span.start),
+        Span(code[brace].end, code[closing].start),
         scopes.digest(span),
     )

@@ -190,9 +190,9 @@ def _statements(scopes: ScopeMap) -> list[bytes]:
     at = 0
     while at < len(scopes.code):
         token = scopes.code[at]
-        start = token.span.start if start is None else start
+        start = token.start if start is None else start
         if token.text == b";":
-            found.append(scopes.source.text(Span(start, token.span.end)))
+            found.append(scopes.source.text(Span(start, token.end)))
             start = None
         at = max(at, scopes.match.get(at, at)) + 1
     return found if start is None else []

@@ -119,7 +119,7 @@ def _statement(scopes: ScopeMap, first: int, last: int) -> Iterator[Declaration]
     if not words or words[0] in (b"typedef", b"using", b"friend", b"static_assert", b"return"):
         return
     if classify_header(scopes.code, scopes.match, first, last).kind != "initializer":
-        start, end = (scopes.code[at].span.start for at in (first, last))
+        start, end = (scopes.code[at].start for at in (first, last))
         yield from _function(scopes, start, end, owner="")
         return
     value = words.index(b"=")
@@ -131,7 +131,7 @@ def _statement(scopes: ScopeMap, first: int, last: int) -> Iterator[Declaration]
             name=name,
             value=_joined(words[value:]),
             text=_spelled(scopes, scopes.code[first:last]),
-            where=scopes.source.locate(scopes.code[first].span.start),
+            where=scopes.source.locate(scopes.code[first].start),
         )
 
 
@@ -167,7 +167,7 @@ def _function(scopes: ScopeMap, start: int, end: int, *, owner: str) -> Iterator
         parameters=tuple(_parameters(code[opening + 1 : closing])),
         value=result,
         text=_spelled(scopes, code[inside.start : closing + 1]),
-        where=scopes.source.locate(code[opening - 1].span.start),
+        where=scopes.source.locate(code[opening - 1].start),
     )
 
 
@@ -279,7 +279,7 @@ def _joined(words: Iterable[bytes]) -> str:
 
 def _spelled(scopes: ScopeMap, tokens: Sequence[Token]) -> str:
     """The source of some tokens on one line, without comments."""
-    source = scopes.source.text(Span(tokens[0].span.start, tokens[-1].span.end))
+    source = scopes.source.text(Span(tokens[0].start, tokens[-1].end))
     source = _COMMENT.sub(b" ", source).replace(b"\\\n", b" ")
     return " ".join(source.decode("utf-8", "replace").split())
 
@@ -288,7 +288,7 @@ def _macro(scopes: ScopeMap, entity: Entity, line: Directive) -> Declaration:
     """A macro; ``(`` right after the name begins its parameters."""
     name, rest = line.tokens[0], line.tokens[1:]
     parameters: tuple[Parameter, ...] | None = None
-    if rest and rest[0].text == b"(" and rest[0].span.start == name.span.end:
+    if rest and rest[0].text == b"(" and rest[0].start == name.end:
         texts = [token.text for token in rest]
         end = texts.index(b")") if b")" in texts else len(texts)
         names = [_joined(token.text for token in part) for part in split_list(rest[1:end])]
@@ -304,7 +304,7 @@ def _macro(scopes: ScopeMap, entity: Entity, line: Directive) -> Declaration:
         parameters=parameters,
         value=value,
         text=f"#define {_spelled(scopes, line.tokens)}",
-        where=scopes.source.locate(name.span.start),
+        where=scopes.source.locate(name.start),
     )
 
 
@@ -340,9 +340,7 @@ def _members(scopes: ScopeMap, record: Entity) -> Iterator[Declaration]:
                 owner=short,
                 value=f"{kind} {array}".strip(),
                 text=_spelled(scopes, tokens),
-                where=scopes.source.locate(
-                    tokens[words.index(name)].span.start if name in words else span.start
-                ),
+                where=scopes.source.locate(tokens[words.index(name)].start if name in words else span.start),
             )
 
 
@@ -353,12 +351,12 @@ def _header_end(scopes: ScopeMap, inside: range) -> int:
     while position < inside.stop:
         text = scopes.code[position].text
         if text in (b"{", b";") or (seen and text == b":"):
-            return scopes.code[position].span.start
+            return scopes.code[position].start
         seen = seen or text == b"("
         position = (
             max(position, scopes.match.get(position, position)) + 1 if text in (b"(", b"[") else position + 1
         )
-    return scopes.code[inside.stop - 1].span.end
+    return scopes.code[inside.stop - 1].end
 
 
 def _enum_values(scopes: ScopeMap, enum: Entity) -> Iterator[Declaration]:

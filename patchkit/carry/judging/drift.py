@@ -12,6 +12,7 @@ from typing import Literal
 
 from patchkit.base.source import Span
 from patchkit.carry.cpp.directives import Directive
+from patchkit.carry.cpp.lexer import Token
 from patchkit.carry.cpp.scopes import Entity, ScopeMap
 from patchkit.carry.judging.classes import Drift, Move
 from patchkit.carry.placing.resolve import Anchor
@@ -61,54 +62,57 @@ class Alignment:
 def list_statements(scopes: ScopeMap, span: Span, without: Sequence[Span] = ()) -> StatementList:
     """The statements of ``span``. ``without``: parts of it to skip, in order; a statement ends at each."""
     starts = [skipped.start for skipped in without]
-    pieces: list[tuple[Span, bytes, bool]] = []
+    pieces: list[tuple[int, Token | Directive]] = []
     start = span.start
     for stop, after in (*((each.start, each.end) for each in without), (span.end, span.end)):
         if start < stop:
-            inside = scopes.code_in(Span(start, stop))
-            pieces += [(token.span, token.text, False) for token in scopes.code[inside.start : inside.stop]]
+            pieces += [(token.start, token) for token in scopes.tokens_in(Span(start, stop))]
         start = max(start, after)
     for line in scopes.directives:
         rank = bisect.bisect_right(starts, line.span.start) - 1
         if span.contains(line.span) and (rank < 0 or without[rank].end <= line.span.start):
-            pieces.append((line.span, b"# " + line.condition, True))
-    pieces.sort(key=lambda piece: piece[0].start)
+            pieces.append((line.span.start, line))
+    pieces.sort(key=lambda piece: piece[0])
     statements: list[Statement] = []
-    run: list[tuple[Span, bytes]] = []
-    for place, text, is_directive in pieces:
+    run: list[Token] = []
+    for place, piece in pieces:
         if (
             run
             and starts
-            and bisect.bisect_right(starts, run[-1][0].start) != bisect.bisect_right(starts, place.start)
+            and bisect.bisect_right(starts, run[-1].start) != bisect.bisect_right(starts, place)
         ):
             _close(statements, run)
-        if is_directive:
+        if isinstance(piece, Directive):
             _close(statements, run)
-            written = b" ".join(scopes.source.text(place).replace(b"\\\n", b" ").split())
-            statements.append(Statement(_decoded(text), place, _decoded(written)))
+            written = b" ".join(scopes.source.text(piece.span).replace(b"\\\n", b" ").split())
+            statements.append(Statement(_decoded(b"# " + piece.condition), piece.span, _decoded(written)))
             continue
-        run.append((place, text))
-        if text in _ENDS:
+        run.append(piece)
+        if piece.text in _ENDS:
             _close(statements, run)
     _close(statements, run)
     return StatementList(tuple(statements))
 
 
-def _close(statements: list[Statement], run: list[tuple[Span, bytes]]) -> None:
+def _close(statements: list[Statement], run: list[Token]) -> None:
     if run:
-        text = _decoded(b" ".join(text for _, text in run))
-        statements.append(Statement(text, Span(run[0][0].start, run[-1][0].end), _written(run)))
+        statements.append(Statement(_joined(run), Span(run[0].start, run[-1].end), _written(run)))
         run.clear()
 
 
-def _written(tokens: Sequence[tuple[Span, bytes]]) -> str:
+def _joined(tokens: Sequence[Token]) -> str:
+    return _decoded(b" ".join([token.text for token in tokens]))
+
+
+def _written(tokens: Sequence[Token]) -> str:
     """Tokens with a space wherever their file has space, or a comment, between them."""
     pieces: list[bytes] = []
-    end = tokens[0][0].start if tokens else 0
-    for place, text in tokens:
-        pieces += [b" "] if place.start > end else []
-        pieces.append(text)
-        end = place.end
+    end = tokens[0].start if tokens else 0
+    for token in tokens:
+        if token.start > end:
+            pieces.append(b" ")
+        pieces.append(token.text)
+        end = token.end
     return _decoded(b"".join(pieces))
 
 
@@ -243,10 +247,10 @@ def _surroundings(scopes: ScopeMap, anchor: Anchor, span: Span) -> tuple[_Head, 
     position: int | None = scopes.first_from(span.start)
     if position is not None and position < len(scopes.code):
         position = scopes.parents[position]
-        while position is not None and scopes.code[position].span.start >= whole.start:
+        while position is not None and scopes.code[position].start >= whole.start:
             brace = scopes.code[position]
-            if brace.text == b"{" and brace.span.end != anchor.entity.body.start:
-                heads.append((brace.span.start, _head(scopes, position, whole)))
+            if brace.text == b"{" and brace.end != anchor.entity.body.start:
+                heads.append((brace.start, _head(scopes, position, whole)))
             position = scopes.parents[position]
     for group in scopes.groups:
         if whole.contains(group.span):
@@ -264,16 +268,16 @@ def _branch_head(scopes: ScopeMap, line: Directive) -> _Head:
 
 
 def _head(scopes: ScopeMap, brace: int, whole: Span) -> _Head:
-    words: list[tuple[Span, bytes]] = []
+    words: list[Token] = []
     position = brace - 1
-    while position >= 0 and scopes.code[position].span.start >= whole.start:
-        text = scopes.code[position].text
-        if text in _ENDS and not _inside_brackets(scopes, position, brace):
+    while position >= 0 and scopes.code[position].start >= whole.start:
+        token = scopes.code[position]
+        if token.text in _ENDS and not _inside_brackets(scopes, position, brace):
             break
-        words.append((scopes.code[position].span, text))
+        words.append(token)
         position -= 1
     words.reverse()
-    return _Head(_decoded(b" ".join(text for _, text in words)), _written(words))
+    return _Head(_joined(words), _written(words))
 
 
 def _inside_brackets(scopes: ScopeMap, position: int, brace: int) -> bool:

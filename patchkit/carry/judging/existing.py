@@ -87,7 +87,7 @@ def _find(old: Edit, new: Edit, text: str, last: Rendering, rendering: Rendering
 
 
 def _located(scopes: ScopeMap, token: Token, label: str) -> Location:
-    return scopes.source.locate(token.span.start, label)
+    return scopes.source.locate(token.start, label)
 
 
 def _region(scopes: ScopeMap, edit: Edit) -> tuple[Token, ...]:

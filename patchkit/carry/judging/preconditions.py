@@ -95,5 +95,5 @@ def find_replacement(patch: Patch, files: UpstreamFiles) -> tuple[Location, str]
             if entity.kind == "record" or not entity.answers_to(declared.function):
                 continue
             for first, _ in find_runs(found, pattern, found.code_in(entity.span)):
-                return found.source.locate(found.code[first].span.start), declared.why
+                return found.source.locate(found.code[first].start), declared.why
     return None

@@ -170,14 +170,14 @@ class _Site:
         """
         (first, last), new = self.core
         code, data = self.scopes.code, self.scopes.source.data
-        start, end = code[part[0]].span.start, code[part[1]].span.end
+        start, end = code[part[0]].start, code[part[1]].end
         if last >= first:
-            at, stop = code[first].span.start, code[last].span.end
+            at, stop = code[first].start, code[last].end
         elif first > part[1]:  # an insertion after the part
-            at = stop = code[part[1]].span.end
+            at = stop = code[part[1]].end
             new = self._gap_before(new) + new
         else:
-            at = stop = code[first].span.start
+            at = stop = code[first].start
             new += self._gap_after(new)
         if not start <= at <= stop <= end:
             return None
@@ -432,7 +432,7 @@ def _positions(scopes: ScopeMap, span: Span) -> tuple[int, int]:
 
 
 def _span(scopes: ScopeMap, first: int, last: int) -> Span:
-    return Span(scopes.code[first].span.start, scopes.code[last].span.end)
+    return Span(scopes.code[first].start, scopes.code[last].end)
 
 
 def _has_directive(scopes: ScopeMap, span: Span) -> bool:

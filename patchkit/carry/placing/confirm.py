@@ -115,14 +115,14 @@ def _strictly_in(inner: Span, outer: Span) -> bool:
 def _first_place(scopes: ScopeMap, span: Span) -> int:
     """The offset of a span's first directive or code token; if that is compiled, so is the whole span."""
     places = [line.span.start for line in scopes.directives if span.contains(line.span)]
-    places += [token.span.start for token in scopes.tokens_in(span)]
+    places += [token.start for token in scopes.tokens_in(span)]
     return min(places, default=span.start)
 
 
 def _code_span(scopes: ScopeMap, span: Span) -> Span:
     """From the first to the last code token in ``span``, as generated directives may precede an entity."""
     code = scopes.tokens_in(span)
-    return Span(code[0].span.start, code[-1].span.end) if code else span
+    return Span(code[0].start, code[-1].end) if code else span
 
 
 def confirm_passes(

@@ -278,7 +278,7 @@ def _require_free_name(scopes: ScopeMap, alias: Alias, name: bytes) -> None:
         raise AnchorError(
             f"'{alias.name}' is already used in {scopes.source.path}",
             code="ALIAS_UNUSABLE",
-            where=[alias.where, scopes.source.locate(taken.span.start)],
+            where=[alias.where, scopes.source.locate(taken.start)],
         )
 
 

@@ -44,7 +44,7 @@ def list_members(scopes: ScopeMap, entity: Entity) -> Iterator[tuple[list[bytes]
             position = closer
         at_label = text == b":" and scopes.code[position - 1].text in (b"public", b"private", b"protected")
         if text == ends or is_body or position == inside.stop - 1:
-            span = Span(scopes.code[first].span.start, scopes.code[position].span.end)
+            span = Span(scopes.code[first].start, scopes.code[position].end)
             yield _declared(scopes, first, position + 1, is_enum=entity.kind == "enum"), span
         if text == ends or is_body or at_label:
             first = position + 1

@@ -457,7 +457,7 @@ def _misspelt(job: _Job, before: ScopeMap, after: ScopeMap, added: Mapping[str, 
     (trees,) = _trees(job, after.source, added, with_names=True)
     for token, keyword in found:
         if any(Names(tree).is_unknown(token.text) for tree in trees.values()):
-            name, place = token.text.decode(), after.source.locate(token.span.start)
+            name, place = token.text.decode(), after.source.locate(token.start)
             yield f"{place}: no parsed file declares '{name}'; did you mean '{keyword}'?"
 
 

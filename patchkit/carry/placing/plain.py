@@ -391,7 +391,7 @@ def _stray_bracket(before: ScopeMap, after: ScopeMap) -> Token | None:
 
 
 def _place_of(after: ScopeMap, token: Token) -> str:
-    return f"'{token.text.decode()}' in line {after.source.line_of(token.span.start)}"
+    return f"'{token.text.decode()}' in line {after.source.line_of(token.start)}"
 
 
 def _lopsided(scopes: ScopeMap) -> int:

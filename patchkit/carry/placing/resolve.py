@@ -322,7 +322,7 @@ def _not_found(scopes: ScopeMap, entity: Entity | None, edit: Edit, selector: Se
         pattern = parse_pattern(text)
         whole = range(len(scopes.code))
         for first, _ in find_runs(scopes, pattern, whole):
-            offset = scopes.code[first].span.start
+            offset = scopes.code[first].start
             holder = scopes.enclosing(Span(offset, offset))
             if holder is None or entity is None or holder.span != entity.span:
                 candidates.append(source.locate(offset, f"the same tokens, but in {_where(scopes, holder)}"))

@@ -464,7 +464,7 @@ def _domains(scopes: ScopeMap, entity: Entity | None, inside: Selector | None) -
 
 
 def _span(scopes: ScopeMap, run: Run) -> Span:
-    return Span(scopes.code[run[0]].span.start, scopes.code[run[1]].span.end)
+    return Span(scopes.code[run[0]].start, scopes.code[run[1]].end)
 
 
 def _calls(
@@ -479,7 +479,7 @@ def _calls(
         if opener >= domain.stop or scopes.code[opener].text != b"(":
             continue
         last = scopes.match.get(opener)
-        if last is not None and last < domain.stop and scopes.code[opener].span.start != own:
+        if last is not None and last < domain.stop and scopes.code[opener].start != own:
             yield run[0], opener, last
 
 

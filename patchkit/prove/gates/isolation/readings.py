@@ -257,7 +257,7 @@ def _tokens(text: bytes) -> Iterator[_Placed]:
     markers = [(found.start(), found.end(), found) for found in _MARKER.finditer(text)]
     at = 0
     for token in lex(source):
-        start = token.span.start
+        start = token.start
         if token.kind is TokenKind.COMMENT:
             continue
         while at < len(markers) and markers[at][0] <= start:
