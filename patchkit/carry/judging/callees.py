@@ -133,6 +133,21 @@ def _words(data: bytes) -> frozenset[bytes]:
 
 
 @lru_cache(maxsize=1024)
+def _different_words(old: bytes, new: bytes) -> frozenset[bytes]:
+    """The words of the definitions that only one version of a file has, with the lines before each."""
+    if old == new:
+        return frozenset()
+    return frozenset(_WORD.findall(b"\n".join(_definitions(old) ^ _definitions(new))))
+
+
+def _definitions(data: bytes) -> set[bytes]:
+    """A file in parts, each up to the last line of a definition."""
+    for end in (b"\n}\n", b"\n};\n"):
+        data = data.replace(end, end + b"\0")
+    return {*data.split(b"\0")}
+
+
+@lru_cache(maxsize=1024)
 def _aliases(data: bytes) -> Mapping[bytes, bytes]:
     """The struct of each ``typedef struct s * name`` of a file, the first one of each name."""
     return {name: struct for struct, name in reversed(_ALIAS.findall(data))}
@@ -292,15 +307,21 @@ class CompareDeclarations:
         return _compare_values(old, same)
 
     def _changed_words(self, path: str, now: str) -> frozenset[bytes]:
-        """The words of the files that upstream changed; all other names are declared as before."""
+        """The words of definitions that differ in files that upstream changed.
+
+        All other names are declared as before, and their files need not be parsed.
+        """
         if (path, now) not in self._changed:
             old, new = self._old.files(path), self._new.files(now)
             words: set[bytes] = set()
+            different: set[bytes] = set()
             for name in old.keys() | new.keys() if old and new else ():
                 before, after = self._old.sources.unpatched(name), self._new.sources.unpatched(name)
                 if before != after:
                     words |= _words(before or b"") | _words(after or b"")
-            self._changed[path, now] = frozenset(words)
+                    different |= _different_words(before or b"", after or b"")
+                different |= _different_words(old.get(name, b""), new.get(name, b""))
+            self._changed[path, now] = frozenset(words & different)
         return self._changed[path, now]
 
     def _owner(self, use: Use, old: Sequence[Declaration], new: Sequence[Declaration]) -> str | None:

@@ -7,7 +7,7 @@ import difflib
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Literal
 
 from patchkit.base.source import Span
@@ -143,6 +143,8 @@ def nameless_digest(scopes: ScopeMap, entity: Entity) -> str:
     return state.hexdigest()
 
 
+# resolve judges the series again for each patch in conflict, with the same versions of upstream's functions.
+@lru_cache(maxsize=256)
 def find_drift(old: Function, new: Function) -> Drift | None:
     """What changed between upstream's two versions of a function; None if nothing did."""
     (old_scopes, old_entity), (new_scopes, new_entity) = old, new

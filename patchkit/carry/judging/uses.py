@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from patchkit.base.errors import Location, PatchkitError
 from patchkit.base.source import SourceText, Span
@@ -46,6 +47,8 @@ class Use:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
+# resolve judges the series again for each patch in conflict, and most files are as before.
+@lru_cache(maxsize=512)
 def list_uses(path: str, before: bytes | None, after: bytes) -> tuple[Use, ...]:
     """The names in the statements that a change adds to a file or edits, as they are in the new version."""
     if not is_code(path) or b"\0" in after or b"\0" in (before or b""):
@@ -119,7 +122,7 @@ def _uses(scopes: ScopeMap, span: Span, around: Entity | None, types: Mapping[st
             name=name,
             text=".".join((*base, name)),
             path=scopes.source.path,
-            where=scopes.source.locate(token.span.start),
+            where=scopes.source.locate(token.start),
             is_template=is_template,
             is_member=is_member,
             qualifier=qualifier.decode("utf-8", "replace"),
