@@ -23,8 +23,9 @@ def run() -> NoReturn:
     _open_standard_streams()
     _treat_signals_as_ctrl_c()
     # The parser creates hundreds of thousands of tokens, none in a reference cycle. Python's default of a
-    # collection every 700 objects took a quarter of an import (issue 42: 27.7 and 21.0 s).
-    gc.set_threshold(100_000, 20, 20)
+    # collection every 700 objects took a quarter of an import (issue 42: 27.7 and 21.0 s). What survived the
+    # first collection nearly always lives as long as the command, so it is rarely searched again.
+    gc.set_threshold(100_000, 200, 20)
     completion = os.environ.get(_COMPLETION)
     code = _complete(completion) if completion else main(sys.argv[1:])
     try:
