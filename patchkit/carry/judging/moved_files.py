@@ -61,7 +61,8 @@ def _followed_before(
             for edit in each.patch.edits:
                 if edit.file not in files.names:
                     found.setdefault(edit.file, set()).add(was.get((edit.id, edit.first_build), edit.file))
-    return {path: now for path, paths in found.items() if len(paths) == 1 for now in paths if now != path}
+    only = {path: next(iter(paths)) for path, paths in found.items() if len(paths) == 1}
+    return {path: before for path, before in only.items() if before != path}
 
 
 def in_renamed_files(patch: Patch, renamed: Mapping[str, str]) -> Patch:

@@ -457,6 +457,19 @@ def test_a_renamed_file_is_followed_from_build_to_build(line: Line) -> None:
     assert recorded == {("tool::table", "common/table.cpp"), (None, "common/table.cpp")}
 
 
+def test_a_conflict_in_a_file_that_was_followed_is_resolved(line: Line) -> None:
+    line.patch((RETURN, MINE), ("    int sum = 0;\n", "    int sum = 2;\n"))
+    git(line.desk.upstream, "mv", TOOL, "common/limits.cpp")
+    line.build(4, ("static int table(", "// The table.\nstatic int table("), path="common/limits.cpp")
+    line.bump(4)
+    line.build(5, ("    int sum = 0;\n", "    int sum = 1;\n"), path="common/limits.cpp")
+    line.bump(5, code=3)
+    url = ("--upstream-url", str(line.desk.upstream))
+    line.run("resolve", "mine-2", "--to", "b5", *url, "--into", str(line.desk.root / "open"), code=3)
+    (file,) = (line.desk.root / "open").rglob("limits.cpp")
+    assert "int sum = 1;" in file.read_text()
+
+
 def test_a_file_that_two_new_ones_resemble_is_not_followed(line: Line) -> None:
     line.patch((RETURN, MINE))
     upstream = line.desk.upstream
