@@ -47,7 +47,7 @@ def draft_lines(steps: Sequence[tuple[str, DraftStep]], label: str = "") -> Iter
     lead = f" {label:<{width}}" if width else ""
     yield ""
     drafts = counted(first.drafting.drafts, "draft")
-    yield f"Speculative decoding: a step verifies {drafts} and makes one token more"
+    yield f"Speculative decoding: a step verifies {drafts} and makes one more token"
     yield f"{'depth':<10}{lead} {'draft ms':>9} {'verify ms':>9} {'max t/s':>9} {'expected':>9}  pays from"
     for name, step in steps:
         drafting = "-" if step.drafting_seconds is None else f"{step.drafting_seconds * 1e3:.2f}"
@@ -58,6 +58,6 @@ def draft_lines(steps: Sequence[tuple[str, DraftStep]], label: str = "") -> Iter
         )
     share = f"{100 * first.drafting.acceptance:.0f} %"
     yield f"max t/s: if all drafts are accepted; expected: if {share} are (--acceptance)."
-    yield "pays from: the tokens per step (1 and the accepted drafts) that make it faster than without."
+    yield "pays from: tokens per step (1 plus the accepted drafts) from which drafting is faster than none."
     if first.draft_seconds is None:
         yield "Drafting is not counted: the model has no layers for it. --draft-model FILE adds it."

@@ -255,11 +255,9 @@ def command(
         settings.show(document, _models(timings.machine, tests, network, measured, steps))
         return
     if options["drafting"] is not None:
-        raise UsageError(
+        raise _no_drafts(
             "--drafts requires --gguf or --shape",
-            code="USAGE_SYNTAX",
-            why="a model drafts and verifies tokens, one operation does not",
-            hint=_EXAMPLE_OF_DRAFTS,
+            "a model drafts and verifies tokens, one operation does not",
         )
     case = _case(options)
     sides = _sides(timings, case, tree, repeated=options["repeated"])
@@ -267,6 +265,10 @@ def command(
         {"arch": arch, "watts": options["power"], "repeated": options["repeated"], **sides},
         _operation(timings.machine, sides, case),
     )
+
+
+def _no_drafts(what: str, why: str) -> UsageError:
+    return UsageError(what, code="USAGE_SYNTAX", why=why, hint=_EXAMPLE_OF_DRAFTS)
 
 
 def _refuse_with_against(tree: Kernels, of: Mapping[str, Any]) -> None:
@@ -296,11 +298,9 @@ def _timeline(
             hint="patchkit model --arch gfx1151 --gguf model.gguf --timeline",
         )
     if of["drafting"] is not None:
-        raise UsageError(
+        raise _no_drafts(
             "--timeline cannot be combined with --drafts",
-            code="USAGE_SYNTAX",
-            why="only the times of whole models are computed for drafts, not those of each launch",
-            hint=_EXAMPLE_OF_DRAFTS,
+            "only the times of whole models are computed for drafts, not those of each launch",
         )
     request = TimelineRequest(
         gguf=of["gguf"],
@@ -449,11 +449,8 @@ def _tests(
     verify, draft = "", ""
     if drafting is not None:
         if not of["generated"]:
-            raise UsageError(
-                "--drafts cannot be combined with --tg 0",
-                code="USAGE_SYNTAX",
-                why="drafts are compared with token generation",
-                hint=_EXAMPLE_OF_DRAFTS,
+            raise _no_drafts(
+                "--drafts cannot be combined with --tg 0", "drafts are compared with token generation"
             )
         size = drafting.drafts + 1
         verify, draft = f"verify{size} @ d{middle}", f"draft1 @ d{middle}"
